@@ -1,0 +1,68 @@
+"""Every error Afterwit raises on purpose.
+
+AfterwitError
+├── SettingError        a setting that cannot be used: names it and says what would do
+├── RequestError        a client's request that cannot be served (an HTTP status and a code)
+├── EngineError         the engine could not do what it was asked
+│   ├── EngineUnavailable    it does not answer; asking again later may help
+│   └── ProbeMismatch        the weights it holds are not the learner's
+├── JudgeUnavailable    the judge does not answer; the turn waits
+├── StoreError          the store refuses
+│   ├── StoreMismatch        it belongs to another model or a newer Afterwit
+│   └── IllegalMove          the table of moves has no such move
+└── UpdateRefused       an optimiser step that would not be finite
+"""
+
+
+class AfterwitError(Exception):
+    """The root: catch it to catch all of ours and nothing else."""
+
+
+class SettingError(AfterwitError):
+    """A setting that cannot be used."""
+
+
+class RequestError(AfterwitError):
+    """A client's request that cannot be served.
+
+    `status` is the HTTP status, `code` the machine-readable word, `param` the field at fault.
+    """
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class EngineError(AfterwitError):
+    """The engine could not do what it was asked."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine does not answer; asking again later may help."""
+
+
+class ProbeMismatch(EngineError):
+    """The weights in the engine do not give the learner's log-probs."""
+
+
+class JudgeUnavailable(AfterwitError):
+    """The judge does not answer; the turn waits."""
+
+
+class StoreError(AfterwitError):
+    """The store refuses."""
+
+
+class StoreMismatch(StoreError):
+    """The store belongs to another model or to a newer Afterwit."""
+
+
+class IllegalMove(StoreError):
+    """The lifecycle's table has no such move."""
+
+
+class UpdateRefused(AfterwitError):
+    """A loss or gradient that is not finite: the step was not taken."""

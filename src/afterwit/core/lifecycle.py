@@ -1,0 +1,104 @@
+"""A turn's life: the states, the permitted moves, and why a turn may end early."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from afterwit.core.errors import IllegalMove
+
+
+class State(StrEnum):
+    """Where a turn stands."""
+
+    OPEN = "OPEN"
+    """Served and stored; nothing has answered it yet."""
+    ANSWERED = "ANSWERED"
+    """Its next state is known; the judge is next."""
+    JUDGED = "JUDGED"
+    """It has a verdict that trains; the learner is next."""
+    TRAINED = "TRAINED"
+    """A published checkpoint's manifest names it."""
+    SKIPPED = "SKIPPED"
+    """It ended without training, for a counted reason."""
+
+
+MOVES: dict[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.ANSWERED, State.SKIPPED}),
+    State.ANSWERED: frozenset({State.ANSWERED, State.JUDGED, State.SKIPPED}),
+    State.JUDGED: frozenset({State.ANSWERED, State.TRAINED, State.SKIPPED}),
+    State.TRAINED: frozenset({State.JUDGED, State.SKIPPED}),
+    State.SKIPPED: frozenset({State.ANSWERED, State.JUDGED}),
+}
+"""ANSWERED again: more of the next state, or feedback, arrived. JUDGED -> ANSWERED: feedback before training.
+TRAINED -> JUDGED: its checkpoint did not survive. TRAINED -> SKIPPED: rolled back.
+SKIPPED -> ANSWERED or JUDGED: a late reply, feedback, or `requeue`."""
+
+
+class ReasonClass(StrEnum):
+    """What kind of end a reason is."""
+
+    NOTHING_TO_LEARN = "nothing_to_learn"
+    NOT_TRAINABLE = "not_trainable"
+    FAILED = "failed"
+    """`requeue` may put it back."""
+
+
+class Reason(StrEnum):
+    """Why a turn was skipped. The value is what the store holds and the metrics count."""
+
+    NO_NEXT_STATE = "no_next_state"
+    NO_SIGNAL = "no_signal"
+    EMPTY_RESPONSE = "empty_response"
+    SUPERSEDED = "superseded"
+    REVERTED = "reverted"
+    CLIENT_LEFT = "client_left"
+    SIDE_TURN = "side_turn"
+    UNKNOWN_LINE = "unknown_line"
+    AMBIGUOUS_PARENT = "ambiguous_parent"
+    KEY_DOES_NOT_TEACH = "key_does_not_teach"
+    PENALTIES = "penalties"
+    GREEDY_WITHOUT_HINT = "greedy_without_hint"
+    TRUNCATED_SAMPLING_WITHOUT_HINT = "truncated_sampling_without_hint"
+    CUT_AT_LENGTH = "cut_at_length"
+    ALL_FORCED = "all_forced"
+    RENDER_MISMATCH = "render_mismatch"
+    TOO_LONG = "too_long"
+    STALE = "stale"
+    NOT_FINITE = "not_finite"
+    JUDGE_FAILED = "judge_failed"
+    LEARNER_FAILED = "learner_failed"
+
+
+_NOTHING = ReasonClass.NOTHING_TO_LEARN
+_NOT = ReasonClass.NOT_TRAINABLE
+_FAILED = ReasonClass.FAILED
+
+CLASS_OF: dict[Reason, ReasonClass] = {
+    Reason.NO_NEXT_STATE: _NOTHING,
+    Reason.NO_SIGNAL: _NOTHING,
+    Reason.EMPTY_RESPONSE: _NOTHING,
+    Reason.SUPERSEDED: _NOT,
+    Reason.REVERTED: _NOT,
+    Reason.CLIENT_LEFT: _NOT,
+    Reason.SIDE_TURN: _NOT,
+    Reason.UNKNOWN_LINE: _NOT,
+    Reason.AMBIGUOUS_PARENT: _NOT,
+    Reason.KEY_DOES_NOT_TEACH: _NOT,
+    Reason.PENALTIES: _NOT,
+    Reason.GREEDY_WITHOUT_HINT: _NOT,
+    Reason.TRUNCATED_SAMPLING_WITHOUT_HINT: _NOT,
+    Reason.CUT_AT_LENGTH: _NOT,
+    Reason.ALL_FORCED: _NOT,
+    Reason.RENDER_MISMATCH: _NOT,
+    Reason.TOO_LONG: _NOT,
+    Reason.STALE: _NOT,
+    Reason.NOT_FINITE: _FAILED,
+    Reason.JUDGE_FAILED: _FAILED,
+    Reason.LEARNER_FAILED: _FAILED,
+}
+
+
+def check_move(turn: str, old: State, new: State) -> None:
+    """Raise IllegalMove unless the table has the move."""
+    if new not in MOVES[old]:
+        raise IllegalMove(f"turn {turn} cannot go from {old} to {new}")

@@ -1,0 +1,26 @@
+"""The sample: a judged turn as the learner takes it, with the terms of the loss that it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from afterwit.core.turn import Turn
+from afterwit.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One turn with its verdict. `rl` and `opd` say which terms of the loss read it."""
+
+    turn: Turn
+    verdict: Verdict
+    rl: bool
+    opd: bool
+
+    def __post_init__(self) -> None:
+        if not (self.rl or self.opd):
+            raise ValueError(f"turn {self.turn.id} carries no term: it is skipped, not sampled")
+        if self.opd and not self.verdict.hints:
+            raise ValueError(f"turn {self.turn.id} has an OPD term but no hint")
+        if self.rl and self.verdict.reward == 0:
+            raise ValueError(f"turn {self.turn.id} has an RL term but reward 0")

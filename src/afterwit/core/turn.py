@@ -1,0 +1,119 @@
+"""The turn: one action of the policy, exactly as it was sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.message import Conversation, Message
+
+
+class Kind(StrEnum):
+    """Whether a turn belongs to the conversation a person follows."""
+
+    MAIN = "main"
+    SIDE = "side"
+    """A title, a summary, a background review: served, not trained on."""
+    UNKNOWN = "unknown"
+    """Two children of one parent and nothing yet tells which is the conversation: does not train."""
+
+
+class Basis(StrEnum):
+    """Of which distribution a log-prob is."""
+
+    PROCESSED = "processed"
+    """After temperature and truncation: the one that was sampled from."""
+    RAW = "raw"
+    """The model's own, at temperature 1."""
+
+
+GREEDY_BELOW = 0.05
+"""A temperature under this samples the mode: the turn trains by OPD only, at temperature 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the response was sampled. The defaults are OpenAI's."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: no limit."""
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def truncated(self) -> bool:
+        """Whether part of the vocabulary could not be sampled."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the logits were changed by what had been said or by the client."""
+        penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)
+        return any(penalties) or bool(self.logit_bias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What the engine sampled, token by token; the end-of-turn token is included when it was sampled."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """pi_b: log-probs that the engine reported for these ids."""
+    versions: tuple[int, ...]
+    """The weight version that sampled each token."""
+    forced: tuple[bool, ...]
+    """Tokens that a grammar or the caller forced: never in a loss."""
+    basis: Basis = Basis.PROCESSED
+
+    def __post_init__(self) -> None:
+        for name in ("logprobs", "versions", "forced"):
+            if len(getattr(self, name)) != len(self.ids):
+                raise ValueError(f"{len(self.ids)} ids but {len(getattr(self, name))} {name}")
+
+
+class Finish(StrEnum):
+    """Why a response ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CLIENT_LEFT = "client_left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One choice of one response: its prompt, what was sampled, and where it stands in its session."""
+
+    id: str
+    """Lower-case letters and digits, globally unique; the response id is `chatcmpl-<id>`."""
+    scope: str
+    """Who talks: API key and client family. Sessions never cross scopes."""
+    session: str
+    parent: str | None
+    kind: Kind
+    created: float
+    """Seconds since the epoch."""
+    model: str
+    conversation: Conversation
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    sampled: Sampled
+    message: Message
+    """The response as the client received it."""
+    finish: Finish
+    teaches: bool = True
+    """Whether the caller's key has the scope `teach`."""

@@ -1,0 +1,80 @@
+"""What hindsight says of a turn: the next state, the judge's votes, the verdict with its hints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What somebody said of a turn explicitly: a reward, words, or both."""
+
+    reward: int | None = None
+    """+1 (thumb up, success), -1 (thumb down, failure), None where only words were given."""
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reward not in (None, -1, 0, 1):
+            raise ValueError(f"a reward is -1, 0 or 1, not {self.reward}")
+        if self.reward is None and not self.text:
+            raise ValueError("feedback needs a reward or a text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextState:
+    """Everything that followed the response: every tool result, then the reply; and explicit feedback."""
+
+    messages: tuple[Message, ...] = ()
+    feedback: Feedback | None = None
+
+    def __post_init__(self) -> None:
+        if not self.messages and self.feedback is None:
+            raise ValueError("a next state needs a message or feedback")
+
+
+class Question(StrEnum):
+    """The judge's two questions."""
+
+    EVALUATION = "evaluation"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One answer of the judge, as it was given and as it was read."""
+
+    question: Question
+    words: str
+    """The judge's answer, whole."""
+    value: int | None
+    """The boxed number; None: an invalid vote."""
+    hint: str | None = None
+    """The hint's text where the vote is +1 on the hint question and valid."""
+    rejected: str | None = None
+    """Why an answer that parsed is not a valid vote."""
+
+
+class Source(StrEnum):
+    """What decided the reward."""
+
+    VOTES = "votes"
+    FEEDBACK = "feedback"
+    SCHEMA = "schema"
+    """A tool call that its own tool's schema refuses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The tally: a reward in {-1, 0, 1} and the hint candidates, shortest first."""
+
+    reward: int
+    source: Source
+    hints: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.reward not in (-1, 0, 1):
+            raise ValueError(f"a reward is -1, 0 or 1, not {self.reward}")

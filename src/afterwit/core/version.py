@@ -1,0 +1,46 @@
+"""Weight versions: growing integers, each with its ancestor and what it learned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Origin(StrEnum):
+    """How a version came to be."""
+
+    BASE = "base"
+    UPDATE = "update"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A fixed prompt and the learner's log-probs of its tokens 1.. under this version, at temperature 1."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.logprobs) != len(self.ids) - 1:
+            raise ValueError(f"{len(self.ids)} probe ids need {len(self.ids) - 1} log-probs, not {len(self.logprobs)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """What a manifest holds. The manifest's atomic rename is the commit of an update."""
+
+    number: int
+    parent: int | None
+    origin: Origin
+    created: float
+    turns: tuple[str, ...] = ()
+    """Turns claimed as new: they are TRAINED because this manifest names them."""
+    replayed: tuple[str, ...] = ()
+    """Turns that had trained before and were trained on again."""
+    restores: int | None = None
+    """For a rollback: the version whose weights and optimiser state these are."""
+    reverts: tuple[int, ...] = ()
+    """For a rollback: the versions it takes back; the turns they trained are reverted."""
+    probe: Probe
+    metrics: dict[str, float] = field(default_factory=dict)
