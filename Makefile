@@ -1,0 +1,56 @@
+# Each target sets up what it needs in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-slow check bench docs clean
+.DELETE_ON_ERROR:
+
+define install
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing afterwit[$(1)] into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(1)]"
+	@touch $@
+endef
+
+$(VENV)/.installed-demo: pyproject.toml
+	$(call install,demo)
+
+$(VENV)/.installed-test: pyproject.toml
+	$(call install,test)
+
+$(VENV)/.installed-dev: pyproject.toml
+	$(call install,dev)
+
+## The live learning loop: real clients, a real gateway, a tiny model that learns. Writes demo-report/.
+demo: $(VENV)/.installed-demo
+	$(BIN)/afterwit demo --out demo-report
+
+## The fast tests.
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+
+## The slow ones: many streams across many weight swaps, soak.
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200
+
+## Everything a change must pass: format, lint, types, floors, tests with branch coverage, docs.
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov --cov-report=term
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+## The benchmarks: one question per file, results as JSON in build/benchmarks.
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs serve
+
+clean:
+	rm -rf $(VENV) build demo-report
