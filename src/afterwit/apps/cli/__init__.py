@@ -1,0 +1,52 @@
+"""The commands. Imports are inside the functions, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from afterwit.apps.cli import demo, doctor, keys, ledger, serve, train, turns
+from afterwit.core.errors import AfterwitError
+
+app = typer.Typer(
+    name="afterwit",
+    help="A gateway between an agent and its model, from which the model learns in hindsight.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve.serve)
+app.command()(demo.demo)
+app.command()(turns.turns)
+app.command()(turns.show)
+app.command()(train.train)
+app.command()(ledger.versions)
+app.command()(ledger.rollback)
+app.command()(ledger.requeue)
+app.command()(ledger.export)
+app.add_typer(keys.app, name="keys")
+app.command()(doctor.doctor)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    """A gateway between an agent and its model, from which the model learns in hindsight."""
+    if version:
+        from afterwit import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command; our own errors are one line, without a traceback."""
+    try:
+        app()
+    except AfterwitError as error:
+        print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

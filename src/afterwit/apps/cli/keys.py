@@ -1,0 +1,72 @@
+"""`afterwit keys`: who may call, and for what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import Home
+
+app = typer.Typer(
+    help="API keys: who may call, and for what. Without any key only this machine may call.",
+    no_args_is_help=True,
+)
+
+SCOPES = ("chat", "teach", "read", "admin")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="chat: call the model. teach: its turns may train. read: turns, metrics. admin: all."),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Make a key and print it once; only its hash is kept."""
+    from afterwit.apps.wiring import open_store
+    from afterwit.core.errors import SettingError
+    from afterwit.stages.gateway.keys import hash_key, new_key
+
+    scopes = tuple(dict.fromkeys(scope or ["chat", "teach"]))
+    for one in scopes:
+        if one not in SCOPES:
+            raise SettingError(f"--scope {one}: the scopes are {', '.join(SCOPES)}")
+    key = new_key()
+    with open_store(home) as store:
+        store.add_key(name, scopes, hash_key(key), now=time.time())
+    print(key)
+
+
+@app.command("list")
+def list_keys(home: Home = None) -> None:
+    """Show the keys' names and scopes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from afterwit.apps.wiring import open_store
+
+    table = Table("name", "scopes", "made", "revoked")
+    with open_store(home) as store:
+        for key in store.keys():
+            table.add_row(key.name, ", ".join(key.scopes), moment(key.created), moment(key.revoked))
+    Console().print(table)
+
+
+@app.command()
+def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Refuse a key from now on."""
+    from afterwit.apps.wiring import open_store
+    from afterwit.core.errors import SettingError
+
+    with open_store(home) as store:
+        if not store.revoke_key(name, now=time.time()):
+            raise SettingError(f"there is no key {name!r}: see `afterwit keys list`")
+
+
+def moment(seconds: float | None) -> str:
+    """A time for people; empty for None."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,35 @@
+"""`afterwit serve`: the whole loop, or some of its stages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import Config, Home, Set
+
+
+def serve(
+    model: Annotated[
+        str | None, typer.Argument(help="A Hugging Face model folder or a hub id, for example Qwen/Qwen3-0.6B.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
+    stages: Annotated[
+        str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
+    ] = "gateway,judge,learn",
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Serve MODEL to agents, and let it learn from what happens next.
+
+    Point an agent at `http://127.0.0.1:8720/v1` with any API key and model name `afterwit`.
+    """
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.serve import run
+
+    folder = home_of(home)
+    direct = {"model": model, "serve.host": host, "serve.port": port}
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct)
+    run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

@@ -1,0 +1,109 @@
+"""All settings in one tree. Each section is declared on the floor that uses it, with defaults and reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from afterwit.apps.layers import Layer, environment_layer, file_layer, flag_layer, merged
+from afterwit.apps.sections import EmbeddedSettings, ServeSettings, StoreSettings
+from afterwit.core.errors import SettingError
+from afterwit.core.hindsight import JudgeSettings
+from afterwit.learner.settings import LearnerSettings
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.stages.gateway.settings import GatewaySettings
+
+HOME_VARIABLE = "AFTERWIT_HOME"
+NOT_SETTINGS = frozenset({HOME_VARIABLE, "AFTERWIT_CONFIG", "AFTERWIT_KEY"})
+
+
+class Settings(BaseModel):
+    """The whole configuration: one section a part."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str | None = None
+    """A Hugging Face model folder, or a hub id."""
+    serve: ServeSettings = ServeSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    engine: EmbeddedSettings = EmbeddedSettings()
+    judge: JudgeSettings = JudgeSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    learner: LearnerSettings = LearnerSettings()
+    store: StoreSettings = StoreSettings()
+
+
+def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder that holds store, versions and config.toml: flag, then AFTERWIT_HOME, then the platform's."""
+    if flag is not None:
+        return flag.expanduser()
+    if environment.get(HOME_VARIABLE):
+        return Path(environment[HOME_VARIABLE]).expanduser()
+    return Path(platformdirs.user_data_dir("afterwit"))
+
+
+def load(
+    *,
+    home: Path,
+    file: Path | None = None,
+    pairs: Sequence[str] = (),
+    direct: Mapping[str, Any] | None = None,
+    below: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from flags over environment over file over `below` (a recipe's).
+
+    Raises SettingError: one line that names the key, the nearest right one, and where it stands.
+    """
+    layers = [flag_layer(pairs, direct or {}), environment_layer(environment, apart=NOT_SETTINGS)]
+    path = file or home / "config.toml"
+    if file is not None and not file.exists():
+        raise SettingError(f"there is no configuration file {file}")
+    if path.exists():
+        layers.append(file_layer(path))
+    if below:
+        layers.append(Layer(tree=dict(below), name="the recipe", style="recipe"))
+    try:
+        return Settings.model_validate(merged(layers))
+    except ValidationError as error:
+        raise SettingError(explain(error, layers)) from error
+
+
+def explain(error: ValidationError, layers: Sequence[Layer]) -> str:
+    """The first fault in one line."""
+    fault = error.errors()[0]
+    path = [str(part) for part in fault["loc"] if not str(part).endswith("Settings")]
+    name = ".".join(path)
+    place = next((found for layer in layers if (found := layer.place(path))), "")
+    where = f" {place}" if place else ""
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown setting {name}{where}{_nearest(path)}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{name} = {fault['input']!r}{where}: {message}" if name else message
+
+
+def _nearest(path: Sequence[str]) -> str:
+    near = difflib.get_close_matches(".".join(path), known_names(), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(_siblings(path))}"
+
+
+def _siblings(path: Sequence[str]) -> list[str]:
+    prefix = ".".join(path[:-1])
+    return [name for name in known_names() if name.rpartition(".")[0] == prefix]
+
+
+def known_names() -> list[str]:
+    """Every setting by its dotted name, sections included."""
+    names: list[str] = []
+    for key, info in Settings.model_fields.items():
+        names.append(key)
+        if dataclasses.is_dataclass(info.annotation):
+            names += [f"{key}.{field.name}" for field in dataclasses.fields(info.annotation)]
+    return names

@@ -1,0 +1,127 @@
+"""Where a setting stands: layers of settings (flags over environment over file), merged and traced back."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterwit.core.errors import SettingError
+
+PREFIX = "AFTERWIT_"
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One source of settings: what it holds, and how to say where one of its keys stands."""
+
+    tree: Tree
+    name: str
+    style: str
+    """"flag", "environment", "file" or "recipe"."""
+
+    def place(self, path: Sequence[str]) -> str | None:
+        """Where this layer holds the key at `path`, None if it does not."""
+        node: Any = self.tree
+        for key in path:
+            if not isinstance(node, Mapping) or key not in node:
+                return None
+            node = node[key]
+        if self.style == "flag":
+            return "on the command line"
+        if self.style == "recipe":
+            return f"in {self.name}"
+        if self.style == "environment":
+            return f"in the environment ({PREFIX}{'__'.join(path).upper()})"
+        line = _line_of(Path(self.name), path)
+        return f"in {self.name}" + (f", line {line}" if line else "")
+
+
+def merged(layers: Sequence[Layer]) -> Tree:
+    """One tree of all layers; the first layer that has a key wins."""
+    result: Tree = {}
+    for layer in reversed(layers):
+        _overlay(result, layer.tree)
+    return result
+
+
+def file_layer(path: Path) -> Layer:
+    """The TOML file's settings. Raises SettingError where it is no TOML."""
+    try:
+        return Layer(tree=tomllib.loads(path.read_text(encoding="utf-8")), name=str(path), style="file")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not valid TOML: {error}") from error
+
+
+def environment_layer(environment: Mapping[str, str], *, apart: frozenset[str]) -> Layer:
+    """AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5. Names in `apart` are not settings."""
+    tree: Tree = {}
+    for name, value in environment.items():
+        if name.startswith(PREFIX) and name not in apart:
+            assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
+    return Layer(tree=tree, name="environment", style="environment")
+
+
+def flag_layer(pairs: Sequence[str], direct: Mapping[str, Any]) -> Layer:
+    """`--set judge.votes=5` and the flags of their own (`direct`, dotted names; None: not given)."""
+    tree: Tree = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingError(f"--set {pair}: write it as section.name=value, for example judge.votes=5")
+        assign(tree, name.strip().split("."), _value(value.strip()))
+    for name, value in direct.items():
+        if value is not None:
+            assign(tree, name.split("."), value)
+    return Layer(tree=tree, name="command line", style="flag")
+
+
+def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
+    """Put `value` at `path`, making the tables on the way."""
+    for key in path[:-1]:
+        inner = tree.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise SettingError(f"{'.'.join(path)}: {key} is a value, not a section")
+        tree = inner
+    tree[path[-1]] = value
+
+
+def _value(text: str) -> Any:
+    """Text as it is (the settings' types read it); lists are written as JSON."""
+    if not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingError(f"{text}: a list is written as JSON, for example [0.9, 0.98]") from error
+
+
+def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
+            _overlay(below[key], value)
+        else:
+            below[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _line_of(path: Path, keys: Sequence[str]) -> int | None:
+    wanted_table, wanted_key = ".".join(keys[:-1]), keys[-1]
+    for number, table, key in _keys_of(path):
+        if (table, key) in ((wanted_table, wanted_key), (".".join(keys), "")):
+            return number
+    return None
+
+
+def _keys_of(path: Path) -> Iterator[tuple[int, str, str]]:
+    table = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("["):
+            table = text.strip("[] ")
+            yield number, table, ""
+        elif "=" in text and not text.startswith("#"):
+            yield number, table, text.partition("=")[0].strip().strip("\"'")

@@ -1,0 +1,47 @@
+"""The settings of what only the shell does: where to listen, how long to keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Where to listen, and how to stop."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but a loopback address needs at least one API key."""
+    port: int = 8720
+    """TCP port; 0 takes a free one and prints it."""
+    drain_s: float = 30.0
+    """Seconds that running requests may take to finish after SIGTERM."""
+    learner_restart_s: float = 5.0
+    """Seconds before a learner that died is started again; doubles up to five minutes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}, but must be between 0 and 65535")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """How durable turns are, and how long they are kept."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
+    """NORMAL survives a killed process; FULL survives a power loss, at the price of a disk flush a turn."""
+    keep_days: float = 90.0
+    """Days that ended turns are kept; those still waiting to be judged or trained are never removed."""
+    keep_gb: float = 20.0
+    """Size in GB above which the oldest ended turns are removed early."""
+    next_state_hours: float = 24.0
+    """Hours after which a turn that nothing answered ends; a late reply reopens it."""
+
+    def __post_init__(self) -> None:
+        for name in ("keep_days", "keep_gb", "next_state_hours"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be above 0")
