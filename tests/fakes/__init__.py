@@ -1,0 +1,1 @@
+"""Doubles that tests inject: small models, scripted people, in-memory ports."""
