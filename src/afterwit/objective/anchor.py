@@ -1,0 +1,10 @@
+"""The anchor: how far the policy has moved from the frozen base on its own responses."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def anchor_loss(logprobs_TV: Tensor, base_TV: Tensor) -> Tensor:
+    """KL(pi || base) [T], nats, exact over the vocabulary; the gradient runs through both factors of pi."""
+    return (logprobs_TV.exp() * (logprobs_TV - base_TV)).sum(dim=-1)

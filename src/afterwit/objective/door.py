@@ -1,0 +1,142 @@
+"""The outside door: named arrays in; the loss, its terms and its gradient out, by the code that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .advantage import advantages
+from .hybrid import TERMS, Share, memory_share, share
+from .names import samples_named, settings_named
+from .sample import Denominators, Sample, denominators
+from .settings import ObjectiveSettings
+from .target import prepare
+from .terms import Terms, TurnFacts, terms_of
+
+
+class Evaluation(NamedTuple):
+    """What `evaluate` returns: tensors for tensors, else NumPy arrays, in the dtype of the logits."""
+
+    loss: Any
+    terms: dict[str, Any]
+    """Each of `TERMS` before its weight; 0 where no sample carries it."""
+    gradients: list[Any]
+    """d loss / d logits_current, [T, V] for each sample."""
+
+
+def evaluate(
+    arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+    settings: ObjectiveSettings | Mapping[str, Any],
+    *,
+    running_mean: float = 0.0,
+) -> Evaluation:
+    """Evaluate a batch; `afterwit.objective.evaluate` states the arrays."""
+    chosen = settings_named(settings)
+    batch = samples_named(arrays)
+    leaves = [_floats(named["logits_current"]).detach().clone().requires_grad_() for named in batch]
+    turns = [(named, leaf) for named, leaf in zip(batch, leaves, strict=True) if not named.get("memory")]
+    samples = _samples([named for named, _ in turns], chosen, running_mean)
+    over = denominators(samples, chosen, memory=len(batch) - len(samples))
+    shares = [
+        _share(named, leaf, sample, over, chosen)
+        for (named, leaf), sample in zip(turns, samples, strict=True)
+    ]
+    shares += [
+        _memory_share(named, leaf, over, chosen)
+        for named, leaf in zip(batch, leaves, strict=True)
+        if named.get("memory")
+    ]
+    return _evaluation(shares, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
+
+
+def _samples(batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float) -> list[Sample]:
+    """The batch without its logits: which terms each sample carries, and its advantage."""
+    carried = [_terms(named) for named in batch]
+    rewards = [
+        float(named["reward"]) if terms.rl else None for named, terms in zip(batch, carried, strict=True)
+    ]
+    found = advantages(rewards, [named.get("group") for named in batch], settings, mean=mean)
+    return [
+        _sample(named, terms, advantage)
+        for named, terms, advantage in zip(batch, carried, found.values, strict=True)
+    ]
+
+
+def _terms(named: Mapping[str, Any]) -> Terms:
+    reward, tau = named.get("reward"), named.get("tau")
+    facts = TurnFacts(
+        reward=0.0 if reward is None else float(reward),
+        hints=_hints(named),
+        tau=1.0 if tau is None else float(tau),
+    )
+    return terms_of(facts)
+
+
+def _sample(named: Mapping[str, Any], terms: Terms, advantage: float | None) -> Sample:
+    behaviour, lengths = named.get("behaviour"), named.get("hint_lengths")
+    return Sample(
+        ids_T=torch.as_tensor(named["ids"]).long(),
+        mask_T=_mask(named),
+        behaviour_T=None if behaviour is None else _floats(behaviour),
+        basis=named.get("basis") or "processed",
+        tau=terms.tau,
+        advantage=advantage,
+        hints=_hints(named) if terms.opd else 0,
+        hint_lengths=None if lengths is None else tuple(int(length) for length in lengths),
+    )
+
+
+def _share(
+    named: Mapping[str, Any], leaf: Tensor, sample: Sample, over: Denominators, settings: ObjectiveSettings
+) -> Share:
+    old = named.get("logits_old")
+    old_TV = leaf.detach() if old is None else _floats(old)
+    teachers = (_floats(named["logits_teacher"][hint]) for hint in range(sample.hints))
+    target = prepare(sample, old_TV, teachers, settings)
+    base = named.get("logits_base")
+    base_TV = None if base is None else _floats(base)
+    return share(leaf, sample, target, over, settings, logits_base_TV=base_TV)
+
+
+def _memory_share(
+    named: Mapping[str, Any], leaf: Tensor, over: Denominators, settings: ObjectiveSettings
+) -> Share:
+    if named.get("logits_base") is None:
+        raise ValueError("a memory sample lacks logits_base")
+    tau = named.get("tau")
+    base_TV = _floats(named["logits_base"])
+    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=1.0 if tau is None else float(tau))
+
+
+def _evaluation(shares: list[Share], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
+    loss = torch.stack([part.loss for part in shares]).sum()
+    gradients = torch.autograd.grad(loss, leaves)
+    dtype = leaves[0].dtype
+
+    def out(value: Tensor) -> Any:
+        value = value.detach().to(dtype)
+        return value if as_tensors else value.numpy()[()]
+
+    terms = {name: out(torch.stack([part.terms[name] for part in shares]).sum()) for name in TERMS}
+    return Evaluation(out(loss), terms, [out(gradient) for gradient in gradients])
+
+
+def _hints(named: Mapping[str, Any]) -> int:
+    teachers = named.get("logits_teacher")
+    return 0 if teachers is None else len(teachers)
+
+
+def _mask(named: Mapping[str, Any]) -> Tensor:
+    if named.get("mask") is None:
+        return torch.ones(len(named["logits_current"]), dtype=torch.bool)
+    return torch.as_tensor(named["mask"]).bool()
+
+
+def _floats(values: Any) -> Tensor:
+    """A tensor as it is, an array copied, a list as the doubles that Python's floats are."""
+    if isinstance(values, Tensor):
+        return values
+    return torch.tensor(values, dtype=None if hasattr(values, "dtype") else torch.float64)

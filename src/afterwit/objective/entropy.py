@@ -1,0 +1,10 @@
+"""The entropy of the policy, a bonus where `c_h` is above 0."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def entropy(logprobs_TV: Tensor) -> Tensor:
+    """H(pi) [T], nats, over the whole vocabulary."""
+    return -(logprobs_TV.exp() * logprobs_TV).sum(dim=-1)

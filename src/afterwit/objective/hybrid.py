@@ -1,0 +1,135 @@
+"""Phase two, with gradient: the terms, weighted and summed.
+
+    L = w_rl RL + w_opd OPD - c_h H + beta KL(pi || base) + memory_weight KL(base || pi)
+
+A batch's loss is the sum of its samples' shares, so no split into micro-batches and no packing can change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .anchor import anchor_loss
+from .distill import topk_opd_loss
+from .entropy import entropy
+from .logprobs import at, logprobs
+from .memory import memory_loss
+from .rl import rl_loss
+from .sample import Denominators, Sample
+from .settings import ObjectiveSettings
+from .target import Target
+from .token_opd import token_opd_loss
+
+TERMS = ("rl", "opd", "entropy", "kl_base", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A sample's part of the batch's loss, and of each of `TERMS` before its weight (these without gradient)."""
+
+    loss: Tensor
+    terms: dict[str, Tensor]
+
+
+class _Part(NamedTuple):
+    name: str
+    weight: float
+    over: int
+    loss_T: Tensor | None
+    """`None`: the sample does not carry the term."""
+
+
+def share(
+    logits_TV: Tensor,
+    sample: Sample,
+    target: Target,
+    over: Denominators,
+    settings: ObjectiveSettings,
+    *,
+    logits_base_TV: Tensor | None = None,
+) -> Share:
+    """The share of one sample in the loss of the global batch that `over` counts.
+
+    `logits_TV` are the current policy's. `logits_base_TV` are needed where `beta` is above 0; where they are
+    given, the distance is measured whatever its weight.
+    """
+    if len(logits_TV) != len(sample.ids_T):
+        raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_TV)} rows of logits")
+    if settings.beta > 0 and logits_base_TV is None:
+        raise ValueError(f"beta is {settings.beta}, but the base's logits are missing")
+    now_TV = logprobs(logits_TV, sample.tau)
+    now_T = at(now_TV, sample.ids_T)
+    uncertain_T = entropy(_graded(now_TV, settings.c_h))
+    parts = [
+        _Part("rl", settings.w_rl, over.rl, _rl(now_T, sample, target, settings)),
+        _Part("opd", settings.w_opd, over.opd, _opd(now_TV, now_T, target, settings)),
+        _Part("entropy", -settings.c_h, over.samples, uncertain_T),
+        _Part("kl_base", settings.beta, over.samples, _anchor(now_TV, sample, settings, logits_base_TV)),
+    ]
+    return _fold(parts, sample.mask_T, zero=0 * now_T.sum())
+
+
+def memory_share(
+    logits_TV: Tensor,
+    logits_base_TV: Tensor,
+    mask_T: Tensor,
+    over: Denominators,
+    settings: ObjectiveSettings,
+    *,
+    tau: float = 1.0,
+) -> Share:
+    """The share of one memory sample: a response of the base, on which the policy should still agree."""
+    now_TV = logprobs(logits_TV, tau)
+    with torch.no_grad():
+        base_TV = logprobs(logits_base_TV, tau)
+    loss_T = memory_loss(_graded(now_TV, settings.memory_weight), base_TV)
+    part = _Part("memory", settings.memory_weight, over.memory, loss_T)
+    return _fold([part], mask_T, zero=0 * now_TV[:, 0].sum())
+
+
+def _rl(now_T: Tensor, sample: Sample, target: Target, settings: ObjectiveSettings) -> Tensor | None:
+    if sample.advantage is None or not settings.has_rl:
+        return None
+    return rl_loss(now_T, target.old_T, target.weight_T, sample.advantage, settings)
+
+
+def _opd(now_TV: Tensor, now_T: Tensor, target: Target, settings: ObjectiveSettings) -> Tensor | None:
+    if target.lesson is None:
+        return None
+    if settings.objective == "token_opd":
+        return token_opd_loss(now_T, target.old_T, target.weight_T, target.lesson.gap_T, settings)
+    return topk_opd_loss(now_TV, target.lesson.kept, settings)
+
+
+def _anchor(
+    now_TV: Tensor, sample: Sample, settings: ObjectiveSettings, logits_base_TV: Tensor | None
+) -> Tensor | None:
+    if logits_base_TV is None:
+        return None
+    with torch.no_grad():
+        base_TV = logprobs(logits_base_TV, sample.tau)
+    return anchor_loss(_graded(now_TV, settings.beta), base_TV)
+
+
+def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:
+    """The log-probs, without their graph where the weight leaves nothing to learn."""
+    return logprobs_TV if weight else logprobs_TV.detach()
+
+
+def _fold(parts: list[_Part], mask_T: Tensor, *, zero: Tensor) -> Share:
+    """Mean over the tokens that train, over the term's samples, weighted. `zero` gives each share a graph."""
+    loss = zero
+    terms = dict.fromkeys(TERMS, zero.detach())
+    for part in parts:
+        if part.loss_T is None:
+            continue
+        if part.over < 1:
+            raise ValueError(f"a sample carries {part.name}, but its denominator is {part.over}")
+        term = part.loss_T[mask_T].mean() / part.over
+        terms[part.name] = term.detach()
+        loss = loss + part.weight * term
+    return Share(loss=loss, terms=terms)

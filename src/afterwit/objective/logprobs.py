@@ -1,0 +1,53 @@
+"""Log-probabilities of logits and what every objective reads off them.
+
+Axes here: T tokens of a response, V vocabulary, K kept ids, S the same and perhaps the tail, H hints.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+TAIL_CEILING = -1e-7
+"""Nats. The kept ids never hold more than exp(-1e-7), so the tail's log-prob stays finite."""
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """The logits, half precision raised to fp32; fp32 and fp64 as they are."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def logprobs(logits_TV: Tensor, tau: float) -> Tensor:
+    """log softmax(logits / tau) over the vocabulary, [T, V]."""
+    return torch.log_softmax(full_precision(logits_TV) / tau, dim=-1)
+
+
+def at(logprobs_TV: Tensor, ids: Tensor) -> Tensor:
+    """The log-probs at ids [T] or [T, K], in that shape."""
+    if ids.dim() == 1:
+        return logprobs_TV.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    return logprobs_TV.gather(-1, ids)
+
+
+def top_k(logits_TV: Tensor, k: int) -> Tensor:
+    """Ids [T, min(k, V)] of the largest logits, descending, equal logits by the lower id.
+
+    `torch.topk` leaves the order of equals open. Only rows whose k-th and next value are equal are sorted in
+    full; in all others the set is certain and only its order is settled.
+    """
+    size = logits_TV.shape[-1]
+    k = min(k, size)
+    values, ids = torch.topk(logits_TV, min(k + 1, size))
+    ids = ids[:, :k]
+    tied_T = values[:, k - 1] == values[:, -1]
+    if k < size and bool(tied_T.any()):
+        ids[tied_T] = torch.sort(logits_TV[tied_T], dim=-1, descending=True, stable=True).indices[:, :k]
+    ascending = ids.sort(dim=-1).values
+    order = logits_TV.gather(-1, ascending).sort(dim=-1, descending=True, stable=True).indices
+    return ascending.gather(-1, order)
+
+
+def tail(logprobs_TK: Tensor, valid_TK: Tensor) -> Tensor:
+    """Log-prob [T, 1] of everything but the valid ids: log(1 - sum of exp), finite by `TAIL_CEILING`."""
+    kept = logprobs_TK.masked_fill(~valid_TK, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    return torch.log(-torch.expm1(kept.clamp(max=TAIL_CEILING)))

@@ -1,0 +1,107 @@
+"""The settings of the objectives, each default declared here once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isnan
+from typing import ClassVar, Literal, get_args
+
+Objective = Literal["hybrid", "topk_opd", "token_opd", "rl"]
+Subset = Literal["student", "teacher", "overlap"]
+HintSelection = Literal["shortest", "longest", "sequence_optimal", "token_optimal"]
+Baseline = Literal["none", "running", "group"]
+Aggregation = Literal["component", "batch"]
+
+CHOICES = {
+    "objective": get_args(Objective),
+    "subset": get_args(Subset),
+    "hint_selection": get_args(HintSelection),
+    "baseline": get_args(Baseline),
+    "aggregation": get_args(Aggregation),
+}
+WEIGHTS = ("w_rl", "w_opd", "c_h", "beta", "memory_weight")
+RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveSettings:
+    """What is minimised. The symbols are those of the algorithm page."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    objective: Objective = "hybrid"
+    """Which terms exist: `hybrid` is RL and top-K OPD; the other three are one term alone."""
+    w_rl: float = 1.0
+    """Weight of the RL term; 0 leaves OPD only. 1 as published."""
+    w_opd: float = 1.0
+    """Weight of the OPD term; 0 leaves RL only. 1 as published."""
+    k: int = 4
+    """Ids kept per position, of the student's and of the teacher's most likely. 4 as published."""
+    subset: Subset = "student"
+    """Which of the kept ids learn: the student's, the teacher's, or those of both."""
+    hint_selection: HintSelection = "sequence_optimal"
+    """Which hint teaches; by default the one whose teacher agrees most with the student over the response."""
+    diff_clip: float = 1.0
+    """C, nats: caps |log pi_T - log pi_old| in top-K OPD so that one id cannot dominate; <= 0 is off."""
+    tail_bucket: bool = False
+    """Adds the rest of the vocabulary as one more element; off as published."""
+    eps_lo: float = 0.2
+    """The ratio pi / pi_old is clipped below at 1 - eps_lo (RL, top-K OPD)."""
+    eps_hi: float = 0.28
+    """The ratio is clipped above at 1 + eps_hi: room upward keeps rare tokens reachable (RL, top-K OPD)."""
+    token_eps_lo: float = 0.2
+    """As eps_lo, for token OPD."""
+    token_eps_hi: float = 0.2
+    """As eps_hi, for token OPD, which is published with symmetric clipping."""
+    baseline: Baseline = "none"
+    """What is taken off the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
+    baseline_decay: float = 0.9
+    """Share of the running mean that an update keeps: a memory of about ten updates."""
+    is_cap: float = 2.0
+    """Cap of the importance weight pi_old / pi_b: bounds its variance, at the price of some bias."""
+    c_h: float = 0.0
+    """Weight of the entropy bonus; 0 as published."""
+    beta: float = 0.01
+    """Weight of the anchor KL(pi || base), which keeps skills no reward speaks of; published: 0."""
+    memory_weight: float = 0.0
+    """Weight of the memory term KL(base || pi) on samples of the base; 0 as published."""
+    aggregation: Aggregation = "component"
+    """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), float) and isnan(value):
+                raise ValueError(f"{field.name} is not a number")
+        for name in WEIGHTS + RANGES:
+            if (value := getattr(self, name)) < 0:
+                raise ValueError(f"{name} is {value}, but must be at least 0")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if not isinstance(self.k, int) or self.k < 1:
+            raise ValueError(f"k is {self.k}, but must be a whole number, at least 1")
+        if not 0 <= self.baseline_decay < 1:
+            raise ValueError(f"baseline_decay is {self.baseline_decay}, but must be in [0, 1)")
+        if not self.is_cap > 0:
+            raise ValueError(f"is_cap is {self.is_cap}, but must be above 0")
+        for name in ("eps_lo", "token_eps_lo"):
+            if (value := getattr(self, name)) > 1:
+                raise ValueError(f"{name} is {value}, but a ratio cannot be clipped below 1 - 1 = 0")
+
+    @property
+    def has_rl(self) -> bool:
+        """Whether the objective has an RL term, whatever its weight."""
+        return self.objective in ("hybrid", "rl")
+
+    @property
+    def has_opd(self) -> bool:
+        """Whether the objective has a distillation term, whatever its weight."""
+        return self.objective != "rl"
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether hint candidates need to be scored at all."""
+        return self.has_opd and self.w_opd > 0

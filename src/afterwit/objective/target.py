@@ -1,0 +1,72 @@
+"""Phase one, without gradient: what the old policy and the teachers say, kept as a compact target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .candidates import Candidates, candidates
+from .correction import mismatch, truncated_weight
+from .distill import Kept, keep
+from .logprobs import at, logprobs
+from .sample import Sample
+from .select import choose, overlap, pick
+from .settings import ObjectiveSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What the chosen hint's teacher says."""
+
+    hint_T: Tensor
+    """h*: which candidate teaches at each position."""
+    gap_T: Tensor
+    """log pi_T^{h*}(y) - log pi_old(y): token OPD's advantage, and a reader's view of any OPD."""
+    kept: Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What `share` needs of a sample besides its current logits; nothing here has a V axis or a gradient."""
+
+    old_T: Tensor
+    """log pi_old(y)."""
+    mismatch_T: Tensor | None
+    """log pi_old(y) - log pi_b(y); `None` where the engine's log-probs are missing."""
+    weight_T: Tensor
+    """The off-policy correction of sampled tokens; 1 where the engine's log-probs are missing."""
+    lesson: Lesson | None
+    """`None`: no OPD term."""
+
+
+@torch.no_grad()
+def prepare(
+    sample: Sample, logits_old_TV: Tensor, teachers: Iterable[Tensor], settings: ObjectiveSettings
+) -> Target:
+    """The target of a sample.
+
+    `logits_old_TV` are the policy's at the start of the update: with one optimiser step per update, the
+    current ones. `teachers` yields the logits [T, V] of each hint's teacher on the same ids, in the order of the
+    hints; a generator keeps one of them in memory at a time. It is not read without an OPD term.
+    """
+    if len(logits_old_TV) != len(sample.ids_T):
+        raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_old_TV)} rows of logits")
+    old_TV = logprobs(logits_old_TV, sample.tau)
+    old_T = at(old_TV, sample.ids_T)
+    mismatch_T = mismatch(sample, old_T, logits_old_TV)
+    weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
+    lesson = None
+    if settings.has_opd and sample.hints > 0:
+        found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.k)
+        lesson = _lesson(sample, found, old_T, settings)
+    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, lesson=lesson)
+
+
+def _lesson(sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings) -> Lesson:
+    overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
+    hint_T = choose(overlap_HT, settings.hint_selection, sample.mask_T, sample.hint_lengths)
+    gap_T = pick(found.sampled_teacher_HT, hint_T) - old_T
+    return Lesson(hint_T=hint_T, gap_T=gap_T, kept=keep(found, hint_T, settings))
