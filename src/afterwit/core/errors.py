@@ -10,7 +10,8 @@ AfterwitError
 ├── StoreError          the store refuses
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   └── IllegalMove          the table of moves has no such move
-└── UpdateRefused       an optimiser step that would not be finite
+├── UpdateRefused       an optimiser step that would not be finite
+└── VersionTaken        another process wrote the next weight version first
 """
 
 
@@ -66,3 +67,7 @@ class IllegalMove(StoreError):
 
 class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
+
+
+class VersionTaken(AfterwitError):
+    """Another process (a rollback) wrote the next weight version first: this one's ancestor is not the newest."""

@@ -1,0 +1,33 @@
+"""File locks between processes. The kernel frees them when their holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from afterwit.core.errors import SettingError
+
+
+@contextmanager
+def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
+    """Hold `path`'s lock. Without `wait`, raises SettingError naming the process that holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _take(handle, path, purpose, wait)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, path: Path, purpose: str, wait: bool) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
+        raise SettingError(f"{purpose}: process {holder} holds {path}; stop it first") from error

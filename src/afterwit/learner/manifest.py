@@ -1,0 +1,33 @@
+"""A version's manifest: the JSON that makes its folder a version."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from afterwit.core.version import Origin, Probe, Version
+
+NAME = "manifest.json"
+
+
+def dump(version: Version) -> str:
+    """The manifest's text."""
+    return json.dumps(asdict(version), indent=1)
+
+
+def parse(text: str) -> Version:
+    """The version that a manifest's text tells of. The inverse of `dump`."""
+    data = json.loads(text)
+    probe = data.pop("probe")
+    return Version(
+        number=data["number"],
+        parent=data["parent"],
+        origin=Origin(data["origin"]),
+        created=data["created"],
+        turns=tuple(data["turns"]),
+        replayed=tuple(data["replayed"]),
+        restores=data["restores"],
+        reverts=tuple(data["reverts"]),
+        probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
+        metrics=data["metrics"],
+    )

@@ -1,0 +1,110 @@
+"""The learner's settings, each default declared here once. What is minimised is in `ObjectiveSettings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+Teacher = Literal["base", "live"]
+Precision = Literal["float32", "bfloat16", "float64"]
+MemoryHints = Literal["with", "without", "both"]
+
+CHOICES = {"teacher": get_args(Teacher), "dtype": get_args(Precision), "memory_hints": get_args(MemoryHints)}
+AT_LEAST_ONE = (
+    "batch",
+    "min_batch",
+    "epochs",
+    "micro_batch_tokens",
+    "max_tokens",
+    "memory_tokens",
+    "keep_versions",
+    "max_attempts",
+    "threads",
+)
+AT_LEAST_ZERO = ("replay", "memory_samples", "max_staleness", "max_wait_s", "weight_decay", "mismatch_alarm")
+ABOVE_ZERO = ("lr", "clip", "poll_s", "lease_s", "retry_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """How weights move: the optimiser, what makes a batch, what is kept."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    lr: float = 1e-5
+    """Step size of AdamW, constant without warm-up; as published. Tiny models want more (the demo: 5e-4)."""
+    beta1: float = 0.9
+    """AdamW's decay of the gradient's mean; as published."""
+    beta2: float = 0.98
+    """AdamW's decay of the gradient's square: a memory of 50 updates, as published."""
+    weight_decay: float = 0.1
+    """AdamW's decoupled decay of matrices (norms and biases have none); as published."""
+    clip: float = 1.0
+    """The gradient's global norm is clipped to this; as published."""
+    batch: int = 16
+    """New turns per update; an update starts when so many are judged. As published."""
+    min_batch: int = 4
+    """An update may start with so few when the oldest has waited `max_wait_s`: fewer make a noisy step."""
+    max_wait_s: float = 1800.0
+    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same evening."""
+    epochs: int = 1
+    """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
+    replay: int = 0
+    """Turns with hints that trained before and join each update, pi_old computed anew; 0 as published."""
+    max_staleness: int = 16
+    """A turn whose oldest token was sampled more versions ago than this is skipped (off-policy too far)."""
+    update_gate: bool = False
+    """No update unless a new turn of the batch carries a term with a weight (replay alone does not do);
+    off as published. Without it, replaying small batches collapsed a tiny model within 500 interactions."""
+    teacher: Teacher = "base"
+    """Whose weights read the hint: the frozen starting ones, or those of the policy at the update's start."""
+    memory_samples: int = 4
+    """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above 0."""
+    memory_hints: MemoryHints = "with"
+    """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the rest."""
+    memory_tokens: int = 256
+    """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
+    max_tokens: int = 32_768
+    """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory."""
+    micro_batch_tokens: int = 4096
+    """Tokens of one forward and backward pass, padding included. Changes memory and speed, never the result."""
+    checkpointing: bool = False
+    """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
+    device: str = "auto"
+    """`auto` is CUDA where there is one, else the CPU."""
+    dtype: Precision = "float32"
+    """What forward passes compute in and versions are written in; make it the engine's. Under bfloat16 the
+    optimiser keeps fp32 master weights."""
+    threads: int = 1
+    """CPU threads of torch: two threads on busy cores are several times slower than one."""
+    keep_versions: int = 5
+    """Versions whose weights stay on disk, to roll back to; manifests stay for good."""
+    mismatch_alarm: float = 0.2
+    """Nats. An alarm when the mean |log pi_old - log pi_b| of a batch exceeds this: engine and learner disagree."""
+    poll_s: float = 1.0
+    """Seconds between looks at the store."""
+    lease_s: float = 900.0
+    """Seconds that claimed turns stay claimed without a sign of life; renewed while the update runs."""
+    retry_s: float = 30.0
+    """Seconds until a released batch is tried again; doubles with each attempt, up to an hour."""
+    max_attempts: int = 6
+    """A turn whose updates failed so often ends as `learner_failed`; `requeue` puts it back."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+        for name in AT_LEAST_ONE:
+            if not (value := getattr(self, name)) >= 1:
+                raise ValueError(f"{name} is {value}, but must be at least 1")
+        for name in AT_LEAST_ZERO:
+            if not (value := getattr(self, name)) >= 0:
+                raise ValueError(f"{name} is {value}, but must be at least 0")
+        for name in ABOVE_ZERO:
+            if not (value := getattr(self, name)) > 0:
+                raise ValueError(f"{name} is {value}, but must be above 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {value}, but must be in [0, 1)")
+        if self.min_batch > self.batch:
+            raise ValueError(f"min_batch is {self.min_batch}, but a batch is {self.batch}")

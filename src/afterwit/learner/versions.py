@@ -1,0 +1,135 @@
+"""The folder of versions: `NNNNNN/` is a version as soon as its manifest is there, and the manifest comes last.
+
+Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base: its
+folder holds a manifest and no weights.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from afterwit.core.errors import SettingError, VersionTaken
+from afterwit.core.version import Version
+from afterwit.learner import manifest
+from afterwit.learner.lock import exclusive
+
+MODEL = "model.safetensors"
+STATE = "learner.safetensors"
+"""The optimiser's state and, where the weights are rounded, the fp32 ones."""
+WEIGHTS = (".safetensors", ".bin")
+"""Suffixes of files that hold weights; a rollback to the base brings whatever the base came with."""
+FOLDERS = "[0-9]" * 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """`root` is the folder of versions, `base` the folder of the model that they all come from."""
+
+    root: Path
+    base: Path
+
+    def all(self) -> list[Version]:
+        """Every version whose manifest is there, oldest first."""
+        found = [manifest.parse(path.read_text()) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}")]
+        return sorted(found, key=lambda version: version.number)
+
+    def get(self, number: int) -> Version | None:
+        """One version, or None where there is none of that number."""
+        path = self.place(number) / manifest.NAME
+        return manifest.parse(path.read_text()) if path.exists() else None
+
+    def newest(self) -> int:
+        """The newest version's number; 0 before the first update."""
+        numbers = (int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
+        return max(numbers, default=0)
+
+    def place(self, number: int) -> Path:
+        """The version's own folder, whether or not it is there."""
+        return self.root / f"{number:06d}"
+
+    def weights(self, number: int) -> Path:
+        """A Hugging Face folder with the version's weights: the base's own for 0. SettingError if they are gone."""
+        if number == 0:
+            return self.base
+        if not self.has_weights(number):
+            kept = ", ".join(str(version.number) for version in self.all() if self.has_weights(version.number))
+            raise SettingError(f"the weights of version {number} are not in {self.root}; those of {kept} are")
+        return self.place(number)
+
+    def has_weights(self, number: int) -> bool:
+        """Whether the version can be loaded."""
+        if number == 0:
+            return True
+        folder = self.place(number)
+        weights = [path for path in folder.glob("*") if path.suffix in WEIGHTS and path.name != STATE]
+        return (folder / manifest.NAME).exists() and bool(weights)
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Held by the one learner of these versions for as long as it lives. SettingError if there is another."""
+        return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Held while a version is written. Waits for whoever writes one; leftovers of the dead are removed."""
+        with exclusive(self.root / ".write.lock", purpose="a version is being written", wait=True):
+            self._sweep()
+            yield
+
+    def write(self, version: Version, fill: Callable[[Path], None]) -> None:
+        """Make `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
+
+        Call it while `writing`. Raises VersionTaken if the newest version is not the one before it. When anything
+        fails, nothing of it remains.
+        """
+        if version.number > 0 and (newest := self.newest()) != version.number - 1:
+            raise VersionTaken(f"version {version.number} cannot follow version {newest}")
+        folder = self.place(version.number)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            fill(folder)
+            _commit(folder, manifest.dump(version))
+        except BaseException:
+            if not (folder / manifest.NAME).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def prune(self, keep: int) -> tuple[int, ...]:
+        """Remove the weights of all but the newest `keep` versions; returns whose. Manifests and the base stay."""
+        numbers = [version.number for version in self.all() if version.number > 0]
+        old = [number for number in numbers[: max(0, len(numbers) - keep)] if self.has_weights(number)]
+        for number in old:
+            for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
+                if path.name != manifest.NAME:
+                    path.unlink()
+        return tuple(old)
+
+    def _sweep(self) -> None:
+        for folder in self.root.glob(FOLDERS):
+            if not (folder / manifest.NAME).exists():
+                shutil.rmtree(folder)
+
+
+def _commit(folder: Path, text: str) -> None:
+    """Everything in the folder reaches the disk, then the manifest's rename does."""
+    for path in folder.iterdir():
+        _sync(path)
+    draft = folder / f".{manifest.NAME}"
+    draft.write_text(text)
+    _sync(draft)
+    _sync(folder)
+    _sync(folder.parent)
+    draft.rename(folder / manifest.NAME)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
