@@ -1,0 +1,53 @@
+"""Ids: a turn's, and those that carry it so that they lead back to it."""
+
+from __future__ import annotations
+
+import re
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford's base 32, lower-case."""
+_TURN_LENGTH = 26
+ENTROPY_BYTES = 10
+_CALL = re.compile(rf"call([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
+_NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
+RESPONSE_PREFIX = "chatcmpl-"
+
+
+def turn_id(now: float, entropy: bytes) -> str:
+    """A turn's id: 26 lower-case letters and digits that sort by time. `entropy` is 10 random bytes."""
+    if len(entropy) != ENTROPY_BYTES:
+        raise ValueError(f"a turn id takes {ENTROPY_BYTES} bytes of entropy, not {len(entropy)}")
+    number = (int(now * 1000) & (1 << 48) - 1) << 8 * ENTROPY_BYTES | int.from_bytes(entropy)
+    return _base32(number, _TURN_LENGTH)
+
+
+def response_id(turn: str) -> str:
+    """The id that the client sees on the response."""
+    return RESPONSE_PREFIX + turn
+
+
+def turn_of_response(response: str) -> str:
+    """The turn that a response id names; a bare turn id names itself."""
+    return response.removeprefix(RESPONSE_PREFIX)
+
+
+def call_id(turn: str, index: int) -> str:
+    """The id of a turn's tool call: letters and digits only, because clients drop the rest."""
+    return "call" + turn + _base32(index, 2)
+
+
+def plain_id(identifier: str) -> str:
+    """A tool-call id as it is compared: lower-case letters and digits."""
+    return _NOT_ALPHANUMERIC.sub("", identifier.lower())
+
+
+def turn_of_call(identifier: str) -> str | None:
+    """The turn whose tool call this is, None where the id is not one of ours."""
+    found = _CALL.fullmatch(plain_id(identifier))
+    return found[1] if found else None
+
+
+def _base32(number: int, length: int) -> str:
+    if not 0 <= number < 32**length:
+        raise ValueError(f"{number} does not fit {length} digits")
+    return "".join(_DIGITS[number >> 5 * place & 31] for place in reversed(range(length)))

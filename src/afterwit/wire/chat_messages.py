@@ -1,0 +1,125 @@
+"""OpenAI chat's messages and tools as ours: the only place that knows their variants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.core.errors import RequestError
+from afterwit.core.message import ROLES, Message, ToolCall
+from afterwit.wire.fields import as_list, as_object, as_text, wrong_type, wrong_value
+
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Types of content parts that are text, and the field that holds it."""
+_THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+
+
+def parse_messages(value: Any, max_messages: int) -> tuple[Message, ...]:
+    """The `messages` of a request. Raises RequestError 400 for whatever is no message."""
+    messages = as_list(value, "messages")
+    if not messages:
+        raise wrong_value("messages", "must hold at least one message")
+    if len(messages) > max_messages:
+        raise wrong_value("messages", f"holds {len(messages)} messages, more than {max_messages}")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def _message(value: Any, where: str) -> Message:
+    data = as_object(value, where)
+    role = as_text(data.get("role"), f"{where}.role")
+    role = "tool" if role == "function" else role
+    if role not in ROLES:
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {role!r}")
+    assistant = role == "assistant"
+    return Message(
+        role=role,
+        content=_content(data.get("content"), f"{where}.content"),
+        reasoning=_reasoning(data, where) if assistant else None,
+        tool_calls=_calls(data.get("tool_calls"), f"{where}.tool_calls") if assistant else (),
+        tool_call_id=_optional(data, "tool_call_id", where) if role == "tool" else None,
+        name=_optional(data, "name", where),
+    )
+
+
+def _content(value: Any, where: str) -> str | None:
+    """The text of a message; parts are lines of it."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(where, "a string or an array of parts", value)
+    parts = [_part(part, f"{where}[{index}]") for index, part in enumerate(value)]
+    return "\n".join(part for part in parts if part is not None)
+
+
+def _part(value: Any, where: str) -> str | None:
+    """A part's text, None for a thought: the prompt is what the template makes of the rest."""
+    if isinstance(value, str):
+        return value
+    part = as_object(value, where)
+    kind = as_text(part.get("type"), f"{where}.type")
+    if kind in _THOUGHT_PARTS:
+        return None
+    if kind not in _TEXT_PARTS:
+        raise RequestError(
+            400,
+            "unsupported_content",
+            f"{where} is of type {kind!r}: this model reads text only",
+            param=where,
+        )
+    return as_text(part.get(_TEXT_PARTS[kind]), f"{where}.{_TEXT_PARTS[kind]}")
+
+
+def _reasoning(data: Mapping[str, Any], where: str) -> str | None:
+    for name in ("reasoning_content", "reasoning"):
+        if data.get(name) is not None:
+            return as_text(data[name], f"{where}.{name}")
+    return None
+
+
+def _calls(value: Any, where: str) -> tuple[ToolCall, ...]:
+    if value is None:
+        return ()
+    return tuple(_call(call, f"{where}[{index}]") for index, call in enumerate(as_list(value, where)))
+
+
+def _call(value: Any, where: str) -> ToolCall:
+    data = as_object(value, where)
+    function = as_object(data.get("function"), f"{where}.function")
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(
+        id=_optional(data, "id", where) or "",
+        name=as_text(function.get("name"), f"{where}.function.name"),
+        arguments="{}" if arguments is None else as_text(arguments, f"{where}.function.arguments"),
+    )
+
+
+def _optional(data: Mapping[str, Any], name: str, where: str) -> str | None:
+    value = data.get(name)
+    return None if value is None else as_text(value, f"{where}.{name}")
+
+
+def parse_tools(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """The `tools` of a request, as they were sent: templates print them."""
+    if value is None:
+        return ()
+    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools")))
+
+
+def _tool(value: Any, where: str) -> Mapping[str, Any]:
+    tool = as_object(value, where)
+    kind = as_text(tool.get("type"), f"{where}.type")
+    if kind != "function":
+        raise RequestError(
+            400, "unsupported_tool", f"{where} is of type {kind!r}, not a function", param=where
+        )
+    name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
+    if not name:
+        raise wrong_value(f"{where}.function.name", "must not be empty")
+    return tool
+
+
+def tool_name(tool: Mapping[str, Any]) -> str:
+    return str(tool["function"]["name"])

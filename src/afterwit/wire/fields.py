@@ -1,0 +1,82 @@
+"""Reading one field of a foreign JSON object: the value, or a RequestError 400 that names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.core.errors import RequestError
+
+
+def wrong_type(param: str, wanted: str, value: Any) -> RequestError:
+    return RequestError(400, "invalid_type", f"{param} must be {wanted}, not {_kind(value)}", param=param)
+
+
+def wrong_value(param: str, message: str) -> RequestError:
+    return RequestError(400, "invalid_value", f"{param} {message}", param=param)
+
+
+def as_object(value: Any, param: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong_type(param, "an object", value)
+    return value
+
+
+def as_list(value: Any, param: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise wrong_type(param, "an array", value)
+    return value
+
+
+def as_text(value: Any, param: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(param, "a string", value)
+    return value
+
+
+def text(data: Mapping[str, Any], name: str) -> str | None:
+    """A string; null and absent are None."""
+    value = data.get(name)
+    return None if value is None else as_text(value, name)
+
+
+def flag(data: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    value = data.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise wrong_type(name, "true or false", value)
+    return value
+
+
+def integer(data: Mapping[str, Any], name: str, *, low: int, high: int) -> int | None:
+    """A whole number in [low, high]; null and absent are None."""
+    value = data.get(name)
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(name, "a whole number", value)
+    if not low <= value <= high:
+        raise wrong_value(name, f"must be between {low} and {high}, not {value}")
+    return value
+
+
+def number(data: Mapping[str, Any], name: str, default: float, *, low: float, high: float) -> float:
+    """A number in [low, high]; null and absent are the default."""
+    value = data.get(name)
+    return default if value is None else as_number(value, name, low=low, high=high)
+
+
+def as_number(value: Any, param: str, *, low: float, high: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise wrong_type(param, "a number", value)
+    if not low <= value <= high:
+        raise wrong_value(param, f"must be between {low:g} and {high:g}, not {value}")
+    return float(value)
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,101 @@
+"""A chat template, compiled and run as transformers runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import CallBlock, Node
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from afterwit.core.errors import SettingError
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the assistant says, for cutting masks out of text; here it is inert."""
+
+    tags = {"generation"}  # noqa: RUF012 - the name and type are Jinja's
+
+    def parse(self, parser: Parser) -> Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return CallBlock(self.call_method("_whole"), [], [], body).set_lineno(line)
+
+    def _whole(self, caller: Any) -> Any:
+        return caller()
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the HTML escapes of Jinja's own filter."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    return environment
+
+
+class Template:
+    """One template. Raises jinja2.TemplateSyntaxError where it does not parse."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._compiled = _environment().from_string(source)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        return self._compiled.render(variables)
+
+
+def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """A model folder's templates by name, "default" among them. A file wins over the tokenizer's config.
+
+    Raises SettingError where there is none.
+    """
+    named = _from_files(folder) or _from_value(tokenizer_config.get("chat_template"))
+    if "default" not in named:
+        raise SettingError(
+            f"{folder} has no chat template: a base model cannot be talked to, take its chat version"
+        )
+    return named
+
+
+def _from_files(folder: Path) -> dict[str, str]:
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    if (folder / "chat_template.json").is_file():
+        data = json.loads((folder / "chat_template.json").read_text(encoding="utf-8"))
+        return _from_value(data.get("chat_template"))
+    return {}
+
+
+def _from_value(value: Any) -> dict[str, str]:
+    """`chat_template` is one template or a list of named ones."""
+    if isinstance(value, str):
+        return {"default": value}
+    if isinstance(value, list):
+        return {entry["name"]: entry["template"] for entry in value}
+    return {}
