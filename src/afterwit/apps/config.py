@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from afterwit.apps.layers import Layer, environment_layer, file_layer, flag_layer, merged
 from afterwit.apps.sections import EmbeddedSettings, ServeSettings, StoreSettings
 from afterwit.core.errors import SettingError
-from afterwit.core.hindsight import JudgeSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.stages.judge_settings import JudgeSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"
 NOT_SETTINGS = frozenset({HOME_VARIABLE, "AFTERWIT_CONFIG", "AFTERWIT_KEY"})
