@@ -7,6 +7,7 @@ AfterwitError
 │   ├── EngineUnavailable    it does not answer; asking again later may help
 │   └── ProbeMismatch        the weights it holds are not the learner's
 ├── JudgeUnavailable    the judge does not answer; the turn waits
+├── JudgeRefused        the judge will not answer this question, asked again or not
 ├── StoreError          the store refuses
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   └── IllegalMove          the table of moves has no such move
@@ -50,7 +51,15 @@ class ProbeMismatch(EngineError):
 
 
 class JudgeUnavailable(AfterwitError):
-    """The judge does not answer; the turn waits."""
+    """The judge does not answer; the turn waits. `retry_after_s` is the pause it asked for."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class JudgeRefused(AfterwitError):
+    """The judge will not answer this question, asked again or not: too long, or not to its taste."""
 
 
 class StoreError(AfterwitError):

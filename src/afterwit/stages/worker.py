@@ -1,0 +1,121 @@
+"""The loop that every stage shares: do what is ready, rest, back off when it fails, stop when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from afterwit.core.errors import AfterwitError
+from afterwit.stages.retry import BackOff
+
+Tell = Callable[[bool, str], Awaitable[object]]
+"""Is told whether a stage is well, and in a sentence how it is."""
+WELL = "working"
+log = logging.getLogger(__name__)
+
+
+class Signals:
+    """What a resting stage listens to."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        """There may be work."""
+        self.stop = asyncio.Event()
+        """Finish the step at hand, then return."""
+
+    async def rest(self, seconds: float, *, wakeable: bool = True) -> None:
+        """Until the time is over, the stage is to stop, or, if `wakeable`, there may be work."""
+        events = (self.stop, self.wake) if wakeable else (self.stop,)
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+class Standing:
+    """A stage's health, told on when it changes. Shared by the loops of one stage."""
+
+    def __init__(self, stage: str, tell: Tell) -> None:
+        self.stage = stage
+        self._tell = tell
+        self._told: tuple[bool, str] | None = None
+
+    async def well(self) -> None:
+        await self._say(True, WELL)
+
+    async def ill(self, error: Exception) -> None:
+        known = isinstance(error, AfterwitError)
+        sentence = str(error) if known else f"{type(error).__name__}: {error}"
+        log.warning("%s: %s", self.stage, sentence, exc_info=None if known else error)
+        await self._say(False, sentence)
+
+    async def _say(self, ok: bool, sentence: str) -> None:
+        if self._told == (ok, sentence):
+            return
+        try:
+            await self._tell(ok, sentence)
+        except AfterwitError as error:  # a store that takes no status either: the log has it
+            log.warning("%s: its status cannot be stored: %s", self.stage, error)
+        else:
+            self._told = (ok, sentence)
+
+
+async def work(
+    step: Callable[[], Awaitable[bool]],
+    *,
+    signals: Signals,
+    standing: Standing,
+    poll_s: float,
+    back_off: BackOff,
+    lasting: tuple[type[Exception], ...] = (),
+) -> None:
+    """Call `step` until told to stop: at once again while it says that it did something, else after a rest.
+
+    An exception ends the step, not the loop: it is told on, and the next step waits for the back-off. An
+    error that is `lasting` stays the stage's standing until a step has done something, any other until one
+    has passed.
+    """
+    failures = 0
+    clears = True  # a first step that passes says that the stage is there
+    while not signals.stop.is_set():
+        signals.wake.clear()
+        try:
+            busy = await step()
+        except Exception as error:  # whatever a stage runs into, the others go on and it tries again
+            failures, clears = failures + 1, not isinstance(error, lasting)
+            await standing.ill(error)
+            await signals.rest(back_off.after(failures), wakeable=False)
+            continue
+        if busy or clears:
+            await standing.well()
+            failures, clears = 0, False
+        if not busy:
+            await signals.rest(poll_s)
+
+
+@asynccontextmanager
+async def renewing(
+    renew: Callable[[], Awaitable[object]],
+    *,
+    every_s: float,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> AsyncIterator[None]:
+    """Renews a lease while the body runs. A renewal that fails is logged: the commit notices a lost lease."""
+
+    async def keep() -> None:
+        while True:
+            await sleep(every_s)
+            try:
+                await renew()
+            except AfterwitError as error:
+                log.warning("a lease could not be renewed: %s", error)
+
+    task = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        task.cancel()
