@@ -1,0 +1,196 @@
+"""Reading responses: golden streams, and properties that hold for any text in any pieces."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
+from tests.wire.test_detokenize import cuts, split
+
+from afterwit.wire.tool_calls import (
+    Call,
+    Content,
+    Reader,
+    Style,
+    Thought,
+    forced_opening,
+    opens_thought,
+    style_of,
+)
+
+
+def read(text: str, style: Style = Style.TAGGED, *, thinking: bool = False, at: tuple[int, ...] = ()):
+    """(thought, content, calls, message) of a response that arrives in pieces."""
+    reader = Reader(style, thinking=thinking)
+    events = [event for piece in split(text, at) for event in reader.push(piece)] + reader.finish()
+    thought = "".join(event.text for event in events if isinstance(event, Thought))
+    content = "".join(event.text for event in events if isinstance(event, Content))
+    calls = [(event.index, event.name, event.arguments) for event in events if isinstance(event, Call)]
+    return thought, content, calls, reader.message(lambda index: f"id{index}")
+
+
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
+
+
+def test_the_template_tells_the_style():
+    assert style_of(QWEN3_TEMPLATE) is Style.TAGGED
+    assert style_of(LLAMA3_TEMPLATE) is Style.BARE
+    assert style_of("{{ messages }}") is Style.NONE
+    assert style_of("<tool_call>\n<function=f>") is Style.NONE
+
+
+def test_thought_content_and_parallel_calls_are_told_apart():
+    thought, content, calls, message = read(f"<think>\nI should.\n</think>\n\nLet me.\n{CALL}\n{CALL}")
+    assert (thought, content) == ("I should.", "Let me.")
+    assert calls == [(0, "read", '{"path": "a.txt"}'), (1, "read", '{"path": "a.txt"}')]
+    assert message.to_dict() == {
+        "role": "assistant",
+        "content": "Let me.",
+        "reasoning_content": "I should.",
+        "tool_calls": [
+            {
+                "id": f"id{index}",
+                "type": "function",
+                "function": {"name": "read", "arguments": '{"path": "a.txt"}'},
+            }
+            for index in (0, 1)
+        ],
+    }
+
+
+def test_content_streams_before_the_response_ends():
+    reader = Reader(Style.TAGGED)
+    assert reader.push("Hello wor") == [Content(text="Hello wor")]
+    assert reader.push("ld <tool") == [Content(text="ld")]
+    assert reader.push("box>") == [Content(text=" <toolbox>")]
+    assert reader.finish() == []
+
+
+def test_a_thought_streams_before_it_closes():
+    reader = Reader(Style.TAGGED)
+    assert reader.push("<think>\nso ") == [Thought(text="so")]
+    assert reader.push("far</th") == [Thought(text=" far")]
+    assert reader.push("ink>\n\n") == []
+    assert reader.push("\nDone.") == [Content(text="Done.")]
+
+
+def test_a_prompt_may_leave_the_thought_open():
+    assert opens_thought("<|im_start|>assistant\n<think>\n")
+    assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert read("hm\n</think>\n\nyes", thinking=True)[:2] == ("hm", "yes")
+
+
+def test_a_pure_call_has_no_content():
+    assert read(CALL)[3].content is None
+
+
+def test_the_arguments_are_the_text_that_was_sampled():
+    for written in ('{"path":"a"}', '{ "path" : "\\u00e4" }', '{"arguments": {"n": 1.0}}', "{}"):
+        _, _, calls, _ = read(f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>')
+        assert calls == [(0, "f", written)]
+
+
+def test_a_closing_tag_inside_an_argument_closes_nothing():
+    arguments = json.dumps({"text": "write </tool_call> here"})
+    text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
+    assert read(text)[2] == [(0, "f", arguments)]
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        "<tool_call>not json</tool_call>",
+        '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": [1]}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"x": NaN}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": "not an object"}</tool_call>',
+        '<tool_call>{"name": "f", "argum',
+        "<tool_call>" + "[" * 5000,
+    ],
+)
+def test_a_malformed_call_is_content(malformed):
+    for at in ((), tuple(range(len(malformed)))[:60]):
+        _, content, calls, _ = read("Now: " + malformed, at=at)
+        assert calls == []
+        assert content.replace(" ", "") == ("Now: " + malformed).replace(" ", "")
+
+
+def test_a_good_call_survives_a_malformed_one_before_it():
+    _, content, calls, _ = read(f"<tool_call>oops</tool_call>\n{CALL}")
+    assert content == "<tool_call>oops</tool_call>"
+    assert [name for _, name, _ in calls] == ["read"]
+
+
+def test_a_call_whose_closing_tag_was_left_out_is_a_call():
+    assert read(CALL.removesuffix("\n</tool_call>"))[2] == [(0, "read", '{"path": "a.txt"}')]
+
+
+def test_arguments_written_as_a_string_are_the_object_in_it():
+    text = '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>'
+    assert read(text)[2] == [(0, "f", '{"a": 1}')]
+
+
+def test_a_bare_response_is_one_call_or_several():
+    one = '{"name": "read", "parameters": {"path": "a"}}'
+    assert read(one, Style.BARE)[1:3] == ("", [(0, "read", '{"path": "a"}')])
+    assert len(read(f"<|python_tag|>{one}; {one}\n{one}", Style.BARE)[2]) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', "{not json", '{"name": "f", "parameters": {}} and more', "Hi {"]
+)
+def test_a_bare_response_that_is_no_call_is_content(text):
+    assert read(text, Style.BARE)[1:3] == (text, [])
+
+
+def test_plain_text_streams_in_the_bare_style():
+    reader = Reader(Style.BARE)
+    assert reader.push("Hello ") == [Content(text="Hello ")]
+
+
+def test_without_tools_a_call_is_content():
+    assert read(CALL, Style.NONE)[1:3] == (CALL, [])
+
+
+@pytest.mark.parametrize("style", [Style.TAGGED, Style.BARE])
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_forced_opening_leads_to_the_named_call(style, thinking):
+    opening = forced_opening(style, "read", thinking=thinking)
+    _, content, calls, _ = read(opening + '"path": "a"}}', style, thinking=thinking)
+    assert (content, calls) == ("", [(0, "read", '{"path": "a"}')])
+    opening = forced_opening(style, None, thinking=thinking)
+    key = "arguments" if style is Style.TAGGED else "parameters"
+    assert read(opening + f'w", "{key}": {{}}}}', style, thinking=thinking)[2] == [(0, "w", "{}")]
+    assert forced_opening(Style.NONE, "read", thinking=thinking) == ""
+
+
+pieces = st.sampled_from(
+    ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, "{", "}", '"', "a", " ", "\n", "<"]
+)
+responses = st.lists(pieces | st.text(max_size=5), max_size=12).map("".join)
+styles = st.sampled_from(Style)
+
+
+@given(text=responses, style=styles, thinking=st.booleans(), cuts=cuts)
+def test_reading_does_not_depend_on_the_pieces(text, style, thinking, cuts):
+    whole = read(text, style, thinking=thinking)
+    assert read(text, style, thinking=thinking, at=tuple(cuts)) == whole
+    assert read(text, style, thinking=thinking, at=tuple(range(len(text)))) == whole
+
+
+@given(text=responses, style=styles)
+def test_nothing_but_white_space_and_markup_is_lost(text, style):
+    thought, content, calls, message = read(text, style)
+    assert (message.reasoning or "", message.content or "") == (thought, content)
+    told = thought + content + "".join(name + arguments for _, name, arguments in calls)
+    if not calls and "<think>" not in text:
+        assert "".join(told.split()) == "".join(text.split())
+    assert all(isinstance(json.loads(arguments), dict) for _, _, arguments in calls)
+
+
+@given(text=st.text(max_size=40).filter(lambda text: "<" not in text and "{" not in text), style=styles)
+def test_plain_text_is_content_to_the_letter(text, style):
+    assert read(text, style)[:3] == ("", text, [])
