@@ -97,6 +97,18 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.LEARNER_FAILED: _FAILED,
 }
 
+REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
+    {
+        Reason.NO_NEXT_STATE,
+        Reason.NO_SIGNAL,
+        Reason.GREEDY_WITHOUT_HINT,
+        Reason.TRUNCATED_SAMPLING_WITHOUT_HINT,
+        Reason.CUT_AT_LENGTH,
+        Reason.JUDGE_FAILED,
+    }
+)
+"""Ends that hung on what had been said so far: a new next state or feedback puts the turn back to ANSWERED."""
+
 
 def check_move(turn: str, old: State, new: State) -> None:
     """Raise IllegalMove unless the table has the move."""

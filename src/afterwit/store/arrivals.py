@@ -1,0 +1,208 @@
+"""What the gateway writes and asks: new turns, what answers them, whom a request may belong to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import orjson
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
+from afterwit.core.turn import Kind, Turn
+from afterwit.core.verdict import Feedback
+from afterwit.store.codec import content_columns, identity_columns, pack_messages
+from afterwit.store.database import marks
+from afterwit.store.moves import Life, find_life, life_of, move
+from afterwit.store.part import Part
+from afterwit.store.rows import Answer, FeedbackOutcome
+
+if TYPE_CHECKING:
+    from afterwit.core.binding import Candidate
+
+HASHES_PER_QUERY = 32
+"""Prefix hashes looked up at once, deepest first: a request's parent is nearly always among the first."""
+
+CANDIDATE = (
+    "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
+    " t.kind, t.created, (SELECT count(*) FROM turns c WHERE c.parent = t.id) AS children{more} FROM turns t"
+)
+
+
+class Arrivals(Part):
+    """Each method is one transaction; several inside `Store.transaction` are one."""
+
+    def add_turn(
+        self,
+        turn: Turn,
+        *,
+        prompt_hash: bytes,
+        full_hash: bytes,
+        depth: int,
+        full_depth: int,
+        delivered: bool,
+        reason: Reason | None,
+        now: float,
+        answers: Answer | None = None,
+        supersedes: str | None = None,
+    ) -> None:
+        """Store a turn as OPEN, or SKIPPED for a reason known already; durable on return.
+
+        What its arrival decided of earlier turns (`answers`, `supersedes`) is recorded with it or not at all.
+        Raises StoreError when the id is taken.
+        """
+        columns = identity_columns(turn) | {
+            "prompt_hash": prompt_hash,
+            "full_hash": full_hash,
+            "depth": depth,
+            "full_depth": full_depth,
+            "delivered": delivered,
+            "state": State.OPEN if reason is None else State.SKIPPED,
+            "reason": reason,
+            "moved_at": now,
+        }
+        content = content_columns(turn)
+        with self._database.transaction():
+            seq = self._database.insert("turns", columns)
+            self._database.insert("contents", {"seq": seq} | content)
+            if answers is not None:
+                self.answer(answers.turn, answers.messages, answered_by=turn.id, now=now)
+            if supersedes is not None:
+                self.supersede(supersedes, turn.id, now=now)
+
+    def delivered(self, turn: str) -> None:
+        """The client got the whole answer."""
+        with self._database.transaction():
+            self._database.execute("UPDATE turns SET delivered = 1 WHERE id = ?", (turn,))
+
+    def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:
+        """Record what followed a turn and return its state: judged (again) where that can change something.
+
+        The same messages again change nothing. One that trained, or that the learner holds, keeps its state.
+        """
+        packed = pack_messages(messages)
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            known = self._database.row("SELECT messages FROM next_states WHERE seq = ?", (life.seq,))
+            if known is not None and known["messages"] == packed:
+                return life.state
+            row = {"seq": life.seq, "messages": packed, "answered_by": answered_by, "at": now}
+            self._database.insert("next_states", row, replace=True)
+            return self._heard(life, now)
+
+    def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
+        """Record what somebody said of a turn; the newest counts. Raises StoreError for an unknown turn."""
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            row = {"seq": life.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
+            self._database.insert("feedback", row)
+            state = self._heard(life, now)
+        return FeedbackOutcome(turn=turn, state=state, trains=life.takes_next_state(now))
+
+    def _heard(self, life: Life, now: float) -> State:
+        """The next state changed: count it, and have the turn judged where that is still open."""
+        self._database.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (life.seq,))
+        if life.state is State.ANSWERED or not life.takes_next_state(now):
+            return life.state
+        move(self._database, life, State.ANSWERED, now=now)
+        return State.ANSWERED
+
+    def supersede(self, turn: str, by: str, *, now: float) -> None:
+        """A retry took the turn's place. One that trained or was skipped already only learns by whom."""
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            self._database.execute("UPDATE turns SET superseded_by = ? WHERE seq = ?", (by, life.seq))
+            if life.state not in (State.TRAINED, State.SKIPPED):
+                move(self._database, life, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
+
+    def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
+        """What the turn turned out to be. Off the main line it is skipped; found on it, it may train."""
+        with self._database.transaction():
+            self._database.execute("UPDATE turns SET kind = ? WHERE id = ?", (kind, turn))
+            life = life_of(self._database, turn)
+            if kind is Kind.MAIN:
+                return self._found_main(life, now)
+            if life.state in (State.TRAINED, State.SKIPPED):
+                return life.state
+            reason = Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE
+            move(self._database, life, State.SKIPPED, now=now, reason=reason)
+            return State.SKIPPED
+
+    def _found_main(self, life: Life, now: float) -> State:
+        if life.reason is not Reason.UNKNOWN_LINE or not life.revision:
+            return life.state
+        move(self._database, life, State.ANSWERED, now=now)
+        return State.ANSWERED
+
+    def expire_open(self, older_than: float, *, now: float) -> int:
+        """Skip the OPEN turns created before `older_than`; how many there were. A late reply reopens them."""
+        with self._database.transaction():
+            found = self._database.rows(
+                "SELECT id FROM turns WHERE state = 'OPEN' AND created < ? ORDER BY seq", (older_than,)
+            )
+            for row in found:
+                life = life_of(self._database, row["id"])
+                move(self._database, life, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
+        return len(found)
+
+    def candidates(
+        self, scope: str, hashes: Sequence[bytes], turn_ids: Sequence[str], *, side_limit: int = 8
+    ) -> list[Candidate]:
+        """The turns of a scope that a request may continue, repeat or edit, without order.
+
+        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
+        makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
+        `side_limit` side replies come with their text, which a compacted conversation may quote.
+        """
+        found = {row["id"]: row for row in self._by_hash(scope, hashes)}
+        if turn_ids:
+            sql = CANDIDATE.format(more="") + f" WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
+            found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
+        sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
+        plain = [_candidate(row, None) for turn, row in found.items() if turn not in sides]
+        return plain + [_candidate(row, orjson.loads(row["message"])["content"]) for row in sides.values()]
+
+    def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
+        """Deepest first, until a turn is found whose prompt and response the request contains."""
+        for end in range(len(hashes), 0, -HASHES_PER_QUERY):
+            part = hashes[max(0, end - HASHES_PER_QUERY) : end]
+            known = marks(len(part))
+            sql = CANDIDATE.format(more="") + (
+                f" WHERE t.seq IN (SELECT seq FROM turns WHERE prompt_hash IN ({known})"
+                f" UNION SELECT seq FROM turns WHERE full_hash IN ({known})) AND t.scope = ?"
+            )
+            rows = self._database.rows(sql, (*part, *part, scope))
+            yield from rows
+            if any(row["full_hash"] in part for row in rows):
+                return
+
+    def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
+        sql = CANDIDATE.format(more=", c.message") + (
+            " JOIN contents c USING (seq) WHERE t.kind = 'side' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?"
+        )
+        return self._database.rows(sql, (scope, limit))
+
+    def find_state(self, turn: str) -> State | None:
+        """None where there is no such turn."""
+        life = find_life(self._database, turn)
+        return None if life is None else life.state
+
+
+def _candidate(row: sqlite3.Row, side_text: str | None) -> Candidate:
+    from afterwit.core.binding import Candidate
+
+    return Candidate(
+        turn=row["id"],
+        session=row["session"],
+        parent=row["parent"],
+        prompt_hash=row["prompt_hash"],
+        full_hash=row["full_hash"],
+        depth=row["depth"],
+        full_depth=row["full_depth"],
+        delivered=bool(row["delivered"]),
+        kind=Kind(row["kind"]),
+        created=row["created"],
+        children=row["children"],
+        side_text=side_text,
+    )

@@ -1,0 +1,167 @@
+"""What the store gives back beside core's nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
+from afterwit.core.turn import Kind, Turn
+from afterwit.core.verdict import NextState, Verdict
+from afterwit.core.version import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an arriving request decided of an earlier turn: these messages are its next state."""
+
+    turn: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A turn with everything that happened to it since."""
+
+    seq: int
+    """The order of arrival; pages of turns go on from it."""
+    turn: Turn
+    state: State
+    reason: Reason | None
+    """Why it was skipped; None in every other state."""
+    moved_at: float
+    delivered: bool
+    """Whether the client got the whole answer."""
+    superseded_by: str | None
+    next_state: NextState | None
+    revision: int
+    """Counts the changes of the next state."""
+    verdict: Verdict | None
+    rl: bool
+    opd: bool
+    """Which terms of the loss the verdict gives the turn."""
+    trained_in: tuple[int, ...]
+    """The versions it was trained in as a new turn, oldest first."""
+    replayed_in: tuple[int, ...]
+    owner: str | None
+    attempts: int
+    """Failed attempts at the next step."""
+    retry_at: float
+    error: str | None
+    """What the last failed attempt said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which turns to list; None: any."""
+
+    session: str | None = None
+    state: State | None = None
+    reason: Reason | None = None
+    kind: Kind | None = None
+    version: int | None = None
+    """Only turns that this version trained on as new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackOutcome:
+    """What came of a piece of feedback."""
+
+    turn: str
+    state: State
+    trains: bool
+    """Whether the turn will be judged anew with it; False: recorded only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Judged turns that nobody has claimed."""
+
+    count: int
+    oldest_at: float | None
+    """When the longest waiting one was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Turns by state, and the skipped ones by reason. States and reasons without a turn are left out."""
+
+    states: Mapping[State, int] = field(default_factory=dict)
+    reasons: Mapping[Reason, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRow:
+    """What the store knows of a version."""
+
+    number: int
+    parent: int | None
+    origin: Origin
+    created: float
+    restores: int | None
+    reverts: tuple[int, ...]
+    metrics: Mapping[str, float]
+    committed_at: float
+    published_at: float | None
+    trained: int
+    """How many turns it learned from as new ones."""
+    replayed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What a manifest did to the turns it names."""
+
+    trained: int
+    """Turns that became TRAINED."""
+    unknown: int
+    """Turns it names that are not in this store."""
+    repeated: tuple[str, ...]
+    """Turns that another standing version had trained already: two learners at work, which is an alarm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What reconciling with the checkpoint folder changed."""
+
+    committed: tuple[int, ...]
+    """Versions whose manifests the store did not know."""
+    lost: tuple[int, ...]
+    """Versions the store knew that are gone with everything that followed them."""
+    returned: int
+    """Turns of lost versions that wait to be trained again."""
+    freed: int
+    """Leases of a learner that is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How a stage is, in its own words."""
+
+    stage: str
+    ok: bool
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An API key. The key itself is never stored."""
+
+    name: str
+    scopes: frozenset[str]
+    hash: str
+    created: float
+    revoked: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What retention removed."""
+
+    turns: int
+    size: int
+    """Bytes in use afterwards."""
+    over_budget: bool
+    """Whether what may not be removed alone exceeds the budget."""
