@@ -1,0 +1,71 @@
+"""An ordinary agent loop over the official OpenAI client: ask, do the calls, send the results, until it is done."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openai import OpenAI
+
+from afterwit.apps.demo.world import Call, Place, Task, World
+
+MAX_TURNS = 8
+SIDE = {"X-Turn-Type": "side"}
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A client with the model it asks for and how; `headers` go with every request."""
+
+    client: OpenAI
+    model: str
+    headers: Mapping[str, str]
+    temperature: float = 0.6
+    max_tokens: int = 96
+
+    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Message:
+        """The model's next message, as it goes back into the conversation."""
+        completion = self.client.chat.completions.create(
+            model=self.model,
+            messages=messages,
+            tools=list(world.tools),
+            temperature=self.temperature,  # type: ignore[arg-type]
+            max_tokens=max_tokens or self.max_tokens,
+            extra_headers=dict(self.headers),
+        )
+        said = completion.choices[0].message
+        message: Message = {"role": "assistant", "content": said.content}
+        if said.tool_calls:
+            message["tool_calls"] = [
+                call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
+            ]
+        return message
+
+
+def opening(world: World, task: Task) -> list[Message]:
+    """The first two messages of a task."""
+    return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
+
+
+def work(agent: Agent, world: World, place: Place, messages: list[Message]) -> Iterator[bool]:
+    """Work on a task, growing `messages`; yields after every turn whether the agent says that it is done.
+
+    Whoever iterates may stop at any turn. At most `MAX_TURNS` turns.
+    """
+    for _ in range(MAX_TURNS):
+        said = agent.answer(messages, world)
+        messages.append(said)
+        for call in calls(said):
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": place.act(call)})
+        yield not calls(said)
+        if not calls(said):
+            return
+
+
+def calls(message: Message) -> list[Call]:
+    """The tool calls of an assistant message."""
+    return [
+        Call(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
+        for call in message.get("tool_calls", ())
+    ]

@@ -1,0 +1,1 @@
+"""How the demo's base model is made from nothing: tokenizer, corpus, training."""

@@ -1,0 +1,61 @@
+"""Measure the hint-less policy on held-out tasks, over the same endpoint, as side traffic that never trains."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from afterwit.apps.demo.agent import Agent, Message, opening, work
+from afterwit.apps.demo.world import Split, Task, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One held-out task as the policy did it with nobody watching."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    kept: bool
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Preference: the share of tasks that kept every rule that applies. Task success: the share whose check passes."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def preference(self) -> float:
+        return fmean(trial.kept for trial in self.trials)
+
+    @property
+    def task_success(self) -> float:
+        return fmean(trial.passed for trial in self.trials)
+
+    def by_kind(self) -> Mapping[str, tuple[float, float]]:
+        """Preference and task success of each kind of task."""
+        kinds = sorted({trial.task.kind for trial in self.trials})
+        parts = {kind: Score(trials=tuple(t for t in self.trials if t.task.kind == kind)) for kind in kinds}
+        return {kind: (part.preference, part.task_success) for kind, part in parts.items()}
+
+
+def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
+    """The tasks of an evaluation, the same ones for the same seed."""
+    rng = Random(seed)
+    return [world.task(split, rng) for _ in range(number)]
+
+
+def evaluate(agent: Agent, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
+    """Let the agent do every task; `agent.headers` must mark the traffic as side traffic."""
+    with ThreadPoolExecutor(at_once) as pool:
+        return Score(trials=tuple(pool.map(lambda task: _try(agent, world, task), tasks)))
+
+
+def _try(agent: Agent, world: World, task: Task) -> Trial:
+    messages = opening(world, task)
+    with world.place(task) as place:
+        for _ in work(agent, world, place, messages):
+            pass
+        return Trial(task=task, messages=tuple(messages), kept=place.kept(), passed=place.check() is None)

@@ -1,0 +1,57 @@
+"""A person with an agent: gives a task, watches it work, and says in words what they think of it.
+
+The person interrupts at the step that breaks a rule, after its tool results, naming everything that is wrong so far;
+thanks when all went well and the check passes; shows the failing check's output otherwise. They never grade.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from afterwit.apps.demo.agent import Agent, Message, opening, work
+from afterwit.apps.demo.world import Place, Split, Task, World
+
+REPLY_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """One task from the first message to the person's reaction, and how it really was (the model never sees that)."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    mood: Literal["complaint", "failure", "approval"]
+    broken: tuple[str, ...]
+    passed: bool
+    reaction: str
+
+
+def run_interaction(agent: Agent, world: World, task: Task, split: Split, rng: Random) -> Interaction:
+    """Play one interaction; the reaction is sent as the next message of the same conversation."""
+    messages = opening(world, task)
+    with world.place(task) as place:
+        for _ in work(agent, world, place, messages):
+            if place.broken():
+                break
+        failed = place.check()
+        mood, reaction = _react(world, task, place, failed, split, rng)
+        messages.append({"role": "user", "content": reaction})
+        messages.append(agent.answer(messages, world, REPLY_TOKENS))
+        return Interaction(
+            task=task,
+            messages=tuple(messages),
+            mood=mood,
+            broken=place.broken(),
+            passed=failed is None,
+            reaction=reaction,
+        )
+
+
+def _react(
+    world: World, task: Task, place: Place, failed: str | None, split: Split, rng: Random
+) -> tuple[Literal["complaint", "failure", "approval"], str]:
+    if place.broken():
+        return "complaint", world.complain(task, place.broken(), split, rng)
+    if failed is not None:
+        return "failure", world.fail(task, failed, split, rng)
+    return "approval", world.approve(task, split, rng)

@@ -1,0 +1,90 @@
+"""The tools world as the demo plays it."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from afterwit.apps import sandbox
+from afterwit.apps.demo.tools import rules, tasks, words
+from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
+from afterwit.apps.demo.tools.toolbox import Toolbox
+from afterwit.apps.demo.world import Call, Split, Task
+from afterwit.apps.sandbox import OutsideWorkspace, Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsPlace:
+    """One task's workspace, the steps taken in it and the rules they broke."""
+
+    task: Task
+    toolbox: Toolbox
+    steps: list[rules.Step] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def act(self, call: Call) -> str:
+        """Do a call and watch it as the owner would."""
+        step = rules.Step.parse(call.name, call.arguments)
+        step = rules.Step(name=step.name, arguments=step.arguments, replaces=self._replaces(step))
+        self.wrong.extend(rule for rule in rules.broken(step, self.steps) if rule not in self.wrong)
+        self.steps.append(step)
+        return self.toolbox.call(call.name, call.arguments)
+
+    def broken(self) -> tuple[str, ...]:
+        """The rules broken so far, oldest first."""
+        return tuple(self.wrong)
+
+    def kept(self) -> bool:
+        """Whether every rule of the task was kept by doing the guarded thing right."""
+        return rules.kept(self.task.rules, self.steps)
+
+    def check(self) -> str | None:
+        """None when every check passes, else the first failing command and what came of it."""
+        for argv in self.task.checks:
+            ended = sandbox.run(argv, self.toolbox.workspace.root)
+            if ended.status != 0:
+                return f"{' '.join(argv)} gives {ended.output.strip() or f'status {ended.status}'}"
+        return None
+
+    def _replaces(self, step: rules.Step) -> bool:
+        try:
+            return step.name == "write" and self.toolbox.workspace.exists(str(step.arguments.get("path", "")))
+        except OutsideWorkspace:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsWorld:
+    """Files in a sandbox, an owner with house rules."""
+
+    name: str = "tools"
+    system: str = SYSTEM
+    tools: Sequence[Mapping[str, Any]] = TOOLS
+
+    def task(self, split: Split, rng: Random) -> Task:
+        """A task of a random kind."""
+        return tasks.draw(split, rng)
+
+    @contextmanager
+    def place(self, task: Task) -> Iterator[ToolsPlace]:
+        """A workspace with the task's files, removed afterwards."""
+        with tempfile.TemporaryDirectory(prefix="afterwit-task-") as folder:
+            workspace = Workspace(root=Path(folder))
+            for name, text in task.files.items():
+                workspace.write(name, text)
+            yield ToolsPlace(task=task, toolbox=Toolbox(workspace=workspace))
+
+    def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
+        """Everything that is wrong so far, in one message."""
+        return words.complaint(broken, next(iter(task.subject.values())), split, rng)
+
+    def fail(self, task: Task, output: str, split: Split, rng: Random) -> str:
+        """The failing check with its output."""
+        return words.failure(output, split, rng)
+
+    def approve(self, task: Task, split: Split, rng: Random) -> str:
+        """Thanks."""
+        return words.approval(split, rng)

@@ -1,0 +1,79 @@
+"""Commands in the sandbox end when they must and reach no further than they may."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from afterwit.apps.sandbox import Limits, run
+from afterwit.apps.sandbox.process import confinement
+
+
+def test_a_command_runs_in_the_workspace_and_its_output_comes_back(tmp_path: Path) -> None:
+    ended = run(["python3", "-c", "open('out.txt', 'w').write('x'); print('said')"], tmp_path)
+    assert (ended.status, ended.output) == (0, "said\n")
+    assert (tmp_path / "out.txt").read_text() == "x"
+
+
+def test_no_shell_reads_the_arguments(tmp_path: Path) -> None:
+    assert run(["echo", "$HOME;ls"], tmp_path).output == "$HOME;ls\n"
+
+
+@pytest.mark.parametrize("argv", [["no-such-command"], [], ["echo", "nul\0"]])
+def test_a_command_that_cannot_start_has_status_127(tmp_path: Path, argv: list[str]) -> None:
+    if confinement() == "bwrap" and argv[:1] == ["no-such-command"]:
+        assert run(argv, tmp_path).status != 0
+    else:
+        assert run(argv, tmp_path).status == 127
+
+
+def test_a_command_out_of_time_is_killed_with_its_children(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys, time\n"
+        'subprocess.Popen([sys.executable, \'-c\', \'import time; time.sleep(2); open("late", "w").write("x")\'])\n'
+        "time.sleep(60)"
+    )
+    began = time.monotonic()
+    ended = run(["python3", "-c", program], tmp_path, Limits(seconds=0.7))
+    assert ended.timed_out
+    assert time.monotonic() - began < 5
+    time.sleep(2.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_a_child_left_behind_does_not_outlive_the_command(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys\n"
+        'subprocess.Popen([sys.executable, \'-c\', \'import time; time.sleep(1); open("late", "w").write("x")\'])'
+    )
+    assert run(["python3", "-c", program], tmp_path).status == 0
+    time.sleep(1.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_memory_and_file_size_are_limited(tmp_path: Path) -> None:
+    greedy = run(["python3", "-c", "x = bytearray(2 << 30)"], tmp_path)
+    assert greedy.status != 0
+    assert "MemoryError" in greedy.output
+    large = run(["python3", "-c", "open('big', 'wb').write(bytes(64 << 20))"], tmp_path)
+    assert large.status != 0
+    assert (tmp_path / "big").stat().st_size <= 16 << 20
+
+
+def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERWIT_SECRET", "hidden")
+    assert "hidden" not in run(["env"], tmp_path).output
+
+
+def test_output_is_cut_at_its_limit(tmp_path: Path) -> None:
+    ended = run(["python3", "-c", "print('x' * 100000)"], tmp_path, Limits(output_chars=100))
+    assert ended.output == "x" * 100
+
+
+@pytest.mark.skipif(confinement() != "bwrap", reason="bubblewrap does not work on this machine")
+def test_bubblewrap_hides_the_rest_of_the_system(tmp_path: Path) -> None:
+    outside = tmp_path.parent / "outside.txt"
+    outside.write_text("secret")
+    assert "secret" not in run(["cat", str(outside)], tmp_path).output
+    assert str(os.getpid()) not in run(["ls", "/proc"], tmp_path).output.split()
