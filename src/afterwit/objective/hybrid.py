@@ -29,7 +29,7 @@ TERMS = ("rl", "opd", "entropy", "kl_base", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A sample's part of the batch's loss, and of each of `TERMS` before its weight (these without gradient)."""
+    """A sample's part of the batch's loss, and of each of `TERMS` before its weight (without gradient)."""
 
     loss: Tensor
     terms: dict[str, Tensor]

@@ -49,8 +49,8 @@ def prepare(
     """The target of a sample.
 
     `logits_old_TV` are the policy's at the start of the update: with one optimiser step per update, the
-    current ones. `teachers` yields the logits [T, V] of each hint's teacher on the same ids, in the order of the
-    hints; a generator keeps one of them in memory at a time. It is not read without an OPD term.
+    current ones. `teachers` yields the logits [T, V] of each hint's teacher on the same ids, in the order of
+    the hints; a generator keeps one of them in memory at a time. It is not read without an OPD term.
     """
     if len(logits_old_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_old_TV)} rows of logits")

@@ -1,0 +1,83 @@
+"""Random batches for the objectives' tests, made from a seed so that hypothesis can shrink their shape."""
+
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+CELLS = list(product(("shortest", "longest", "sequence_optimal", "token_optimal"), ("student", "teacher", "overlap")))
+
+
+def sample(rng, *, tokens=3, vocabulary=7, hints=2, scale=1.0, reward=1.0, tau=1.0, drift=0.3, **more):
+    """One sample as `evaluate` takes it: the old policy near the current one, teachers and base further off."""
+    current = scale * rng.normal(size=(tokens, vocabulary))
+    old = current + drift * rng.normal(size=current.shape)
+    made = {
+        "logits_current": current,
+        "logits_old": old,
+        "logits_teacher": current + scale * rng.normal(size=(hints, *current.shape)),
+        "logits_base": current + scale * rng.normal(size=current.shape),
+        "ids": rng.integers(vocabulary, size=tokens),
+        "behaviour": np.log(rng.uniform(0.02, 0.9, size=tokens)),
+        "reward": reward,
+        "tau": tau,
+    }
+    return made | more
+
+
+def rounded(made):
+    """The sample with its logits on a coarse grid, so that many are equal."""
+    return {name: np.round(2 * a) / 2 if name.startswith("logits") else a for name, a in made.items()}
+
+
+@st.composite
+def samples(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    made = sample(
+        rng,
+        tokens=draw(st.integers(1, 4)),
+        vocabulary=draw(st.integers(2, 8)),
+        hints=draw(st.integers(0, 3)),
+        scale=draw(st.sampled_from((0.3, 1.0, 2.0))),
+        reward=draw(st.sampled_from((-1.0, 0.0, 1.0))),
+        tau=draw(st.sampled_from((0.01, 0.6, 1.0, 1.5))),
+        basis=draw(st.sampled_from(("processed", "raw"))),
+    )
+    made["mask"] = np.array([True] + [draw(st.booleans()) for _ in made["ids"][1:]])
+    if draw(st.booleans()):
+        made = rounded(made)
+    for absent in draw(st.sets(st.sampled_from(("logits_old", "behaviour", "mask", "basis")))):
+        made[absent] = None
+    return made
+
+
+@st.composite
+def memory_samples(draw):
+    made = draw(samples())
+    return {name: made[name] for name in ("logits_current", "logits_base", "mask")} | {"memory": True, "tau": 0.6}
+
+
+def batches():
+    """One to four samples, now and then with a memory sample among them."""
+    tasks = st.lists(samples(), min_size=1, max_size=4)
+    return st.tuples(tasks, st.lists(memory_samples(), max_size=1)).map(lambda parts: parts[0] + parts[1])
+
+
+@st.composite
+def settings(draw):
+    """Settings in the symbols of the algorithm page."""
+    selection, subset = draw(st.sampled_from(CELLS))
+    return {
+        "objective": draw(st.sampled_from(("hybrid", "topk_opd", "token_opd", "rl"))),
+        "hint_selection": selection,
+        "subset": subset,
+        "w_RL": draw(st.sampled_from((0.0, 0.2, 1.0))),
+        "w_OPD": draw(st.sampled_from((0.0, 0.7, 1.0))),
+        "K": draw(st.integers(1, 9)),
+        "C": draw(st.sampled_from((0.0, 0.5, 1.0))),
+        "tail_bucket": draw(st.booleans()),
+        "c_H": draw(st.sampled_from((0.0, 0.1))),
+        "beta": draw(st.sampled_from((0.0, 0.01, 1.0))),
+        "memory_weight": draw(st.sampled_from((0.0, 0.5))),
+        "aggregation": draw(st.sampled_from(("component", "batch"))),
+    }

@@ -1,0 +1,201 @@
+"""Limits, symmetries and properties of the objectives, through the door that readers use."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+
+from afterwit.objective import evaluate
+
+from .batches import CELLS, batches, sample
+from .batches import settings as objective_settings
+
+MODEST = budget(max_examples=60, deadline=None)
+OPD = {"objective": "topk_opd", "beta": 0}
+RL = {"objective": "rl", "beta": 0}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def on_policy(made):
+    """The sample at the start of an update: pi_old = pi."""
+    return made | {"logits_old": None}
+
+
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd"])
+@pytest.mark.parametrize(("selection", "subset"), CELLS)
+@pytest.mark.parametrize("tail_bucket", [False, True])
+def test_a_student_equal_to_its_teacher_has_no_advantage(objective, selection, subset, tail_bucket):
+    made = on_policy(sample(rng(), tau=0.6))
+    made["logits_teacher"] = np.stack([made["logits_current"]] * 2)
+    settings = OPD | {"objective": objective, "hint_selection": selection, "subset": subset}
+    got = evaluate([made], settings | {"tail_bucket": tail_bucket})
+    assert got.terms["opd"] == 0
+    assert not got.gradients[0].any()
+
+
+@given(st.floats(0.2, 3), st.floats(0.2, 3))
+@budget(max_examples=20, deadline=None)
+def test_bug_2_teacher_and_student_are_read_at_one_temperature(tau, other):
+    made = on_policy(sample(rng(), hints=1, tau=tau))
+    made["logits_teacher"] = made["logits_current"][None]
+    assert not evaluate([made], OPD).gradients[0].any()
+    if abs(tau - other) > 0.05:
+        made["logits_teacher"] = made["logits_teacher"] * tau / other
+        assert evaluate([made], OPD).gradients[0].any()
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd"])
+def test_bug_3_samples_without_a_hint_stay_out_of_the_opd_term(objective):
+    hinted = sample(rng(1), reward=0.0)
+    plain = sample(rng(2), reward=0.0, hints=0)
+    settings = {"objective": objective, "beta": 0}
+    alone, together = evaluate([hinted], settings), evaluate([hinted, plain], settings)
+    assert together.loss == alone.loss
+    assert not together.gradients[1].any()
+    np.testing.assert_array_equal(together.gradients[0], alone.gradients[0])
+
+
+@pytest.mark.parametrize("settings", [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}])
+def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
+    made = on_policy(sample(rng(), hints=2))
+    swapped = made | {"logits_teacher": made["logits_teacher"][::-1].copy()}
+    settings = settings | {"hint_selection": "shortest", "C": 0}
+    first, second = evaluate([made], settings), evaluate([swapped], settings)
+    assert abs(first.gradients[0] - second.gradients[0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd"])
+def test_bug_6_the_expected_gradient_depends_on_the_teacher(objective):
+    """Averaged over y ~ pi exactly, by enumerating the vocabulary; for token OPD it is that of KL(pi || pi_T)."""
+    made = on_policy(sample(rng(), hints=1, tokens=1))
+    pi = torch.softmax(torch.tensor(made["logits_current"][0]), -1).numpy()
+    settings = {"objective": objective, "beta": 0, "C": 0, "K": len(pi)}
+    gradients = [evaluate([made | {"ids": [v], "behaviour": None}], settings).gradients[0][0] for v in range(len(pi))]
+    expected = pi @ np.stack(gradients)
+    as_base = made | {"logits_base": made["logits_teacher"][0]}
+    reverse_kl = evaluate([as_base], {"objective": "rl", "w_RL": 0, "beta": 1}).gradients[0][0]
+    np.testing.assert_allclose(expected, reverse_kl, atol=1e-12)
+
+
+@given(batches(), objective_settings(), st.randoms(use_true_random=False))
+@MODEST
+def test_the_order_of_samples_does_not_matter(samples, settings, random):
+    order = list(range(len(samples)))
+    random.shuffle(order)
+    straight, shuffled = evaluate(samples, settings), evaluate([samples[n] for n in order], settings)
+    assert shuffled.loss == pytest.approx(straight.loss, abs=1e-12, rel=1e-12)
+    for place, n in enumerate(order):
+        np.testing.assert_array_equal(shuffled.gradients[place], straight.gradients[n])
+
+
+def test_a_sample_without_reward_carries_no_rl_term():
+    liked, unclear = sample(rng(1), hints=0, reward=1.0), sample(rng(2), hints=0, reward=0.0)
+    alone, together = evaluate([liked], RL), evaluate([liked, unclear], RL)
+    assert together.loss == alone.loss
+    assert not together.gradients[1].any()
+
+
+def test_aggregation_batch_divides_every_term_by_all_samples():
+    samples = [sample(rng(1)), sample(rng(2), reward=0.0), sample(rng(3), hints=0)]
+    component = evaluate(samples, {}).terms
+    batch = evaluate(samples, {"aggregation": "batch"}).terms
+    assert batch["rl"] == pytest.approx(component["rl"] * 2 / 3, rel=1e-12)
+    assert batch["opd"] == pytest.approx(component["opd"] * 2 / 3, rel=1e-12)
+    assert batch["kl_base"] == component["kl_base"]
+
+
+def test_a_greedy_turn_learns_by_distillation_only_and_at_temperature_1():
+    made = sample(rng(), tau=0.0)
+    got = evaluate([made], {})
+    assert got.terms["rl"] == 0
+    assert got.terms["opd"] == evaluate([made | {"tau": 1.0}], {}).terms["opd"]
+
+
+def test_the_clip_on_the_difference_is_off_at_zero_and_below():
+    made = on_policy(sample(rng(), hints=1, scale=3.0))
+    free = evaluate([made], OPD | {"C": 0}).loss
+    assert evaluate([made], OPD | {"C": -1.0}).loss == free
+    assert evaluate([made], OPD | {"C": 1e9}).loss == free
+    assert abs(evaluate([made], OPD | {"C": 1.0}).loss) < abs(free)
+
+
+def test_with_the_whole_vocabulary_kept_the_tail_is_empty_and_changes_nothing():
+    made = on_policy(sample(rng(), hints=1))
+    without, with_tail = (evaluate([made], OPD | {"K": 7, "tail_bucket": tail}) for tail in (False, True))
+    assert with_tail.loss == pytest.approx(without.loss, abs=1e-6)
+    np.testing.assert_allclose(with_tail.gradients[0], without.gradients[0], atol=1e-6)
+    assert evaluate([made], OPD | {"K": 99}).loss == without.loss
+
+
+def test_an_empty_overlap_contributes_nothing():
+    made = on_policy(sample(rng(), hints=1, tokens=1, vocabulary=4))
+    made["logits_current"] = np.array([[9.0, 5.0, 1.0, 0.0]])
+    made["logits_teacher"] = np.array([[[0.0, 1.0, 5.0, 9.0]]])
+    for tail_bucket in (False, True):
+        got = evaluate([made], OPD | {"subset": "overlap", "K": 2, "tail_bucket": tail_bucket})
+        assert got.terms["opd"] == 0
+        assert not got.gradients[0].any()
+
+
+@pytest.mark.parametrize("settings", [RL, OPD, OPD | {"objective": "token_opd"}])
+def test_clipping_is_inert_while_the_policy_has_not_moved(settings):
+    made = on_policy(sample(rng(), hints=1))
+    narrow = settings | {"eps_lo": 0, "eps_hi": 0, "token_eps_lo": 0, "token_eps_hi": 0}
+    got, clipped = evaluate([made], settings), evaluate([made], narrow)
+    assert got.loss == clipped.loss
+
+
+@pytest.mark.parametrize(("reward", "moved", "learns"), [(1, 1, False), (1, -1, True), (-1, 1, True), (-1, -1, False)])
+def test_clipping_stops_a_policy_that_has_moved_far_enough(reward, moved, learns):
+    made = sample(rng(), hints=0, tokens=1, reward=float(reward), drift=0.0, behaviour=None)
+    made["logits_old"][0, made["ids"]] -= moved
+    assert evaluate([made], RL).gradients[0].any() == learns
+
+
+def test_the_importance_weight_is_truncated_and_never_touches_topk_opd():
+    made = on_policy(sample(rng(), hints=1, tokens=1))
+    logprob = torch.log_softmax(torch.tensor(made["logits_current"]), -1)[0, made["ids"]].numpy()
+    for settings, factors in ((RL, (1.0, 0.5, 2.0)), (OPD, (1.0, 1.0, 1.0))):
+        plain = evaluate([made | {"behaviour": None}], settings).loss
+        for shift, factor in zip((0.0, np.log(2), -5.0), factors, strict=True):
+            got = evaluate([made | {"behaviour": logprob + shift}], settings).loss
+            assert got == pytest.approx(factor * plain, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("tail_bucket", [False, True])
+@pytest.mark.parametrize(("selection", "subset"), CELLS)
+def test_extreme_logits_stay_finite(dtype, tail_bucket, selection, subset):
+    made = sample(rng(), tokens=6, hints=2)
+    for name in ("logits_current", "logits_old", "logits_teacher", "logits_base"):
+        made[name] = rng(len(name)).choice([-1e4, 0.0, 1e4], size=made[name].shape).astype(dtype)
+    settings = {"hint_selection": selection, "subset": subset, "tail_bucket": tail_bucket, "C": 0, "c_H": 0.1}
+    got = evaluate([made, made | {"memory": True}], settings | {"memory_weight": 1.0})
+    assert np.isfinite(got.loss)
+    assert all(np.isfinite(gradient).all() for gradient in got.gradients)
+
+
+def test_equal_logits_are_kept_by_the_lower_id():
+    made = on_policy(sample(rng(), hints=1, tokens=1, vocabulary=6))
+    made["logits_current"] = np.zeros((1, 6))
+    made["logits_teacher"] = np.array([[[1.0, 1.0, 0.0, 0.0, -1.0, -1.0]]])
+    taught = evaluate([made], OPD | {"K": 2})
+    assert (-taught.gradients[0][0, :2] > 0).all()
+    np.testing.assert_allclose(taught.gradients[0][0, 2:], taught.gradients[0][0, 2])
+
+
+def test_nothing_depends_on_what_masked_tokens_hold():
+    made = sample(rng(), tokens=4, mask=np.array([True, False, True, True]))
+    other = {name: np.array(a, copy=True) for name, a in made.items()} | {"tau": 1.0, "reward": 1.0}
+    for name in ("logits_current", "logits_old", "logits_base"):
+        other[name][1] = rng(9).normal(size=7)
+    other["logits_teacher"][:, 1] = rng(9).normal(size=(2, 7))
+    got, same = evaluate([made], {}), evaluate([other], {})
+    assert got.loss == same.loss
+    np.testing.assert_array_equal(got.gradients[0], same.gradients[0])
+    assert not got.gradients[0][1].any()
