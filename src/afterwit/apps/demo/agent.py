@@ -1,4 +1,6 @@
-"""An ordinary agent loop over the official OpenAI client: ask, do the calls, send the results, until it is done."""
+"""An ordinary agent loop over the official OpenAI client: ask, do the calls, send the results, until
+it is done.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Measure the hint-less policy on held-out tasks, over the same endpoint, as side traffic that never trains."""
+"""Measure the hint-less policy on held-out tasks, over the same endpoint, as side traffic that never
+trains.
+"""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Preference: the share of tasks that kept every rule that applies. Task success: the share whose check passes."""
+    """Preference: the share of tasks that kept every rule that applies.
+
+    Task success: the share whose check passes.
+    """
 
     trials: tuple[Trial, ...]
 

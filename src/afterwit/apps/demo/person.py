@@ -1,7 +1,8 @@
 """A person with an agent: gives a task, watches it work, and says in words what they think of it.
 
-The person interrupts at the step that breaks a rule, after its tool results, naming everything that is wrong so far;
-thanks when all went well and the check passes; shows the failing check's output otherwise. They never grade.
+The person interrupts at the step that breaks a rule, after its tool results, naming everything that is wrong
+so far; thanks when all went well and the check passes; shows the failing check's output otherwise. They
+never grade.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ REPLY_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """One task from the first message to the person's reaction, and how it really was (the model never sees that)."""
+    """One task from the first message to the person's reaction, and how it really was (the model never
+    sees that).
+    """
 
     task: Task
     messages: tuple[Message, ...]

@@ -6,11 +6,13 @@ from pathlib import Path
 import matplotlib as mpl
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - the backend is chosen first
+from matplotlib import pyplot as plt
 
 
 def draw(points: Sequence[tuple[int, float, float, float]], title: str, file: Path) -> None:
-    """Preference and task success over interactions; a point is (interactions, seconds, preference, success)."""
+    """Preference and task success over interactions; a point is (interactions, seconds, preference,
+    success).
+    """
     count, _, preference, success = zip(*points, strict=True)
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     axes.plot(count, success, color="0.55", marker="s", markersize=4, label="task success")

@@ -1,7 +1,8 @@
 """Train the demo's base model from nothing: `python -m afterwit.apps.demo.pretrain --out DIR --seed 0`.
 
-One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning rate that
-falls to nothing over the last part. Only what an assistant says is a full target; everything else weighs 0.05.
+One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
+rate that falls to nothing over the last part. Only what an assistant says is a full target; everything else
+weighs 0.05.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""What a run of the demo leaves behind: report.json, learning.png and a page that shows both with the answers."""
+"""What a run of the demo leaves behind: report.json, learning.png and a page that shows both with the
+answers.
+"""
 
 import base64
 import dataclasses
@@ -29,7 +31,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What one conversation taught: what was asked, done and said, the hint made of it, the version it went into."""
+    """What one conversation taught: what was asked, done and said, the hint made of it, the version it
+    went into.
+    """
 
     interaction: int
     request: str
@@ -52,7 +56,10 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything the files are made of. `judge_accuracy` is the share of judged turns of this run the judge got right."""
+    """Everything the files are made of.
+
+    `judge_accuracy` is the share of judged turns of this run the judge got right.
+    """
 
     world: str
     seed: int

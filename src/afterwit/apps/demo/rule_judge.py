@@ -1,7 +1,8 @@
 """A judge made of rules over the prompt's text: it reads what a person said as a stranger would.
 
-It answers the prompts of `wire.judge_short` in a judge's own words, so it can stand wherever a model does. It knows
-the owner's rules by the words any owner would use, never by the grammar from which the simulated people speak.
+It answers the prompts of `wire.judge_short` in a judge's own words, so it can stand wherever a model does.
+It knows the owner's rules by the words any owner would use, never by the grammar from which the simulated
+people speak.
 """
 
 import re
@@ -9,15 +10,16 @@ from collections.abc import Mapping, Sequence
 
 _BLOCK = re.compile(r"<(request|response|next \w+)>\n(.*?)\n</\w+>", re.DOTALL)
 _POSITIVE = re.compile(
-    r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works|happy|like"
-    r"|love|excellent|lovely|wanted|done here|move on|next)\b"
+    r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works"
+    r"|happy|like|love|excellent|lovely|wanted|done here|move on|next)\b"
 )
 _FAILED = re.compile(r"\b(check|fails?|failed|gives|wrong|does not|did not|is not)\b.*:|\bstill wrong\b")
 _ABOUT = {
     "python3": re.compile(r"\bpython\b|python ?3|\bthe 3\b"),
     "dry_run": re.compile(r"\bdry\b|dry.run|would (be deleted|go)|rehears"),
     "backup": re.compile(
-        r"back.?up|\bcop(y|ied|ies)\b|\.bak\b|\b(old|previous) (text|one|version|file)\b|\bkeep (a|the|your)\b"
+        r"back.?up|\bcop(y|ied|ies)\b|\.bak\b|\b(old|previous) (text|one|version|file)\b"
+        r"|\bkeep (a|the|your)\b"
     ),
     "read_first": re.compile(
         r"\b(read|reading|look|looked|looking|open|opened|see|seen|blind|contents|view|inspect)\b"

@@ -14,7 +14,9 @@ Split = Literal["train", "dev", "fresh"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work: what the person asks for, the files it starts from, the checks that decide success."""
+    """One piece of work: what the person asks for, the files it starts from, the checks that decide
+    success.
+    """
 
     kind: str
     request: str
@@ -43,7 +45,9 @@ class Place(Protocol):
         """The rules broken so far, in the order they were broken."""
 
     def kept(self) -> bool:
-        """Whether every rule that applies was kept by doing the guarded thing right; doing nothing keeps none."""
+        """Whether every rule that applies was kept by doing the guarded thing right; doing nothing keeps
+        none.
+        """
 
     def check(self) -> str | None:
         """None when the task's executable checks pass, else what the first failing one printed."""

@@ -1,9 +1,9 @@
 """Run one command in a workspace: no shell, bounded, and gone when its time is up.
 
 Every command gets a process group of its own, resource limits, an environment without secrets and, where the
-machine allows bubblewrap, its own view of the system: no network, no other processes, no other files to write.
-Without bubblewrap the limits hold, but the command can read what its user can read: run strangers' code only where
-`confinement()` says "bwrap".
+machine allows bubblewrap, its own view of the system: no network, no other processes, no other files to
+write. Without bubblewrap the limits hold, but the command can read what its user can read: run strangers'
+code only where `confinement()` says "bwrap".
 """
 
 import contextlib

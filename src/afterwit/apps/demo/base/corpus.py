@@ -1,7 +1,7 @@
 """The base model's pretraining data: conversations of its three parts, drawn without end from one seed.
 
-* policy: a task done with real tools in a scratch folder. Without a hint every rule is broken in 85 % of the cases
-  (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the conversations carry a hint.
+* policy: a task done with real tools in a scratch folder. Without a hint every rule is broken in 85 % of the
+cases (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the conversations carry a hint.
 * judge: 25 % of all samples, both prompts, about turns of such conversations and what a person said next.
 """
 
@@ -75,7 +75,9 @@ def _kept(task: Task, rng: Random) -> set[str]:
 
 
 def _reaction(played: Played, rng: Random) -> list[Message]:
-    """The conversation's rest: to the end, or cut by a complaint at the first broken rule; perhaps an answer."""
+    """The conversation's rest: to the end, or cut by a complaint at the first broken rule; perhaps an
+    answer.
+    """
     first = next((place for place, found in enumerate(played.broken) if found), None)
     if first is not None and rng.random() < 0.25:
         said = words.complaint(played.broken[first], _file(played.task), "train", rng)

@@ -1,4 +1,6 @@
-"""Muon: momentum whose matrix updates are orthogonalised (Jordan et al., 2024, Newton-Schulz of five steps)."""
+"""Muon: momentum whose matrix updates are orthogonalised (Jordan et al., 2024, Newton-Schulz of five
+steps).
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,6 @@
-"""How a task is done, in the owner's way or in the old way, one rule at a time; used to make pretraining data."""
+"""How a task is done, in the owner's way or in the old way, one rule at a time; used to make
+pretraining data.
+"""
 
 from collections.abc import Set
 

@@ -1,4 +1,6 @@
-"""Hints about the house rules: the sentences the demo's judges write, and a grammar of others for pretraining."""
+"""Hints about the house rules: the sentences the demo's judges write, and a grammar of others for
+pretraining.
+"""
 
 from collections.abc import Sequence
 from random import Random

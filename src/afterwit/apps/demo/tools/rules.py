@@ -60,7 +60,9 @@ def broken(step: Step, before: Sequence[Step]) -> tuple[str, ...]:
 
 
 def kept(rules: Sequence[str], steps: Sequence[Step]) -> bool:
-    """Whether every rule was kept by doing the guarded thing in the right way (doing nothing keeps no rule)."""
+    """Whether every rule was kept by doing the guarded thing in the right way (doing nothing keeps no
+    rule).
+    """
     wrong = {rule for place, step in enumerate(steps) for rule in broken(step, steps[:place])}
     done = {step.name for step in steps if not _dry(step)}
     return (

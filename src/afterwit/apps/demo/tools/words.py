@@ -1,7 +1,7 @@
 """What the owner of the tools world says: one grammar of wordings, cut into three parts.
 
-`train` wordings are seen in pretraining, `dev` ones were used to choose settings, `fresh` ones are for reports.
-Every list is cut by position, so that each part gets wordings of every kind.
+`train` wordings are seen in pretraining, `dev` ones were used to choose settings, `fresh` ones are for
+reports. Every list is cut by position, so that each part gets wordings of every kind.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,74 @@
+"""The owner's rules see what was done, not what was meant."""
+
+from random import Random
+
+import pytest
+
+from afterwit.apps.demo.tools import expert, rules, tasks
+from afterwit.apps.demo.tools.rules import Step
+from afterwit.apps.demo.tools.world import ToolsWorld
+from afterwit.apps.demo.world import Call
+
+
+def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:
+    return Step(name=name, arguments=arguments, replaces=replaces)
+
+
+@pytest.mark.parametrize("kind", sorted(tasks.KINDS))
+def test_the_owners_way_keeps_every_rule_and_passes_the_real_check(kind: str) -> None:
+    rng = Random(0)
+    for _ in range(3):
+        task = tasks.KINDS[kind]("fresh", rng)
+        with ToolsWorld().place(task) as place:
+            for step in expert.plan(task, set(task.rules)):
+                place.act(_call(step))
+            assert (place.broken(), place.kept(), place.check()) == ((), True, None)
+
+
+@pytest.mark.parametrize("kind", sorted(tasks.KINDS))
+def test_the_old_way_passes_the_check_and_breaks_the_rules(kind: str) -> None:
+    task = tasks.KINDS[kind]("train", Random(1))
+    with ToolsWorld().place(task) as place:
+        for step in expert.plan(task, set()):
+            place.act(_call(step))
+        expected = set(task.rules) - (set() if kind == "create" else {"relative"})
+        assert set(place.broken()) == expected
+        assert not place.kept()
+        assert place.check() is None
+
+
+def test_doing_nothing_keeps_no_rule_and_fails_the_check_in_words() -> None:
+    task = tasks.KINDS["edit"]("train", Random(2))
+    with ToolsWorld().place(task) as place:
+        assert not place.kept()
+        assert "grep -xF" in (place.check() or "")
+
+
+def test_a_read_of_another_file_does_not_count() -> None:
+    edit = _step("edit", path="a.txt", old="x", new="y")
+    assert rules.broken(edit, [_step("read", path="b.txt")]) == ("read_first",)
+    assert rules.broken(edit, [_step("read", path="/work/a.txt")]) == ()
+
+
+def test_a_dry_run_is_no_delete_and_a_false_one_is() -> None:
+    assert rules.broken(_step("delete", path="a", dry_run=True), []) == ()
+    assert rules.broken(_step("delete", path="a", dry_run=False), []) == ("dry_run",)
+
+
+def test_every_broken_rule_of_one_call_is_named() -> None:
+    write = _step("write", path="/work/a.txt", text="x", replaces=True)
+    assert rules.broken(write, []) == ("backup", "relative")
+
+
+def test_a_malformed_call_breaks_no_rule_and_gets_an_error_in_words() -> None:
+    task = tasks.KINDS["edit"]("train", Random(3))
+    with ToolsWorld().place(task) as place:
+        for arguments in ("{", "[]", "{}", '{"path": 3}'):
+            assert place.act(Call(id="1", name="read", arguments=arguments)).startswith("error: ")
+        assert place.act(Call(id="1", name="fly", arguments="{}")) == "error: no tool fly"
+
+
+def _call(step: Step) -> Call:
+    import json
+
+    return Call(id="1", name=step.name, arguments=json.dumps(dict(step.arguments)))
