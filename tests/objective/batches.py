@@ -5,11 +5,13 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-CELLS = list(product(("shortest", "longest", "sequence_optimal", "token_optimal"), ("student", "teacher", "overlap")))
+CELLS = list(
+    product(("shortest", "longest", "sequence_optimal", "token_optimal"), ("student", "teacher", "overlap"))
+)
 
 
 def sample(rng, *, tokens=3, vocabulary=7, hints=2, scale=1.0, reward=1.0, tau=1.0, drift=0.3, **more):
-    """One sample as `evaluate` takes it: the old policy near the current one, teachers and base further off."""
+    """One sample as `evaluate` takes it: the old policy near the current one, the others further off."""
     current = scale * rng.normal(size=(tokens, vocabulary))
     old = current + drift * rng.normal(size=current.shape)
     made = {
@@ -54,7 +56,10 @@ def samples(draw):
 @st.composite
 def memory_samples(draw):
     made = draw(samples())
-    return {name: made[name] for name in ("logits_current", "logits_base", "mask")} | {"memory": True, "tau": 0.6}
+    return {name: made[name] for name in ("logits_current", "logits_base", "mask")} | {
+        "memory": True,
+        "tau": 0.6,
+    }
 
 
 def batches():

@@ -1,7 +1,7 @@
 """The objectives once more: float64, loops, scalars, derivatives by hand. Shares no line with the package.
 
-A term's value at one token and its derivative are collected per vocabulary entry, as d value / d log pi(v) or directly
-as d value / d logit(v); `Gradient.add` applies the softmax's Jacobian to the former.
+A term's value at one token comes with its derivatives per vocabulary entry, as d value / d log pi(v) or
+directly as d value / d (logit(v) / tau); `_to_logits` applies the softmax's Jacobian to the former.
 """
 
 import math
@@ -67,7 +67,13 @@ def evaluate(samples, settings):
     if s["aggregation"] == "batch":
         rl_count = opd_count = len(tasks)
     signs = {"rl": s["w_RL"], "opd": s["w_OPD"], "entropy": -s["c_H"], "kl_base": s["beta"]}
-    over = {"rl": rl_count, "opd": opd_count, "entropy": len(tasks), "kl_base": len(tasks), "memory": memories}
+    over = {
+        "rl": rl_count,
+        "opd": opd_count,
+        "entropy": len(tasks),
+        "kl_base": len(tasks),
+        "memory": memories,
+    }
     signs["memory"] = s["memory_weight"]
     terms = dict.fromkeys(signs, 0.0)
     gradients = []
@@ -79,7 +85,9 @@ def evaluate(samples, settings):
                 share = 1.0 / (len(token_terms) * over[name])
                 terms[name] += share * value
                 tau = _tau(sample)
-                gradient[position] += signs[name] * share * _to_logits(current[position], tau, by_logprob, by_logit)
+                gradient[position] += (
+                    signs[name] * share * _to_logits(current[position], tau, by_logprob, by_logit)
+                )
         gradients.append(gradient)
     return sum(signs[name] * terms[name] for name in terms), terms, gradients
 
@@ -189,7 +197,8 @@ def _topk_opd(sample, i, hint, s):
     kept, moves = list(current), False
     if s["tail_bucket"]:
         tail, moves = log_tail(kept)
-        current, old, taught = current + [tail], old + [log_tail(old)[0]], taught + [log_tail(taught)[0]]
+        current = [*kept, tail]
+        old, taught = [*old, log_tail(old)[0]], [*taught, log_tail(taught)[0]]
     mass = math.fsum(math.exp(value) for value in old)
     loss, slopes = 0.0, dict.fromkeys(ids, 0.0)
     for n, (now, before, goal) in enumerate(zip(current, old, taught, strict=True)):
@@ -216,7 +225,11 @@ def _anchor(sample, i):
     tau = _tau(sample)
     logs, base = log_softmax(sample["logits_current"][i], tau), log_softmax(sample["logits_base"][i], tau)
     value = math.fsum(math.exp(x) * (x - b) for x, b in zip(logs, base, strict=True))
-    return value, {}, {v: math.exp(x) * (x - b - value) for v, (x, b) in enumerate(zip(logs, base, strict=True))}
+    return (
+        value,
+        {},
+        {v: math.exp(x) * (x - b - value) for v, (x, b) in enumerate(zip(logs, base, strict=True))},
+    )
 
 
 def _memory(sample, i):

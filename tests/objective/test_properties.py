@@ -60,7 +60,9 @@ def test_bug_3_samples_without_a_hint_stay_out_of_the_opd_term(objective):
     np.testing.assert_array_equal(together.gradients[0], alone.gradients[0])
 
 
-@pytest.mark.parametrize("settings", [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}])
+@pytest.mark.parametrize(
+    "settings", [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}]
+)
 def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
     made = on_policy(sample(rng(), hints=2))
     swapped = made | {"logits_teacher": made["logits_teacher"][::-1].copy()}
@@ -71,11 +73,13 @@ def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
 
 @pytest.mark.parametrize("objective", ["topk_opd", "token_opd"])
 def test_bug_6_the_expected_gradient_depends_on_the_teacher(objective):
-    """Averaged over y ~ pi exactly, by enumerating the vocabulary; for token OPD it is that of KL(pi || pi_T)."""
+    """Averaged over y ~ pi, by enumerating the vocabulary, it is the gradient of KL(pi || pi_T)."""
     made = on_policy(sample(rng(), hints=1, tokens=1))
     pi = torch.softmax(torch.tensor(made["logits_current"][0]), -1).numpy()
     settings = {"objective": objective, "beta": 0, "C": 0, "K": len(pi)}
-    gradients = [evaluate([made | {"ids": [v], "behaviour": None}], settings).gradients[0][0] for v in range(len(pi))]
+    gradients = [
+        evaluate([made | {"ids": [v], "behaviour": None}], settings).gradients[0][0] for v in range(len(pi))
+    ]
     expected = pi @ np.stack(gradients)
     as_base = made | {"logits_base": made["logits_teacher"][0]}
     reverse_kl = evaluate([as_base], {"objective": "rl", "w_RL": 0, "beta": 1}).gradients[0][0]
@@ -150,7 +154,9 @@ def test_clipping_is_inert_while_the_policy_has_not_moved(settings):
     assert got.loss == clipped.loss
 
 
-@pytest.mark.parametrize(("reward", "moved", "learns"), [(1, 1, False), (1, -1, True), (-1, 1, True), (-1, -1, False)])
+@pytest.mark.parametrize(
+    ("reward", "moved", "learns"), [(1, 1, False), (1, -1, True), (-1, 1, True), (-1, -1, False)]
+)
 def test_clipping_stops_a_policy_that_has_moved_far_enough(reward, moved, learns):
     made = sample(rng(), hints=0, tokens=1, reward=float(reward), drift=0.0, behaviour=None)
     made["logits_old"][0, made["ids"]] -= moved

@@ -26,7 +26,10 @@ def assert_agrees(samples, settings, *, tolerance):
 
 
 def as_fp32(made):
-    return {name: a.astype(np.float32) if getattr(a, "dtype", None) == float else a for name, a in made.items()}
+    return {
+        name: a.astype(np.float32) if getattr(a, "dtype", None) == np.float64 else a
+        for name, a in made.items()
+    }
 
 
 @MODEST
@@ -56,7 +59,13 @@ def test_every_cell_of_selection_and_subset(selection, subset, tail_bucket):
 def test_the_gradient_is_the_slope_of_the_loss(objective, tail_bucket):
     rng = np.random.default_rng(3)
     samples = [sample(rng, tau=0.6, drift=0.1), sample(rng, memory=True)]
-    settings = {"objective": objective, "tail_bucket": tail_bucket, "c_H": 0.1, "beta": 0.5, "memory_weight": 0.5}
+    settings = {
+        "objective": objective,
+        "tail_bucket": tail_bucket,
+        "c_H": 0.1,
+        "beta": 0.5,
+        "memory_weight": 0.5,
+    }
     gradients = evaluate(samples, settings).gradients
     step = 1e-6
     for made, gradient in zip(samples, gradients, strict=True):

@@ -32,8 +32,8 @@ def at(logprobs_TV: Tensor, ids: Tensor) -> Tensor:
 def top_k(logits_TV: Tensor, k: int) -> Tensor:
     """Ids [T, min(k, V)] of the largest logits, descending, equal logits by the lower id.
 
-    `torch.topk` leaves the order of equals open. Only rows whose k-th and next value are equal are sorted in
-    full; in all others the set is certain and only its order is settled.
+    `torch.topk` leaves open which of equals it returns, and in what order. In rows whose k-th and next value
+    are equal the set is settled first; then, in all rows, the order.
     """
     size = logits_TV.shape[-1]
     k = min(k, size)
@@ -41,10 +41,18 @@ def top_k(logits_TV: Tensor, k: int) -> Tensor:
     ids = ids[:, :k]
     tied_T = values[:, k - 1] == values[:, -1]
     if k < size and bool(tied_T.any()):
-        ids[tied_T] = torch.sort(logits_TV[tied_T], dim=-1, descending=True, stable=True).indices[:, :k]
+        ids[tied_T] = _lower_of_equals(logits_TV[tied_T], values[tied_T, k - 1 : k], k)
     ascending = ids.sort(dim=-1).values
     order = logits_TV.gather(-1, ascending).sort(dim=-1, descending=True, stable=True).indices
     return ascending.gather(-1, order)
+
+
+def _lower_of_equals(logits_TV: Tensor, edge_T1: Tensor, k: int) -> Tensor:
+    """Ids [T, k] of all logits above the edge and, for the places left, of the first ones equal to it."""
+    size = logits_TV.shape[-1]
+    ids = torch.arange(size, device=logits_TV.device)
+    rank_TV = torch.where(logits_TV > edge_T1, ids - size, torch.where(logits_TV == edge_T1, ids, size))
+    return rank_TV.topk(k, largest=False).values.remainder(size)
 
 
 def tail(logprobs_TK: Tensor, valid_TK: Tensor) -> Tensor:

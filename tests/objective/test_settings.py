@@ -1,0 +1,48 @@
+"""Settings refuse what they cannot mean, alone and nested in a pydantic model."""
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from afterwit.objective import ObjectiveSettings
+
+
+class Config(BaseModel):
+    objective: ObjectiveSettings = ObjectiveSettings()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"objective": "ppo"}, "objective is 'ppo', but must be one of hybrid"),
+        ({"subset": "all"}, "subset is 'all'"),
+        ({"hint_selection": "best"}, "hint_selection is 'best'"),
+        ({"baseline": "mean"}, "baseline is 'mean'"),
+        ({"aggregation": "sum"}, "aggregation is 'sum'"),
+        ({"k": 0}, "k is 0"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"beta": -0.1}, "beta is -0.1"),
+        ({"w_rl": float("nan")}, "w_rl is not a number"),
+        ({"eps_lo": 1.5}, "eps_lo is 1.5"),
+        ({"is_cap": 0.0}, "is_cap is 0.0"),
+        ({"baseline_decay": 1.0}, "baseline_decay is 1.0"),
+    ],
+)
+def test_a_wrong_value_is_named(given, said):
+    with pytest.raises(ValueError, match=said):
+        ObjectiveSettings(**given)
+
+
+def test_pydantic_nests_the_settings_and_refuses_unknown_keys():
+    assert Config.model_validate({"objective": {"k": 8}}).objective == ObjectiveSettings(k=8)
+    with pytest.raises(ValidationError, match=r"objective\.kk"):
+        Config.model_validate({"objective": {"kk": 8}})
+    with pytest.raises(ValidationError, match="beta is -1"):
+        Config.model_validate({"objective": {"beta": -1}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [({}, True), ({"objective": "rl"}, False), ({"w_opd": 0.0}, False), ({"objective": "token_opd"}, True)],
+)
+def test_a_teacher_is_needed_where_distillation_has_weight(settings, needed):
+    assert ObjectiveSettings(**settings).needs_teacher == needed
