@@ -19,9 +19,16 @@ AT_LEAST_ONE = (
     "memory_tokens",
     "keep_versions",
     "max_attempts",
+)
+AT_LEAST_ZERO = (
+    "replay",
+    "memory_samples",
+    "max_staleness",
+    "max_wait_s",
+    "weight_decay",
+    "mismatch_alarm",
     "threads",
 )
-AT_LEAST_ZERO = ("replay", "memory_samples", "max_staleness", "max_wait_s", "weight_decay", "mismatch_alarm")
 ABOVE_ZERO = ("lr", "clip", "poll_s", "lease_s", "retry_s")
 
 
@@ -60,7 +67,7 @@ class LearnerSettings:
     """Whose weights read the hint: the frozen starting ones, or those of the policy at the update's start."""
     memory_samples: int = 4
     """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above 0."""
-    memory_hints: MemoryHints = "with"
+    memory_hints: MemoryHints = "both"
     """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the rest."""
     memory_tokens: int = 256
     """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
@@ -75,8 +82,8 @@ class LearnerSettings:
     dtype: Precision = "float32"
     """What forward passes compute in and versions are written in; make it the engine's. Under bfloat16 the
     optimiser keeps fp32 master weights."""
-    threads: int = 1
-    """CPU threads of torch: two threads on busy cores are several times slower than one."""
+    threads: int = 0
+    """CPU threads of torch, 0: as many as cores. For a tiny model 1 is best, and on busy cores by far."""
     keep_versions: int = 5
     """Versions whose weights stay on disk, to roll back to; manifests stay for good."""
     mismatch_alarm: float = 0.2

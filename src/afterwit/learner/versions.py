@@ -57,7 +57,9 @@ class Versions:
         if number == 0:
             return self.base
         if not self.has_weights(number):
-            kept = ", ".join(str(version.number) for version in self.all() if self.has_weights(version.number))
+            kept = ", ".join(
+                str(version.number) for version in self.all() if self.has_weights(version.number)
+            )
             raise SettingError(f"the weights of version {number} are not in {self.root}; those of {kept} are")
         return self.place(number)
 

@@ -1,0 +1,146 @@
+"""From judged samples to what one update scores: checked against their prompts, hinted, measured, weeded out. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from afterwit.core.errors import RequestError
+from afterwit.core.hints import Placement, splice
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation
+from afterwit.core.sample import Sample
+from afterwit.core.turn import Turn
+from afterwit.learner.rows import Row
+from afterwit.objective.settings import ObjectiveSettings
+
+
+class Rendering(Protocol):
+    """Conversations to prompt ids; RequestError where the template refuses."""
+
+    def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a turn must keep to: tokens of prompt and response, versions behind `version`."""
+
+    max_tokens: int
+    max_staleness: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One turn of an update."""
+
+    turn: Turn
+    student: Row
+    teachers: tuple[Row, ...]
+    """The same response after each hinted prompt, shortest hint first; none: no OPD term."""
+    hints: tuple[str, ...]
+    """The hints of `teachers`."""
+    reward: float | None
+    """None: no RL term."""
+    tau: float
+    staleness: int
+    """Versions between the update and the oldest token's."""
+
+    @property
+    def behaviour(self) -> tuple[float, ...] | None:
+        """log pi_b where it is of a distribution with probabilities: greedy decoding has none."""
+        return None if self.turn.sampling.greedy else self.turn.sampled.logprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A turn that cannot train, and why."""
+
+    turn: str
+    reason: Reason
+
+
+def build(
+    samples: Sequence[Sample],
+    rendering: Rendering,
+    placement: Placement,
+    limits: Limits,
+    objective: ObjectiveSettings,
+) -> tuple[list[Item], list[Refused]]:
+    """Each sample as an item, or refused with its reason; in order."""
+    items: list[Item] = []
+    refused: list[Refused] = []
+    for sample in samples:
+        result = _item(sample, rendering, placement, limits, objective)
+        if isinstance(result, Item):
+            items.append(result)
+        else:
+            refused.append(result)
+    return items, refused
+
+
+def hinted_prompts(
+    turn: Turn, hints: Sequence[str], rendering: Rendering, placement: Placement, room: int
+) -> tuple[list[tuple[str, tuple[int, ...]]], Reason | None]:
+    """Each hint with its spliced prompt's ids, without those over `room` tokens; and why none is left.
+
+    A turn whose messages no longer render to its stored prompt has none.
+    """
+    if not hints:
+        return [], None
+    if _rendered(turn.conversation, rendering) != turn.prompt_ids:
+        return [], Reason.RENDER_MISMATCH
+    spliced = [(hint, _rendered(splice(turn.conversation, hint, placement), rendering)) for hint in hints]
+    kept = [(hint, ids) for hint, ids in spliced if ids is not None and len(ids) <= room]
+    return kept, None if kept else Reason.TOO_LONG
+
+
+def temperature(turn: Turn) -> float:
+    """tau: what a turn's logits are divided by. A greedy turn is scored at 1."""
+    return 1.0 if turn.sampling.greedy else turn.sampling.temperature
+
+
+def _item(
+    sample: Sample, rendering: Rendering, placement: Placement, limits: Limits, objective: ObjectiveSettings
+) -> Item | Refused:
+    turn, tokens = sample.turn, sample.turn.sampled.ids
+    staleness = limits.version - min(turn.sampled.versions, default=limits.version)
+    if (reason := _unfit(turn, staleness, limits)) is not None:
+        return Refused(turn=turn.id, reason=reason)
+    hints = sample.verdict.hints if sample.opd and objective.needs_teacher else ()
+    hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
+    if not (hinted or (sample.rl and objective.has_rl and objective.w_rl > 0)):
+        return Refused(turn=turn.id, reason=missing or Reason.NO_SIGNAL)
+    return Item(
+        turn=turn,
+        student=Row(prompt=turn.prompt_ids, response=tokens),
+        teachers=tuple(Row(prompt=ids, response=tokens) for _, ids in hinted),
+        hints=tuple(hint for hint, _ in hinted),
+        reward=float(sample.verdict.reward) if sample.rl and objective.has_rl else None,
+        tau=temperature(turn),
+        staleness=staleness,
+    )
+
+
+def _unfit(turn: Turn, staleness: int, limits: Limits) -> Reason | None:
+    """Why no term at all can be had of a turn."""
+    if not turn.sampled.ids:
+        return Reason.EMPTY_RESPONSE
+    if all(turn.sampled.forced):
+        return Reason.ALL_FORCED
+    if staleness > limits.max_staleness:
+        return Reason.STALE
+    if len(turn.prompt_ids) + len(turn.sampled.ids) > limits.max_tokens:
+        return Reason.TOO_LONG
+    if not all(math.isfinite(logprob) for logprob in turn.sampled.logprobs):
+        return Reason.NOT_FINITE
+    return None
+
+
+def _rendered(conversation: Conversation, rendering: Rendering) -> tuple[int, ...] | None:
+    try:
+        return rendering.prompt_ids(conversation)
+    except RequestError:
+        return None

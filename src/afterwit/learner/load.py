@@ -1,0 +1,58 @@
+"""A Hugging Face model folder becomes a module in evaluation's arithmetic: no dropout, no cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from afterwit.core.errors import SettingError
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The folder's causal language model in `dtype`. SettingError where there is none."""
+    if not (folder / "config.json").is_file():
+        raise SettingError(f"{folder} holds no config.json: it is no Hugging Face model folder")
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        )
+    except (OSError, ValueError) as error:
+        raise SettingError(f"the model in {folder} cannot be loaded: {error}") from error
+    _without_dropout(model)
+    return model.to(device).eval()
+
+
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Trade a second forward pass for the memory of activations. Values and gradients stay what they were."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a setting: `auto` is CUDA where there is one. SettingError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise SettingError(
+            f"learner.device is {name!r}, which is no device: try auto, cpu or cuda"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError(
+            "learner.device is cuda, but torch sees no CUDA device here: set it to auto or cpu"
+        )
+    return device
+
+
+def _without_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - not every module declares it

@@ -1,0 +1,52 @@
+"""Master weights: what the optimiser moves. In full precision the model's own; under bfloat16, fp32 copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class Masters:
+    """The model's parameters by name, at the optimiser's precision.
+
+    Rounded parameters hand each gradient over to their master as soon as it is complete, so that micro-batches add
+    up in fp32. `publish` brings the masters back into the model.
+    """
+
+    def __init__(self, model: nn.Module, precise: Mapping[str, Tensor] | None = None) -> None:
+        """`precise` are the masters' values; without them the model's parameters are the masters."""
+        self._model = dict(model.named_parameters())
+        self.separate = precise is not None
+        self.named: dict[str, nn.Parameter] = self._model
+        if precise is not None:
+            self.named = {
+                name: nn.Parameter(precise[name].to(own.device)) for name, own in self._model.items()
+            }
+            for name, own in self._model.items():
+                hook = _hand_over(self.named[name])
+                own.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        for parameter in self.named.values():
+            parameter.grad = None
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the masters into the model."""
+        if self.separate:
+            for name, own in self._model.items():
+                own.copy_(self.named[name])
+
+
+def _hand_over(master: nn.Parameter) -> Callable[[Tensor], None]:
+    def hook(own: Tensor) -> None:
+        if own.grad is None:
+            raise ValueError("a gradient was announced that is not there")
+        gradient = own.grad.to(master.dtype)
+        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+        own.grad = None
+
+    return hook

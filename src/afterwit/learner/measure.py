@@ -1,0 +1,73 @@
+"""What an update says of itself: numbers for the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from afterwit.learner.batch import Item
+from afterwit.learner.memory import Memory
+from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
+from afterwit.objective.target import Target
+
+
+def batch(
+    items: Sequence[Item],
+    targets: Mapping[int, Target],
+    samples: Sequence[Sample],
+    memories: Sequence[Memory],
+) -> dict[str, float]:
+    """Counts, staleness, what the hints' teachers said, and how far the engine's log-probs are from the learner's."""
+    staleness = [item.staleness for item in items] or [0]
+    return {
+        "samples": float(len(items)),
+        "rl_samples": float(sum(sample.advantage is not None for sample in samples)),
+        "opd_samples": float(sum(sample.hints > 0 for sample in samples)),
+        "memory_samples": float(len(memories)),
+        "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
+        "staleness_mean": fmean(staleness),
+        "staleness_max": float(max(staleness)),
+        **_lessons([(samples[index], target) for index, target in targets.items()]),
+        **_mismatch([(items[index], samples[index], target) for index, target in targets.items()]),
+    }
+
+
+def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
+    """How many tokens each candidate taught, and mean |log pi_T - log pi_old| of the sampled tokens."""
+    taught = [(sample.mask_T, target.lesson) for sample, target in pairs if target.lesson is not None]
+    if not taught:
+        return {}
+    chosen = torch.cat([lesson.hint_T[mask_T] for mask_T, lesson in taught])
+    gaps = torch.cat([lesson.gap_T[mask_T] for mask_T, lesson in taught])
+    counts = {
+        f"hint_{hint}_tokens": float(count) for hint, count in enumerate(torch.bincount(chosen).tolist())
+    }
+    return {**counts, "teacher_gap": gaps.abs().mean().item()}
+
+
+def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
+    """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary."""
+    parts = [
+        target.mismatch_T[sample.mask_T].abs()
+        for item, sample, target in found
+        if target.mismatch_T is not None and not item.turn.sampling.truncated
+    ]
+    if not parts:
+        return {}
+    mismatch = torch.cat(parts)
+    return {"mismatch_mean": mismatch.mean().item(), "mismatch_max": mismatch.max().item()}
+
+
+@torch.no_grad()
+def ratio(logits_TV: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
+    """One sample's part of the batch's mean pi / pi_old and mean |log pi - log pi_old| of its tokens."""
+    now_T = at(logprobs(logits_TV, sample.tau), sample.ids_T)
+    apart_T = (now_T - target.old_T)[sample.mask_T]
+    return {
+        "ratio_mean": apart_T.exp().mean().item() / of,
+        "ratio_distance": apart_T.abs().mean().item() / of,
+    }

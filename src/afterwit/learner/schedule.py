@@ -1,0 +1,20 @@
+"""When an update starts, and when a batch that failed is tried again. Pure."""
+
+from __future__ import annotations
+
+from afterwit.learner.settings import LearnerSettings
+
+LONGEST_RETRY_S = 3600.0
+
+
+def due(settings: LearnerSettings, *, ready: int, oldest_at: float | None, now: float) -> bool:
+    """Whether so many judged turns, the oldest of them waiting since `oldest_at`, make an update."""
+    if ready >= settings.batch:
+        return True
+    waited = 0.0 if oldest_at is None else now - oldest_at
+    return ready >= settings.min_batch and waited >= settings.max_wait_s
+
+
+def retry_in(settings: LearnerSettings, attempts: int) -> float:
+    """Seconds until a batch is tried again that failed `attempts` times before."""
+    return min(settings.retry_s * 2.0 ** min(attempts, 30), LONGEST_RETRY_S)

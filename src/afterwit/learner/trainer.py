@@ -1,0 +1,157 @@
+"""From a batch to a version on disk: the policy is moved, probed and written, or dropped and loaded anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from afterwit.core.errors import UpdateRefused
+from afterwit.core.hints import Placement
+from afterwit.core.sample import Sample
+from afterwit.core.version import Origin, Version
+from afterwit.learner import memory
+from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
+from afterwit.learner.load import device_of, load_model
+from afterwit.learner.phase import Phase, Progress
+from afterwit.learner.policy import Policy
+from afterwit.learner.score import probe
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import needs_base, update
+from afterwit.learner.versions import Versions
+from afterwit.objective.settings import ObjectiveSettings
+
+
+class ModelRendering(Rendering, Protocol):
+    """The model's own template and tokenizer."""
+
+    @property
+    def end_ids(self) -> frozenset[int]: ...
+
+
+class Trainer:
+    """Holds the policy at the newest version, and the frozen base where the objective reads it."""
+
+    def __init__(
+        self,
+        versions: Versions,
+        rendering: ModelRendering,
+        *,
+        settings: LearnerSettings,
+        objective: ObjectiveSettings,
+        placement: Placement = Placement.LAST_USER,
+    ) -> None:
+        self.versions = versions
+        self.settings = settings
+        self.objective = objective
+        self._rendering = rendering
+        self._placement = placement
+        self._policy: Policy | None = None
+        self._base: PreTrainedModel | None = None
+
+    def begin(self, *, now: float) -> None:
+        """Make version 0 known and load the newest. SettingError where model, device or weights are missing."""
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        policy = self.policy()
+        if self.versions.get(0) is not None:
+            return
+        base = policy if policy.number == 0 else Policy.load(self.versions, 0, self.settings)
+        version = Version(number=0, parent=None, origin=Origin.BASE, created=now, probe=probe(base.model))
+        with self.versions.writing():
+            self.versions.write(version, lambda folder: None)
+
+    def policy(self) -> Policy:
+        """The newest version's, loaded anew when somebody else wrote it or an update was broken off."""
+        newest = self.versions.newest()
+        if self._policy is None or self._policy.number != newest:
+            self.drop()
+            self._policy = Policy.load(self.versions, newest, self.settings)
+        return self._policy
+
+    def drop(self) -> None:
+        """Forget the policy in memory: what is on disk is the truth."""
+        self._policy = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def build(self, samples: Sequence[Sample]) -> tuple[list[Item], list[Refused]]:
+        """What the next update can learn of the samples, and which it refuses."""
+        limits = Limits(
+            max_tokens=self.settings.max_tokens,
+            max_staleness=self.settings.max_staleness,
+            version=self.versions.newest(),
+        )
+        return build(samples, self._rendering, self._placement, limits, self.objective)
+
+    def train(
+        self,
+        new: Sequence[Item],
+        replayed: Sequence[Item],
+        remembered: Sequence[Sample],
+        *,
+        now: float,
+        progress: Progress,
+    ) -> Version:
+        """One update and its version, whose manifest is on disk on return. `remembered` feed the memory term.
+
+        Raises UpdateRefused where it would not be finite, VersionTaken where a rollback came first. Whatever it
+        raises, the newest version on disk is what the next update starts from.
+        """
+        policy = self.policy()
+        number = policy.number + 1
+        try:
+            memories = self._memories(remembered, seed=number)
+            items = [*new, *replayed]
+            metrics = update(policy, self._frozen(), items, memories, self.objective, self.settings, progress)
+            version = Version(
+                number=number,
+                parent=policy.number,
+                origin=Origin.UPDATE,
+                created=now,
+                turns=tuple(item.turn.id for item in new),
+                replayed=tuple(item.turn.id for item in replayed),
+                probe=probe(policy.model),
+                metrics=metrics,
+            )
+            self._write(version, policy, progress)
+        except BaseException:
+            self.drop()
+            raise
+        policy.number = number
+        progress(Phase.WRITTEN)
+        return version
+
+    def _write(self, version: Version, policy: Policy, progress: Progress) -> None:
+        if not all(map(math.isfinite, version.probe.logprobs)):
+            raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
+
+        def fill(folder: Path) -> None:
+            policy.save_model(folder, self.versions.base)
+            progress(Phase.WRITING)
+            policy.save_state(folder)
+
+        with self.versions.writing():
+            self.versions.write(version, fill)
+
+    def _memories(self, remembered: Sequence[Sample], *, seed: int) -> list[memory.Memory]:
+        base = self._frozen()
+        if base is None or self.objective.memory_weight == 0:
+            return []
+        asked = memory.asks(remembered, self._rendering, self._placement, self.settings, seed=seed)
+        end_ids = self._rendering.end_ids
+        return memory.answers(base, asked, most=self.settings.memory_tokens, end_ids=end_ids, seed=seed)
+
+    def _frozen(self) -> PreTrainedModel | None:
+        """The base, in the very kernels of the policy; None where the objective never reads it."""
+        if self._base is None and needs_base(self.objective, self.settings):
+            self._base = load_model(
+                self.versions.base,
+                dtype=getattr(torch, self.settings.dtype),
+                device=device_of(self.settings.device),
+            ).requires_grad_(False)
+        return self._base

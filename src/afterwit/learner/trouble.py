@@ -1,0 +1,37 @@
+"""What went wrong in an update, in plain words. Pure."""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum, auto
+
+import torch
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
+NO_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "not enough memory")
+
+
+class Trouble(Enum):
+    """Kinds of failure, by what would help."""
+
+    MEMORY = auto()
+    DISK = auto()
+    OTHER = auto()
+
+
+def trouble(error: BaseException) -> Trouble:
+    """The kind of a failure, wherever in its chain of causes it shows."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MemoryError | torch.OutOfMemoryError) or _says(seen, NO_MEMORY_WORDS):
+            return Trouble.MEMORY
+        if (isinstance(seen, OSError) and seen.errno in NO_SPACE) or _says(seen, NO_SPACE_WORDS):
+            return Trouble.DISK
+        seen = seen.__cause__ or seen.__context__
+    return Trouble.OTHER
+
+
+def _says(error: BaseException, words: tuple[str, ...]) -> bool:
+    text = str(error).lower()
+    return any(word in text for word in words)

@@ -1,0 +1,80 @@
+"""Judged turns as a learner meets them: prompts that render, responses of random ids, verdicts as asked for."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from afterwit.core.message import Conversation, Message
+from afterwit.core.sample import Sample
+from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
+from afterwit.core.verdict import NextState, Source, Verdict
+from afterwit.store.store import Store
+from afterwit.wire.render import Renderer
+
+HINTS = ("Read the file first.", "Write three friendly steps, then stop.")
+VOCABULARY = 400
+
+
+def lesson(
+    renderer: Renderer,
+    number: int = 0,
+    *,
+    tokens: int = 6,
+    reward: int = -1,
+    hints: tuple[str, ...] = HINTS,
+    version: int = 0,
+    tau: float = 1.0,
+    **sampled: Any,
+) -> Sample:
+    """Turn `number`, the same for the same arguments. `sampled` overrides fields of what was sampled."""
+    random = Random(f"{number} {tokens}")
+    said = " ".join(random.choice(("read", "write", "edit", "please")) for _ in range(2 + number % 7))
+    conversation = Conversation(messages=(Message(role="user", content=f"{said} file {number}"),))
+    fields: dict[str, Any] = {
+        "ids": tuple(random.randrange(VOCABULARY) for _ in range(tokens)),
+        "logprobs": tuple(-random.random() * 3 for _ in range(tokens)),
+        "versions": (version,) * tokens,
+        "forced": (False,) * tokens,
+        "basis": Basis.PROCESSED,
+    }
+    turn = Turn(
+        id=f"turn{number:04d}",
+        scope="test",
+        session=f"session{number}",
+        parent=None,
+        kind=Kind.MAIN,
+        created=1000.0 + number,
+        model="tiny",
+        conversation=conversation,
+        prompt_ids=renderer.prompt_ids(conversation),
+        sampling=Sampling(max_tokens=64, temperature=tau),
+        sampled=Sampled(**(fields | sampled)),
+        message=Message(role="assistant", content="done"),
+        finish=Finish.STOP,
+    )
+    verdict = Verdict(reward=reward, source=Source.VOTES, hints=hints)
+    return Sample(turn=turn, verdict=verdict, rl=reward != 0, opd=bool(hints))
+
+
+def teach(store: Store, samples: list[Sample], *, now: float = 2000.0) -> None:
+    """Bring the samples into the store as judged turns."""
+    for sample in samples:
+        store.add_turn(
+            sample.turn,
+            prompt_hash=sample.turn.id.encode().ljust(16, b"p"),
+            full_hash=sample.turn.id.encode().ljust(16, b"f"),
+            depth=1,
+            full_depth=2,
+            delivered=True,
+            reason=None,
+            now=now,
+        )
+        store.answer(sample.turn.id, NEXT_STATE.messages, answered_by=None, now=now)
+        (record,) = store.claim("judge", owner="judge", limit=1, lease_s=60, now=now)
+        store.judged(
+            record.turn.id, sample.verdict, rl=sample.rl, opd=sample.opd, reason=None, now=now, owner="judge"
+        )
+
+
+NEXT_STATE = NextState(messages=(Message(role="user", content="That is wrong."),))
