@@ -72,10 +72,10 @@ def _cause(code: int | None) -> str:
 
 
 def _learn(settings: Settings, home: Path) -> None:
-    from afterwit.apps.train import follow
+    from afterwit.apps.train import learn
 
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     parent = os.getppid()
-    follow(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent)
+    learn(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent, forever=True)

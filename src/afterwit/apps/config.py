@@ -13,8 +13,9 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from afterwit.apps.layers import Layer, environment_layer, file_layer, flag_layer, merged
-from afterwit.apps.sections import EmbeddedSettings, ServeSettings, StoreSettings
+from afterwit.apps.sections import ServeSettings, StoreSettings
 from afterwit.core.errors import SettingError
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings

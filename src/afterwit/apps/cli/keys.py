@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home
+from afterwit.apps.cli.options import Home, moment
 
 app = typer.Typer(
     help="API keys: who may call, and for what. Without any key only this machine may call.",
     no_args_is_help=True,
 )
-
-SCOPES = ("chat", "teach", "read", "admin")
-
 
 @app.command()
 def add(
@@ -27,14 +24,11 @@ def add(
     home: Home = None,
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
+    from afterwit.apps.ledger import choice
     from afterwit.apps.wiring import open_store
-    from afterwit.core.errors import SettingError
-    from afterwit.stages.gateway.keys import hash_key, new_key
+    from afterwit.stages.gateway.keys import Scope, hash_key, new_key
 
-    scopes = tuple(dict.fromkeys(scope or ["chat", "teach"]))
-    for one in scopes:
-        if one not in SCOPES:
-            raise SettingError(f"--scope {one}: the scopes are {', '.join(SCOPES)}")
+    scopes = {choice(Scope, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()
     with open_store(home) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())
@@ -52,7 +46,7 @@ def list_keys(home: Home = None) -> None:
     table = Table("name", "scopes", "made", "revoked")
     with open_store(home) as store:
         for key in store.keys():
-            table.add_row(key.name, ", ".join(key.scopes), moment(key.created), moment(key.revoked))
+            table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
     Console().print(table)
 
 
@@ -60,13 +54,7 @@ def list_keys(home: Home = None) -> None:
 def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
     """Refuse a key from now on."""
     from afterwit.apps.wiring import open_store
-    from afterwit.core.errors import SettingError
 
     with open_store(home) as store:
-        if not store.revoke_key(name, now=time.time()):
-            raise SettingError(f"there is no key {name!r}: see `afterwit keys list`")
+        store.revoke_key(name, now=time.time())
 
-
-def moment(seconds: float | None) -> str:
-    """A time for people; empty for None."""
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

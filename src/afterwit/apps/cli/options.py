@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -19,3 +20,8 @@ Set = Annotated[
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; may be given again."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+
+
+def moment(seconds: float | None) -> str:
+    """A time for people; empty for None."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

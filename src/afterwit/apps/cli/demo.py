@@ -1,0 +1,25 @@
+"""`afterwit demo`: the whole loop with a tiny model and simulated people, live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    world: Annotated[str, typer.Option(help="tools: a project's house rules in a real sandbox.")] = "tools",
+    objective: Annotated[str | None, typer.Option(help="hybrid, topk_opd, token_opd or rl. Default: the recipe's.")] = None,
+    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
+    seed: Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
+    judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
+) -> None:
+    """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
+
+    Leaves report.html, report.json and learning.png in OUT.
+    """
+    from afterwit.apps.demo.command import run
+
+    run(world=world, objective=objective, interactions=interactions, seed=seed, out=out, judge=judge)

@@ -1,0 +1,28 @@
+"""`afterwit train`: the learner over a store, without serving."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import Config, Home, Set
+
+
+def train(
+    model: Annotated[str | None, typer.Argument(help="The model the store belongs to; default: the configured.")] = None,
+    follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Train on the judged turns of a store, batch by batch, writing a version for each update.
+
+    A running `serve` on the same home publishes them; without one they wait in HOME/versions.
+    """
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.train import run
+
+    folder = home_of(home)
+    settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model})
+    run(settings, folder, forever=follow)
