@@ -11,7 +11,7 @@ from pathlib import Path
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store.database import Database, in_plain_words
-from afterwit.store.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
+from afterwit.store.schema import APPLICATION_ID, MIGRATIONS
 
 Migrations = Sequence[Sequence[str]]
 
@@ -58,8 +58,6 @@ def _create(path: Path, migrations: Migrations) -> None:
     draft = Path(name)
     try:
         connection = sqlite3.connect(draft, isolation_level=None)
-        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         migrate(Database(connection, path), migrations)
         connection.execute("PRAGMA journal_mode = WAL")

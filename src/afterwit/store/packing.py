@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-import sys
-from array import array
+import struct
 from collections.abc import Sequence
 from itertools import groupby
 
-SWAP = sys.byteorder == "big"
-
-
-def _bytes(values: array) -> bytes:  # type: ignore[type-arg]
-    if SWAP:
-        values.byteswap()
-    return values.tobytes()
-
-
-def _array(code: str, data: bytes) -> array:  # type: ignore[type-arg]
-    values = array(code)
-    values.frombytes(data)
-    if SWAP:
-        values.byteswap()
-    return values
-
 
 def pack_ids(ids: Sequence[int]) -> bytes:
-    """4 bytes per id. Raises OverflowError past 32 bits."""
-    return _bytes(array("i", ids))
+    """4 bytes per id. Raises struct.error past 32 bits."""
+    return struct.pack(f"<{len(ids)}i", *ids)
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
-    return tuple(_array("i", data))
+    return struct.unpack(f"<{len(data) // 4}i", data)
 
 
 def pack_floats(values: Sequence[float]) -> bytes:
     """4 bytes per value: rounded to float32, which is what engines report."""
-    return _bytes(array("f", values))
+    return struct.pack(f"<{len(values)}f", *values)
 
 
 def unpack_floats(data: bytes) -> tuple[float, ...]:
-    return tuple(_array("f", data))
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 def pack_runs(values: Sequence[int]) -> bytes:
     """(value, length) pairs: one pair for a response that one version sampled."""
-    pairs: list[int] = []
-    for value, run in groupby(values):
-        pairs += (value, sum(1 for _ in run))
-    return pack_ids(pairs)
+    if len(set(values)) == 1:
+        return pack_ids((values[0], len(values)))
+    return pack_ids([number for value, run in groupby(values) for number in (value, len(tuple(run)))])
 
 
 def unpack_runs(data: bytes) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Retention(Part):
     ) -> Pruned:
         """Remove ended turns older than `max_age_s`, then the oldest until `max_bytes` hold (None: any).
 
-        At most `limit` turns a call: call again for more.
+        At most `limit` turns a call: call again for more. The file keeps its length and reuses the room.
         """
         removed = 0
         if max_age_s is not None:
@@ -37,13 +37,11 @@ class Retention(Part):
         if max_bytes is not None:
             while removed < limit and self.size() > max_bytes and (batch := self._ended(now, BATCH)):
                 removed += self._remove(batch)
-        if removed:
-            self._database.rows("PRAGMA incremental_vacuum")
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
 
     def size(self) -> int:
-        """Bytes in use by the store's pages; free ones are given back to the disk by `prune`."""
+        """Bytes in use: the file's pages but for the free ones, which new turns take before it grows."""
         pages, free, size = (
             self._database.rows(f"PRAGMA {name}")[0][0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -87,7 +85,7 @@ class Retention(Part):
         return [row["id"] for row in self._database.rows(sql, tuple(FAILED))]
 
     def _put_back(self, life: Life, now: float) -> bool:
-        """To JUDGED where a verdict on its newest next state trains, else to ANSWERED; False where it cannot."""
+        """To JUDGED where a verdict on its newest next state trains, else to ANSWERED; False: to neither."""
         row = self._database.row(
             "SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t"
             " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",

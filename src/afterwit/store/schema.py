@@ -9,9 +9,6 @@ from __future__ import annotations
 APPLICATION_ID = 0x4157_5754
 """Marks a SQLite file as ours ("AWWT"), in its header."""
 
-PAGE_SIZE = 8192
-"""Bytes. A 10 KB record then spans two pages, which costs less than four of the default size."""
-
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

@@ -1,0 +1,77 @@
+"""Turns, verdicts and versions for the store's tests, and a store filled with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.core.verdict import Question, Source, Verdict, Vote
+from afterwit.core.version import Origin, Probe, Version
+from afterwit.store import Store
+
+NO = (Message(role="user", content="No, the other file."),)
+THANKS = (Message(role="user", content="Thanks, that was it."),)
+HINTED = Verdict(
+    reward=-1,
+    source=Source.VOTES,
+    hints=("Open the file that was named.",),
+    votes=(
+        Vote(question=Question.EVALUATION, words="\\boxed{-1}", value=-1),
+        Vote(question=Question.HINT, words="\\boxed{1} ...", value=1, hint="Open the file that was named."),
+        Vote(question=Question.HINT, words="?", value=None, rejected="no box"),
+    ),
+)
+PRAISED = Verdict(reward=1, source=Source.VOTES)
+
+
+def a_turn(id: str, **changes: Any) -> Turn:
+    fields: dict[str, Any] = {
+        "id": id,
+        "scope": "key/agent",
+        "session": "session",
+        "parent": None,
+        "kind": Kind.MAIN,
+        "created": 0.0,
+        "model": "policy",
+        "conversation": Conversation(messages=(Message(role="user", content="Open it."),)),
+        "prompt_ids": (1, 2, 3),
+        "sampling": Sampling(max_tokens=8),
+        "sampled": Sampled(ids=(4, 5), logprobs=(-0.5, -0.25), versions=(0, 0), forced=(False, False)),
+        "message": Message(role="assistant", content="Done."),
+        "finish": Finish.STOP,
+    }
+    return Turn(**fields | changes)
+
+
+def add(store: Store, id: str, *, reason: Reason | None = None, now: float = 0.0, **changes: Any) -> Turn:
+    """A turn whose hashes are made from its id."""
+    turn = a_turn(id, **{"created": now} | changes)
+    hashes = {"prompt_hash": f"prompt {id}".encode(), "full_hash": f"full {id}".encode()}
+    store.add_turn(turn, **hashes, depth=1, full_depth=2, delivered=True, reason=reason, now=now)
+    return turn
+
+
+def add_judged(store: Store, id: str, verdict: Verdict = HINTED, *, now: float = 0.0, **changes: Any) -> None:
+    """A turn that waits for the learner."""
+    add(store, id, now=now, **changes)
+    store.answer(id, NO, answered_by=None, now=now)
+    taken = store.claim("judge", owner="judge", limit=1000, lease_s=60, now=now)
+    assert id in [record.turn.id for record in taken]
+    store.judged(id, verdict, rl=True, opd=bool(verdict.hints), reason=None, owner="judge", now=now)
+    others = [record.turn.id for record in taken if record.turn.id != id]
+    store.release(others, owner="judge", now=now)
+
+
+def a_version(number: int, turns: Sequence[str] = (), **changes: Any) -> Version:
+    fields: dict[str, Any] = {
+        "number": number,
+        "parent": number - 1,
+        "origin": Origin.UPDATE,
+        "created": 0.0,
+        "turns": tuple(turns),
+        "probe": Probe(ids=(1, 2), logprobs=(-1.0,)),
+    }
+    return Version(**fields | changes)
