@@ -107,7 +107,12 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
 def questions(
     view: View, votes: int, prompts: JudgePrompts, *, decided: Decided | None = None
 ) -> tuple[Call, ...]:
-    """`votes` calls for the evaluation, unless the reward is decided, and as many for the hint."""
+    """`votes` calls for the evaluation, unless the reward is decided, and as many for the hint.
+
+    None at all where the next state says nothing.
+    """
+    if not view.next_state:
+        return ()
     asked = {Question.HINT: prompts.hint(view)}
     if decided is None:
         asked = {Question.EVALUATION: prompts.evaluation(view), **asked}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -48,10 +49,9 @@ class Standing:
         await self._say(True, WELL)
 
     async def ill(self, error: Exception) -> None:
-        known = isinstance(error, AfterwitError)
-        sentence = str(error) if known else f"{type(error).__name__}: {error}"
-        log.warning("%s: %s", self.stage, sentence, exc_info=None if known else error)
-        await self._say(False, sentence)
+        frames = "" if isinstance(error, AfterwitError) else "".join(traceback.format_tb(error.__traceback__))
+        log.warning("%s: %s\n%s", self.stage, described(error), frames)
+        await self._say(False, described(error))
 
     async def _say(self, ok: bool, sentence: str) -> None:
         if self._told == (ok, sentence):
@@ -62,6 +62,11 @@ class Standing:
             log.warning("%s: its status cannot be stored: %s", self.stage, error)
         else:
             self._told = (ok, sentence)
+
+
+def described(error: Exception) -> str:
+    """Our own errors in their words. A foreign one by its name only: its words may quote a conversation."""
+    return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__} (see the log)"
 
 
 async def work(

@@ -9,9 +9,7 @@ import jsonschema_rs
 import orjson
 
 from afterwit.core.message import Message, ToolCall
-
-CALL_MARK = "<tool_call>"
-"""Begins a call in the Hermes and Qwen conventions; in a message's text, a call that could not be read."""
+from afterwit.wire.tool_calls import CALL
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
@@ -21,7 +19,7 @@ def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str |
     where there are tools, a call that could not be read at all.
     """
     schemas = dict(_declared(tool) for tool in tools)
-    if tools and CALL_MARK in (response.content or ""):
+    if tools and CALL in (response.content or ""):
         return "a tool call could not be read"
     errors = (_call_error(call, schemas) for call in response.tool_calls)
     return next((error for error in errors if error is not None), None)

@@ -1,0 +1,138 @@
+"""The judge stage: claim an answered turn, ask, commit the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
+from afterwit.core.hindsight import Call, JudgePrompts, call_seed, conclude, decided, questions, view
+from afterwit.core.terms import untrainable
+from afterwit.core.verdict import Verdict
+from afterwit.core.voting import Rules
+from afterwit.stages.judge_claims import STAGE, Claims
+from afterwit.stages.judge_clients import JudgeClient
+from afterwit.stages.judge_settings import JudgeSettings
+from afterwit.stages.retry import BackOff, retrying
+from afterwit.stages.worker import Signals, Standing, described, work
+from afterwit.store import AsyncStore, Record
+from afterwit.wire.tool_schema import schema_error
+
+KEPT_TURNS = 256
+"""Waiting turns whose answers so far are kept in memory; those of others are asked for again."""
+
+
+class Judge:
+    """Judges turns one by one; several of its steps may run at one time."""
+
+    def __init__(
+        self,
+        *,
+        store: AsyncStore,
+        client: JudgeClient,
+        prompts: JudgePrompts,
+        settings: JudgeSettings,
+        rules: Rules,
+        owner: str,
+        now: Callable[[], float],
+        random: Callable[[], float],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._prompts = prompts
+        self._settings = settings
+        self._rules = rules
+        self._sleep = sleep
+        self._room = asyncio.Semaphore(settings.max_concurrency)
+        self._back_off = BackOff(base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=random)
+        self._claims = Claims(
+            store, owner=owner, lease_s=settings.lease_s, back_off=self._back_off, now=now, sleep=sleep
+        )
+        self._kept: dict[str, dict[Call, str]] = {}
+
+    async def run(self, signals: Signals) -> None:
+        """Judge until told to stop, `max_turns` turns at a time."""
+        standing = Standing(STAGE, self._claims.tell)
+        async with asyncio.TaskGroup() as loops:
+            for _ in range(self._settings.max_turns):
+                loop = work(
+                    self.step,
+                    signals=signals,
+                    standing=standing,
+                    poll_s=self._settings.poll_s,
+                    back_off=self._back_off,
+                    lasting=(JudgeUnavailable, JudgeRefused),
+                )
+                loops.create_task(loop)
+
+    async def step(self) -> bool:
+        """Judge the oldest answered turn; False where none waits. Where the judge fails, raises: it waits."""
+        record = await self._claims.take()
+        if record is None:
+            return False
+        try:
+            async with self._claims.held(record):
+                await self._settle(record)
+        except asyncio.CancelledError:
+            await self._claims.give_back(record)
+            raise
+        except JudgeUnavailable as error:
+            await self._claims.give_back(record, error=str(error))
+            raise
+        except Exception as error:
+            await self._claims.failed(record, described(error))
+            raise
+        return True
+
+    async def _settle(self, record: Record) -> None:
+        reason = untrainable(record.turn)
+        if reason is None:
+            await self._claims.commit(record, await self._verdict(record))
+        else:
+            await self._claims.end(record, reason)
+
+    async def _verdict(self, record: Record) -> Verdict:
+        turn, next_state = record.turn, record.next_state
+        if next_state is None:
+            raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
+        known = decided(next_state.feedback, schema_error(turn.message, turn.conversation.tools))
+        shown = view(turn.conversation, turn.message, next_state)
+        calls = questions(shown, self._rules.votes, self._prompts, decided=known)
+        return conclude(await self._ask(turn.id, calls), shown, self._rules, decided=known)
+
+    async def _ask(self, turn: str, calls: Sequence[Call]) -> list[tuple[Call, str]]:
+        """Every call's answer. Where some fail the others' are kept, and only those are asked again."""
+        kept = self._kept.pop(turn, {})
+        missing = [call for call in calls if call not in kept]
+        results = await asyncio.gather(
+            *(self._answer(turn, call) for call in missing), return_exceptions=True
+        )
+        given = dict(zip(missing, results, strict=True))
+        kept |= {call: words for call, words in given.items() if isinstance(words, str)}
+        for failure in given.values():
+            if isinstance(failure, BaseException):
+                self._keep(turn, kept)
+                raise failure
+        return [(call, kept[call]) for call in calls]
+
+    def _keep(self, turn: str, answers: dict[Call, str]) -> None:
+        self._kept[turn] = answers
+        while len(self._kept) > KEPT_TURNS:
+            del self._kept[next(iter(self._kept))]
+
+    async def _answer(self, turn: str, call: Call) -> str:
+        return await retrying(
+            lambda: self._once(turn, call),
+            attempts=self._settings.attempts,
+            back_off=self._back_off,
+            sleep=self._sleep,
+        )
+
+    async def _once(self, turn: str, call: Call) -> str:
+        async with self._room:
+            return await self._client.ask(
+                call.messages,
+                temperature=self._settings.temperature,
+                max_tokens=call.max_tokens,
+                seed=call_seed(turn, call),
+            )

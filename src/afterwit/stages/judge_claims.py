@@ -1,0 +1,91 @@
+"""The judge's side of the store: turns claimed, given back, ended, or committed with a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Literal
+
+from afterwit.core.lifecycle import Reason
+from afterwit.core.terms import terms
+from afterwit.core.verdict import Verdict
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import renewing
+from afterwit.store import AsyncStore, Record
+
+STAGE: Literal["judge"] = "judge"
+GIVE_UP_AFTER = 8
+"""Failed attempts at a turn whose own question is refused, or that meets a fault of ours; then it ends as
+`judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
+
+
+class Claims:
+    """What one worker holds."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        owner: str,
+        lease_s: float,
+        back_off: BackOff,
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._lease_s = lease_s
+        self._back_off = back_off
+        self._now = now
+        self._sleep = sleep
+
+    async def take(self) -> Record | None:
+        """The oldest answered turn that nobody holds."""
+        owner, lease_s, now = self._owner, self._lease_s, self._now()
+        claimed = await self._store.call(
+            lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now)
+        )
+        return claimed[0] if claimed else None
+
+    def held(self, record: Record) -> AbstractAsyncContextManager[None]:
+        """Keeps the lease while the body runs."""
+        return renewing(lambda: self._extend(record), every_s=self._lease_s / 3, sleep=self._sleep)
+
+    async def _extend(self, record: Record) -> None:
+        owner, lease_s, now = self._owner, self._lease_s, self._now()
+        await self._store.call(
+            lambda store: store.extend([record.turn.id], owner=owner, lease_s=lease_s, now=now)
+        )
+
+    async def commit(self, record: Record, verdict: Verdict) -> None:
+        """Store the verdict; the turn goes on to the learner, or ends with the reason why it cannot train."""
+        carried = terms(record.turn, verdict)
+        reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
+        turn, owner, now = record.turn.id, self._owner, self._now()
+        await self._store.call(
+            lambda store: store.judged(turn, verdict, rl=rl, opd=opd, reason=reason, owner=owner, now=now)
+        )
+
+    async def end(self, record: Record, reason: Reason, *, error: str | None = None) -> None:
+        turn, owner, now = record.turn.id, self._owner, self._now()
+        await self._store.call(lambda store: store.skip([turn], reason, owner=owner, error=error, now=now))
+
+    async def give_back(self, record: Record, *, error: str | None = None) -> None:
+        """Back to waiting; after a failed attempt for longer each time."""
+        wait = 0.0 if error is None else self._back_off.after(record.attempts + 1)
+        turn, owner, now = record.turn.id, self._owner, self._now()
+        await self._store.call(
+            lambda store: store.release([turn], owner=owner, retry_in_s=wait, error=error, now=now)
+        )
+
+    async def failed(self, record: Record, error: str) -> None:
+        """A turn that stands in its own way is tried again, but must not stand in the others' for ever."""
+        if record.attempts + 1 < GIVE_UP_AFTER:
+            await self.give_back(record, error=error)
+        else:
+            await self.end(record, Reason.JUDGE_FAILED, error=error)
+
+    async def tell(self, ok: bool, message: str) -> None:
+        """Say how the stage is."""
+        now = self._now()
+        await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))
