@@ -1,0 +1,93 @@
+"""The judge's and the engine's making, each from its section of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.wiring import worker_name
+from afterwit.core.errors import SettingError
+from afterwit.core.hindsight import JudgePrompts
+from afterwit.core.voting import Rules
+from afterwit.engines.port import Engine
+from afterwit.stages.judge import Clock, Judge
+from afterwit.stages.judge_clients import EngineJudge, HttpJudge, JudgeClient
+from afterwit.stages.judge_settings import JudgeSettings
+from afterwit.store import AsyncStore
+from afterwit.wire.judge_prompts import FullPrompts
+from afterwit.wire.judge_short import ShortPrompts
+from afterwit.wire.render import Renderer
+
+
+def load_engine(settings: Settings, folder: Path) -> Engine:
+    """The embedded engine over the model. SettingError where torch is missing or the model cannot be served."""
+    try:
+        from afterwit.engines.embedded.engine import EmbeddedEngine
+    except ImportError as error:
+        raise SettingError(
+            f"the embedded engine needs {error.name}: install the extra with pip install 'afterwit[local]'"
+        ) from error
+    return EmbeddedEngine.load(folder, settings.engine)
+
+
+def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
+    """The endpoint at `judge.url`, else the served model's own frozen weights."""
+    if settings.url is None:
+        if engine is None:
+            raise SettingError("without a gateway here there is no model to judge with: set judge.url and judge.model")
+        return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+    if settings.model is None:
+        raise SettingError("judge.url is set: judge.model must name the judge's model there")
+    return HttpJudge(
+        settings.url,
+        settings.model,
+        key=_secret(settings.api_key_env),
+        timeout_s=settings.timeout_s,
+        extra=settings.body_extra,
+        omit=settings.body_omit,
+    )
+
+
+def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
+    """The stage over a store and a client."""
+    judge = settings.judge
+    return Judge(
+        store=store,
+        client=client,
+        prompts=judge_prompts(judge),
+        settings=judge,
+        rules=Rules(
+            votes=judge.votes,
+            accept=judge.accept,
+            max_candidates=judge.max_candidates,
+            longest=settings.objective.hint_selection == "longest",
+            quote_words=judge.quote_words,
+        ),
+        owner=worker_name("judge"),
+        clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
+    )
+
+
+def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
+    """The prompts for judges of ordinary size, or the short ones."""
+    if settings.prompts == "short":
+        return ShortPrompts()
+    return FullPrompts(
+        max_tokens=settings.max_tokens,
+        context_chars=settings.context_chars,
+        tools_chars=settings.tools_chars,
+        response_chars=settings.response_chars,
+        next_state_chars=settings.next_state_chars,
+    )
+
+
+def _secret(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    if not os.environ.get(variable):
+        raise SettingError(f"judge.api_key_env names {variable}, which is not set in the environment")
+    return os.environ[variable]
