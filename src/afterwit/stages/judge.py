@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
 from afterwit.core.hindsight import Call, JudgePrompts, call_seed, conclude, decided, questions, view
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.core.voting import Rules
-from afterwit.stages.judge_claims import STAGE, Claims
+from afterwit.stages.judge_claims import STAGE, Claims, Clock
 from afterwit.stages.judge_clients import JudgeClient
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
 from afterwit.stages.worker import Signals, Standing, described, work
 from afterwit.store import AsyncStore, Record
 from afterwit.wire.tool_schema import schema_error
+
+__all__ = ["Clock", "Judge"]
 
 KEPT_TURNS = 256
 """Waiting turns whose answers so far are kept in memory; those of others are asked for again."""
@@ -34,19 +36,19 @@ class Judge:
         settings: JudgeSettings,
         rules: Rules,
         owner: str,
-        now: Callable[[], float],
-        random: Callable[[], float],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._prompts = prompts
         self._settings = settings
         self._rules = rules
-        self._sleep = sleep
+        self._sleep = clock.sleep
         self._room = asyncio.Semaphore(settings.max_concurrency)
-        self._back_off = BackOff(base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=random)
+        self._back_off = BackOff(
+            base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
+        )
         self._claims = Claims(
-            store, owner=owner, lease_s=settings.lease_s, back_off=self._back_off, now=now, sleep=sleep
+            store, owner=owner, lease_s=settings.lease_s, back_off=self._back_off, clock=clock
         )
         self._kept: dict[str, dict[Call, str]] = {}
 

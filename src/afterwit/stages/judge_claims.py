@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Literal
 
 from afterwit.core.lifecycle import Reason
@@ -19,6 +20,17 @@ GIVE_UP_AFTER = 8
 `judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Time and chance, given from above."""
+
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    sleep: Callable[[float], Awaitable[object]]
+    random: Callable[[], float]
+    """Uniform in [0, 1)."""
+
+
 class Claims:
     """What one worker holds."""
 
@@ -29,15 +41,14 @@ class Claims:
         owner: str,
         lease_s: float,
         back_off: BackOff,
-        now: Callable[[], float],
-        sleep: Callable[[float], Awaitable[object]],
+        clock: Clock,
     ) -> None:
         self._store = store
         self._owner = owner
         self._lease_s = lease_s
         self._back_off = back_off
-        self._now = now
-        self._sleep = sleep
+        self._now = clock.now
+        self._sleep = clock.sleep
 
     async def take(self) -> Record | None:
         """The oldest answered turn that nobody holds."""

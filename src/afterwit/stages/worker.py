@@ -17,19 +17,38 @@ WELL = "working"
 log = logging.getLogger(__name__)
 
 
-class Signals:
-    """What a resting stage listens to."""
+class Bell:
+    """Rings for any number of listeners; each compares with the count it knew, so none misses a ring."""
 
     def __init__(self) -> None:
-        self.wake = asyncio.Event()
+        self.rings = 0
+        self._next = asyncio.Event()
+
+    def set(self) -> None:
+        """Ring. Call it on the event loop's thread."""
+        self.rings += 1
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def after(self, rings: int) -> None:
+        """Until it has rung more often than that."""
+        while self.rings <= rings:
+            await self._next.wait()
+
+
+class Signals:
+    """What resting stages listen to."""
+
+    def __init__(self) -> None:
+        self.wake = Bell()
         """There may be work."""
         self.stop = asyncio.Event()
         """Finish the step at hand, then return."""
 
-    async def rest(self, seconds: float, *, wakeable: bool = True) -> None:
-        """Until the time is over, the stage is to stop, or, if `wakeable`, there may be work."""
-        events = (self.stop, self.wake) if wakeable else (self.stop,)
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
+    async def rest(self, seconds: float, *, heard: int | None = None) -> None:
+        """Until the time is over, the stage is to stop, or the bell has rung since it was `heard`, if given."""
+        listened = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
+        waits = [asyncio.ensure_future(waiting) for waiting in listened]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -87,19 +106,19 @@ async def work(
     failures = 0
     clears = True  # a first step that passes says that the stage is there
     while not signals.stop.is_set():
-        signals.wake.clear()
+        heard = signals.wake.rings
         try:
             busy = await step()
         except Exception as error:  # whatever a stage runs into, the others go on and it tries again
             failures, clears = failures + 1, not isinstance(error, lasting)
             await standing.ill(error)
-            await signals.rest(back_off.after(failures), wakeable=False)
+            await signals.rest(back_off.after(failures))
             continue
         if busy or clears:
             await standing.well()
             failures, clears = 0, False
         if not busy:
-            await signals.rest(poll_s)
+            await signals.rest(poll_s, heard=heard)
 
 
 @asynccontextmanager
