@@ -21,6 +21,17 @@ def turn_id(now: float, entropy: bytes) -> str:
     return _base32(number, _TURN_LENGTH)
 
 
+def choice_turn(turn: str, index: int) -> str:
+    """The turn of a response's choice `index`, from the first choice's: the id that many numbers on.
+
+    Raises ValueError for what is no turn id.
+    """
+    if len(turn) != _TURN_LENGTH or not set(turn) <= set(_DIGITS):
+        raise ValueError("a turn id is 26 lower-case letters and digits")
+    number = sum(_DIGITS.index(digit) << 5 * place for place, digit in enumerate(reversed(turn)))
+    return _base32(number + index, _TURN_LENGTH)
+
+
 def response_id(turn: str) -> str:
     """The id that the client sees on the response."""
     return RESPONSE_PREFIX + turn

@@ -1,0 +1,1 @@
+"""The door: an OpenAI-compatible endpoint that records every turn before it lets go of its last event."""

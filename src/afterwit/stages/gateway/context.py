@@ -1,0 +1,39 @@
+"""What the endpoints share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from afterwit.engines.port import Engine
+from afterwit.stages.gateway.inflight import InFlight
+from afterwit.stages.gateway.keyring import KeyRing
+from afterwit.stages.gateway.metrics import Metrics
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.store import AsyncStore
+from afterwit.wire.render import Renderer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """One gateway: its neighbours, its limits, and what it knows of its own health."""
+
+    engine: Engine
+    renderer: Renderer
+    store: AsyncStore
+    settings: GatewaySettings
+    keys: KeyRing
+    load: InFlight
+    metrics: Metrics
+    wake_judge: Callable[[], None]
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    entropy: Callable[[int], bytes]
+    started: float
+    troubles: dict[str, str] = field(default_factory=dict)
+    """What is wrong right now with `store` or `engine`, in a plain sentence; gone when it works again."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Model names that this gateway answers to."""
+        return (self.engine.facts.model, *self.settings.aliases)

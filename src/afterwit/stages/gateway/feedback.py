@@ -1,0 +1,52 @@
+"""`POST /v1/feedback`: what somebody says of a turn explicitly."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from afterwit.core.errors import RequestError, StoreError
+from afterwit.stages.gateway.answers import send_json
+from afterwit.stages.gateway.body import read_json
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.door import CALLER
+from afterwit.stages.gateway.keys import Caller, owner_of
+from afterwit.stages.gateway.keys import Scope as KeyScope
+from afterwit.store import FeedbackOutcome, Store
+from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
+
+
+class FeedbackEndpoint:
+    """Needs the scope `teach` and the key that the turn belongs to."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway, caller = self._gateway, scope[CALLER]
+        caller.need(KeyScope.TEACH)
+        body, _ = await read_json(
+            Headers(scope=scope),
+            receive,
+            limit=gateway.settings.max_body_bytes,
+            pause_s=gateway.settings.body_timeout_s,
+        )
+        request, now = parse_feedback(body), gateway.now()
+        try:
+            outcome = await gateway.store.call(lambda store: give(store, request, caller, now=now))
+        except StoreError as error:
+            raise RequestError(500, "store_failed", f"The feedback was not recorded: {error}") from error
+        if outcome.trains:
+            gateway.wake_judge()
+        await send_json(send, 200, feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
+
+
+def give(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
+    """Record it. Raises 404 for a turn that is not in the store, 403 for another key's."""
+    try:
+        owner = owner_of(store.turn(request.turn).turn.scope)
+    except StoreError as error:
+        raise RequestError(404, "turn_not_found", str(error), param="response_id") from error
+    if owner != caller.name and not caller.may(KeyScope.ADMIN):
+        raise RequestError(403, "not_your_turn", "That turn belongs to another key.", param="response_id")
+    return store.feedback(request.turn, request.feedback, now=now)

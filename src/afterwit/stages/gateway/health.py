@@ -1,0 +1,51 @@
+"""How the whole is: the stages' own words from the store, and what the gateway knows first-hand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from afterwit.core.errors import StoreError
+from afterwit.stages.gateway.context import Gateway
+from afterwit.store import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """`serving` is what a load balancer asks; a learner that is down does not stop serving."""
+
+    serving: bool
+    version: int
+    stages: tuple[Status, ...]
+
+    def to_dict(self, *, details: bool) -> dict[str, Any]:
+        """The page. Without `details` only whether it serves: sentences may name files and addresses."""
+        healthy = all(status.ok for status in self.stages)
+        word = ("ready" if healthy else "degraded") if self.serving else "not_serving"
+        if not details:
+            return {"status": word}
+        stages = [
+            {"stage": status.stage, "ok": status.ok, "message": status.message, "at": status.at}
+            for status in self.stages
+        ]
+        return {"status": word, "version": self.version, "stages": stages}
+
+
+def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Health:
+    """Put together what the stages say and what the gateway sees."""
+    now = gateway.now()
+    troubles = dict(gateway.troubles)
+    if isinstance(statuses, StoreError):
+        troubles.setdefault("store", f"The store does not answer: {statuses}")
+        statuses = ()
+    if gateway.load.draining:
+        troubles["gateway"] = "Shutting down: running answers finish, new requests are refused."
+    own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in troubles.items()}
+    fine = Status(stage="gateway", ok=True, message=f"{gateway.load.count} answers under way.", at=now)
+    stages = {"gateway": fine} | {status.stage: status for status in statuses} | own
+    return Health(
+        serving=not gateway.load.draining and "engine" not in gateway.troubles,
+        version=gateway.engine.version,
+        stages=tuple(stages[name] for name in sorted(stages)),
+    )

@@ -1,0 +1,75 @@
+"""API keys: how they look, how they are kept, and what a caller may do."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.errors import RequestError
+
+KEY_PREFIX = "aw-"
+
+
+class Scope(StrEnum):
+    """What a key may do. `admin` may do all; the others are granted each by itself."""
+
+    CHAT = "chat"
+    TEACH = "teach"
+    """Its turns and replies may train, and it may give feedback."""
+    READ = "read"
+    ADMIN = "admin"
+
+
+def hash_key(key: str) -> str:
+    """What the store holds of a key. Keys are random and long: a fast hash is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key() -> str:
+    """A new random key; it is shown once and never stored."""
+    return KEY_PREFIX + secrets.token_hex(20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who sends a request."""
+
+    name: str
+    """The key's name; sessions are partitioned by it."""
+    scopes: frozenset[str]
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def need(self, scope: Scope) -> None:
+        """Raise 403 unless the key has the scope."""
+        if not self.may(scope):
+            raise RequestError(403, "insufficient_scope", f"The key {self.name!r} lacks the scope {scope!r}.")
+
+
+LOCAL = Caller(name="local", scopes=frozenset(Scope))
+"""Whoever talks over loopback while there are no keys."""
+
+_FAMILY = re.compile(r"[a-z0-9._-]+")
+
+
+def scope_of(caller: Caller, user_agent: str | None) -> str:
+    """A turn's scope: the key and the client's family (`OpenAI/Python 3.1` -> `key/openai`)."""
+    family = _FAMILY.match((user_agent or "").lower())
+    return f"{caller.name}/{family.group() if family else 'unknown'}"
+
+
+def owner_of(scope: str) -> str:
+    """The name of the key that a turn's scope begins with."""
+    return scope.rpartition("/")[0]
+
+
+def presented(authorization: str | None, x_api_key: str | None) -> str | None:
+    """The key a request carries: `Authorization: Bearer KEY`, else `x-api-key: KEY`."""
+    scheme, _, key = (authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    return x_api_key or None

@@ -1,0 +1,96 @@
+"""The gateway on a socket: uvicorn, started and stopped by whoever owns the process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from afterwit.core.errors import SettingError
+from afterwit.stages.gateway.app import GatewayApp
+
+log = logging.getLogger("afterwit.gateway")
+
+CLOSE_S = 5
+"""Seconds that connections get to close after the drain."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingError where the address cannot be had. Port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        why = "is in use already" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+        raise SettingError(f"{host}:{port} {why}; choose another with --host or --port") from error
+    sock.setblocking(False)
+    return sock
+
+
+class Listener:
+    """Serves an application on a socket until it is stopped. Signals are its owner's."""
+
+    def __init__(self, app: GatewayApp, sock: socket.socket) -> None:
+        self._app, self._sock = app, sock
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                timeout_graceful_shutdown=CLOSE_S,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients, `/v1` included."""
+        host, port = self._sock.getsockname()[:2]
+        return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+
+    async def start(self) -> None:
+        """Return when it accepts connections."""
+        self._task = asyncio.ensure_future(self._server.serve(sockets=[self._sock]))
+        ready = asyncio.ensure_future(self._server.ready.wait())
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            ready.cancel()
+            await self._task
+
+    async def stop(self, drain_s: float) -> None:
+        """Refuse new requests, give running ones `drain_s` seconds, then close."""
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._app.drain()
+        except TimeoutError:
+            log.warning("%d answers were cut off by the shutdown", self._app.gateway.load.count)
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, and with word of its start."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,165 @@
+"""A gateway with a scripted engine and a real store, on a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import openai
+from tests.fakes.engine import FakeEngine
+
+from afterwit.engines.port import Engine, Generate
+from afterwit.stages.gateway.app import GatewayApp, build_app
+from afterwit.stages.gateway.server import Listener, bind
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.store import AsyncStore, Record, Store
+from afterwit.wire.render import Renderer
+
+T = TypeVar("T")
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "read",
+        "description": "Read a file.",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+    },
+}
+USER = [{"role": "user", "content": "Open it."}]
+
+
+@dataclass
+class Clock:
+    """Time that moves when a test says so."""
+
+    at: float = 1_760_000_000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@dataclass
+class House:
+    """One gateway and everything around it."""
+
+    app: GatewayApp
+    url: str
+    engine: FakeEngine
+    store: AsyncStore
+    http: httpx.AsyncClient
+    clock: Clock
+    says: list[str] = field(default_factory=lambda: ["Hello there."])
+    """What the engine says: one text a response, the last one for ever."""
+    woken: list[bool] = field(default_factory=list)
+
+    async def ask(self, messages: Sequence[dict[str, Any]] = USER, **more: Any) -> httpx.Response:
+        return await self.http.post(
+            "/chat/completions", json={"model": "tiny", "messages": list(messages), **more}
+        )
+
+    async def chunks(self, messages: Sequence[dict[str, Any]] = USER, **more: Any) -> list[dict[str, Any]]:
+        """The objects of a stream, `[DONE]` checked and left out."""
+        answer = await self.ask(messages, stream=True, **more)
+        assert answer.status_code == 200, answer.text
+        return parse_stream(answer.content)
+
+    async def records(self) -> list[Record]:
+        """All turns, oldest first."""
+        return await self.store.call(lambda store: list(store.turns()))
+
+    async def add_key(self, name: str, *scopes: str) -> str:
+        from afterwit.stages.gateway.keys import hash_key
+
+        key = f"aw-{name}"
+        await self.store.call(lambda store: store.add_key(name, scopes, hash_key(key), now=self.clock()))
+        self.clock.at += 10.0
+        return key
+
+    @property
+    def openai(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(base_url=self.url, api_key="x", max_retries=0)
+
+
+def parse_stream(content: bytes) -> list[dict[str, Any]]:
+    *events, done, rest = content.decode().split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def folded(chunks: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """What the deltas of each choice add up to, as a body's choice has it."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        for part in chunk["choices"]:
+            choice = choices.setdefault(
+                part["index"], {"message": {}, "logprobs": None, "finish_reason": None}
+            )
+            _add(choice["message"], part["delta"])
+            if part["logprobs"]:
+                choice["logprobs"] = choice["logprobs"] or {"content": [], "refusal": None}
+                choice["logprobs"]["content"] += part["logprobs"]["content"]
+            choice["finish_reason"] = part["finish_reason"] or choice["finish_reason"]
+    return choices
+
+
+def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for name, value in delta.items():
+        if name != "tool_calls":
+            message[name] = message.get(name, "") + value
+            continue
+        calls = message.setdefault("tool_calls", [])
+        for part in value:
+            if part["index"] == len(calls):
+                calls.append(
+                    {"id": part["id"], "type": part["type"], "function": {"name": "", "arguments": ""}}
+                )
+            for key, piece in part["function"].items():
+                calls[part["index"]]["function"][key] += piece
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with absent and empty content told alike: a stream cannot say null."""
+    return message | {"content": message.get("content") or None}
+
+
+Script = Callable[[Generate], Sequence[int]]
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    renderer: Renderer,
+    *,
+    settings: GatewaySettings | None = None,
+    engine: Engine | None = None,
+    **engine_changes: Any,
+) -> AsyncIterator[House]:
+    """`folder` gets the store. Everything is closed at the end."""
+    says = ["Hello there."]
+
+    def script(request: Generate) -> Sequence[int]:
+        text = says.pop(0) if len(says) > 1 else says[0]
+        return renderer.encode(text)
+
+    fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
+    store = AsyncStore(Store.open(folder / "store.db", fingerprint=None))
+    clock, woken = Clock(), []
+    app = build_app(
+        engine or fake,
+        renderer,
+        store,
+        settings or GatewaySettings(),
+        wake_judge=lambda: woken.append(True),
+        now=clock,
+    )
+    listener = Listener(app, bind("127.0.0.1", 0))
+    await listener.start()
+    async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
+        yield House(app, listener.url, fake, store, http, clock, says, woken)
+    await listener.stop(drain_s=5.0)
+    await store.close()

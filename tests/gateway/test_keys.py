@@ -1,0 +1,120 @@
+"""Keys: their look, their scopes, and how long they are remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from afterwit.core.errors import RequestError
+from afterwit.stages.gateway.keyring import KeyRing
+from afterwit.stages.gateway.keys import (
+    LOCAL,
+    Caller,
+    Scope,
+    hash_key,
+    new_key,
+    owner_of,
+    presented,
+    scope_of,
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    scopes: frozenset[str]
+    hash: str
+    revoked: float | None = None
+
+
+class Keys:
+    """A store of keys that counts how often it is read."""
+
+    def __init__(self, *keys: Key) -> None:
+        self.keys, self.reads, self.now = list(keys), 0, 0.0
+
+    async def read(self):
+        self.reads += 1
+        return self.keys
+
+    def ring(self) -> KeyRing:
+        return KeyRing(self.read, refresh_s=2.0, now=lambda: self.now)
+
+
+CHAT = Key("ann", frozenset({"chat"}), hash_key("aw-1"))
+
+
+def test_new_keys_are_told_by_their_prefix_and_never_alike():
+    one, other = new_key(), new_key()
+    assert one.startswith("aw-")
+    assert len(one) > 40
+    assert one != other
+
+
+def test_a_key_may_be_sent_as_bearer_or_as_x_api_key():
+    assert presented("Bearer aw-1", None) == "aw-1"
+    assert presented("bearer  aw-1 ", None) == "aw-1"
+    assert presented(None, "aw-2") == "aw-2"
+    assert presented("Basic abc", "aw-2") == "aw-2"
+    assert presented("Bearer ", None) is None
+    assert presented(None, "") is None
+
+
+def test_sessions_are_partitioned_by_key_and_client_family():
+    ann = Caller(name="ann/lab", scopes=frozenset())
+    assert scope_of(ann, "OpenAI/Python 3.52.0") == "ann/lab/openai"
+    assert scope_of(ann, "opencode/1.18 ai-sdk/4") == "ann/lab/opencode"
+    assert scope_of(ann, None) == "ann/lab/unknown"
+    assert owner_of(scope_of(ann, "a/b")) == "ann/lab"
+
+
+def test_a_scope_is_granted_by_itself_and_admin_is_all():
+    reader = Caller(name="r", scopes=frozenset({"read"}))
+    with pytest.raises(RequestError) as refused:
+        reader.need(Scope.CHAT)
+    assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
+    admin = Caller(name="a", scopes=frozenset({"admin"}))
+    for scope in Scope:
+        admin.need(scope)
+
+
+async def test_without_keys_this_machine_may_do_all_and_others_nothing():
+    ring = Keys().ring()
+    await ring.refresh()
+    assert ring.caller("anything", "127.0.0.1") is LOCAL
+    assert ring.caller(None, None) is LOCAL
+    with pytest.raises(RequestError) as refused:
+        ring.caller(None, "10.0.0.7")
+    assert refused.value.status == 403
+
+
+async def test_with_keys_an_unknown_one_is_refused_and_none_is_nobody():
+    ring = Keys(CHAT).ring()
+    await ring.refresh()
+    assert ring.caller("aw-1", "10.0.0.7") == Caller(name="ann", scopes=frozenset({"chat"}))
+    assert ring.caller(None, "127.0.0.1") is None
+    with pytest.raises(RequestError) as refused:
+        ring.caller("aw-2", "127.0.0.1")
+    assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
+
+
+async def test_keys_are_read_again_only_after_a_while_and_then_a_revoked_one_is_refused():
+    keys = Keys(CHAT)
+    ring = keys.ring()
+    await ring.refresh()
+    keys.keys = [Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)]
+    keys.now = 1.9
+    await ring.refresh()
+    assert keys.reads == 1
+    assert ring.caller("aw-1", "127.0.0.1") is not None
+    keys.now = 2.0
+    await ring.refresh()
+    with pytest.raises(RequestError):
+        ring.caller("aw-1", "127.0.0.1")
+
+
+async def test_revoking_the_last_key_does_not_open_the_door():
+    ring = Keys(Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)).ring()
+    await ring.refresh()
+    assert ring.caller(None, "127.0.0.1") is None

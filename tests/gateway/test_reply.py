@@ -1,0 +1,151 @@
+"""A growing reply: what may be shown when, and what is recorded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.turn import Finish
+from afterwit.engines.port import Step
+from afterwit.stages.gateway.reply import Reply
+from afterwit.wire.detokenize import Detokenizer
+from afterwit.wire.tool_calls import Call, Content, Reader, Style
+
+END = 0
+"""The end id; every other id is a character's code point."""
+
+
+def decode(ids) -> str:
+    return "".join(map(chr, ids))
+
+
+def reply(**changes) -> Reply:
+    options = {"reader": Reader(Style.TAGGED), "detokenizer": Detokenizer(decode, silent={END})}
+    return Reply(**options | changes)
+
+
+def step(text: str, *, ended: str | None = None, forced: bool = False, version: int = 1) -> Step:
+    ids = tuple(map(ord, text)) + ((END,) if ended == "stop" else ())
+    logprobs = tuple(-float(place) for place in range(len(ids)))
+    return Step(
+        ids=ids, logprobs=logprobs, versions=(version,) * len(ids), forced=(forced,) * len(ids), ended=ended
+    )
+
+
+def steps(text: str, size: int) -> list[Step]:
+    pieces = [text[start : start + size] for start in range(0, len(text), size)] or [""]
+    return [*map(step, pieces[:-1]), step(pieces[-1], ended="stop")]
+
+
+def spoken(events) -> str:
+    return "".join(event.text for event in events if isinstance(event, Content))
+
+
+def run(growing: Reply, given_steps) -> list:
+    events = []
+    for one in given_steps:
+        events += growing.push(one)
+        if growing.done:
+            break
+    return events + growing.finish()
+
+
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
+
+
+def test_the_record_holds_every_sampled_token_and_the_message_only_what_was_shown():
+    growing = reply()
+    assert spoken(run(growing, steps("Hi you", 2))) == "Hi you"
+    assert growing.sampled().ids == (*map(ord, "Hi you"), END)
+    assert growing.completion == 7
+    assert growing.ending is Finish.STOP
+    assert growing.message(str).content == "Hi you"
+
+
+@given(
+    st.text(alphabet="ab", min_size=0, max_size=30),
+    st.lists(st.text(alphabet="ab", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(min_value=1, max_value=5),
+)
+def test_no_part_of_a_stop_string_is_ever_shown(text, stops, size):
+    growing = reply(stops=stops)
+    shown = spoken(run(growing, steps(text, size)))
+    cuts = [text.find(stop) for stop in stops if stop in text]
+    assert shown == text[: min(cuts, default=len(text))]
+    assert growing.ending is Finish.STOP
+
+
+def test_what_was_sampled_of_a_stop_string_is_recorded_and_nothing_after_it_is_awaited():
+    growing = reply(stops=["stop"])
+    assert spoken(growing.push(step("go st"))) == "go"
+    growing.push(step("op"))
+    assert growing.done
+    assert growing.sampled().ids == tuple(map(ord, "go stop"))
+    assert spoken(growing.finish()) == " "
+
+
+def test_a_forced_opening_is_no_stop_string():
+    growing = reply(stops=["\n", "{"])
+    growing.push(step(CALL[:20], forced=True))
+    assert not growing.done
+
+
+def test_the_end_token_is_not_shown_with_the_log_probs_and_a_hidden_stop_is_not_either():
+    growing = reply(text_of=decode, stops=["X"])
+    run(growing, steps("abX", 1))
+    shown = growing.logprobs()
+    assert [token.text for token in shown] == ["a", "b"]
+    plain = reply(text_of=decode)
+    run(plain, steps("ab", 3))
+    assert [token.text for token in plain.logprobs()] == ["a", "b"]
+
+
+def test_log_probs_come_with_the_text_that_they_are_of():
+    growing = reply(text_of=decode, stops=["bc"])
+    growing.push(step("a"))
+    assert [token.text for token in growing.logprobs()] == ["a"]
+    growing.push(step("b"))
+    assert growing.logprobs() == []
+    growing.push(step("d"))
+    assert [token.text for token in growing.logprobs()] == ["b", "d"]
+
+
+def test_where_calls_may_not_be_parallel_the_first_one_ends_the_response():
+    growing = reply(one_call=True)
+    events = run(growing, steps(CALL + CALL, 7))
+    assert [event.name for event in events if isinstance(event, Call)] == ["read"]
+    assert len(growing.message(str).tool_calls) == 1
+    assert growing.ending is Finish.TOOL_CALLS
+    assert growing.completion < len(CALL) + 10
+
+
+def test_calls_that_come_all_at_once_are_cut_to_the_first_too():
+    growing = reply(one_call=True, reader=Reader(Style.BARE))
+    bare = '{"name": "read", "parameters": {}}'
+    events = run(growing, steps(f"{bare}; {bare}", 100))
+    assert len(events) == 1
+    assert len(growing.message(str).tool_calls) == 1
+
+
+def test_calls_end_a_response_with_tool_calls_unless_it_was_cut():
+    whole, cut = reply(), reply()
+    run(whole, steps(CALL, 9))
+    assert whole.ending is Finish.TOOL_CALLS
+    run(cut, [step(CALL), step("and", ended="length")])
+    assert cut.ending is Finish.LENGTH
+
+
+def test_a_reply_that_nobody_ended_was_cut():
+    growing = reply()
+    growing.push(step("half"))
+    growing.finish()
+    assert growing.ending is Finish.LENGTH
+
+
+def test_the_version_is_the_latest_tokens():
+    growing = reply()
+    assert growing.version is None
+    growing.push(step("a", version=4))
+    growing.push(step("b", version=5))
+    assert growing.version == 5
+    assert growing.sampled().versions == (4, 5)
