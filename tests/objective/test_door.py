@@ -88,6 +88,8 @@ def test_what_is_absent_or_none_is_left_out():
     assert got.loss == same.loss == pytest.approx(-1.0)
     with pytest.raises(ValueError, match="base's logits are missing"):
         evaluate([least], {})
+    with pytest.raises(ValueError, match=r"logits \[3, 7\] but old \[3, 6\]"):
+        evaluate([least | {"logits_old": made["logits_old"][:, :6]}], {"beta": 0})
     with pytest.raises(ValueError, match="lacks logits_current"):
         evaluate([{"reward": 1.0}], {})
     with pytest.raises(ValueError, match="lack logits_current"):

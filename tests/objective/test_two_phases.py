@@ -157,11 +157,17 @@ def test_misaligned_logits_are_refused():
         prepare(sample, logits[:2], teachers, SETTINGS)
     with pytest.raises(ValueError, match="2 hints but 1 teachers"):
         prepare(sample, logits, teachers[:1], SETTINGS)
-    with pytest.raises(ValueError, match=r"old logits \[3, 11\] but teacher \[2, 11\]"):
+    with pytest.raises(ValueError, match=r"logits \[3, 11\] but teacher \[2, 11\]"):
         prepare(sample, logits, teachers[:, :2], SETTINGS)
     target = prepare(sample, logits, teachers, SETTINGS)
     with pytest.raises(ValueError, match="3 ids but 2 rows"):
         share(logits[:2], sample, target, over, SETTINGS, logits_base_TV=logits)
+    with pytest.raises(ValueError, match=r"logits \[3, 11\] but base \[1, 11\]"):
+        share(logits, sample, target, over, SETTINGS, logits_base_TV=logits[:1])
+    with pytest.raises(ValueError, match=r"logits \[3, 11\] but base \[1, 11\]"):
+        memory_share(logits, logits[:1], sample.mask_T, over, SETTINGS)
+    with pytest.raises(ValueError, match="3 rows of logits but a mask of 2"):
+        memory_share(logits, logits, sample.mask_T[:2], over, SETTINGS)
     with pytest.raises(ValueError, match=r"beta is 0.1, but the base's logits are missing"):
         share(logits, sample, target, over, SETTINGS)
     none = denominators([a_sample(advantage=None)], SETTINGS)

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .settings import ObjectiveSettings
-from .terms import Terms, TurnFacts, terms_of, trains_under
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.terms import Terms, TurnFacts, terms_of, trains_under
 
 if TYPE_CHECKING:
-    from .door import Evaluation
+    from afterwit.objective.door import Evaluation
 
 __all__ = ["ObjectiveSettings", "Terms", "TurnFacts", "evaluate", "terms_of", "trains_under"]
 
@@ -48,6 +48,8 @@ def evaluate(
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.
     """
-    from .door import evaluate as through_the_door  # torch is imported here, not by those who read settings
+    from afterwit.objective.door import (
+        evaluate as through_the_door,  # torch is imported here, not by those who read settings
+    )
 
     return through_the_door(arrays, settings, running_mean=running_mean)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from .settings import ObjectiveSettings
+from afterwit.objective.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

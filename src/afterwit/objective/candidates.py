@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .logprobs import at, logprobs, top_k
-from .sample import Sample
+from afterwit.objective.logprobs import at, logprobs, same_shape, top_k
+from afterwit.objective.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,7 @@ def candidates(
     student_TK = top_k(logits_old_TV, k)
     views = []
     for teacher_TV in teachers:
-        if teacher_TV.shape != old_TV.shape:
-            raise ValueError(f"old logits {list(old_TV.shape)} but teacher {list(teacher_TV.shape)}")
+        same_shape(logits_old_TV, "teacher", teacher_TV)
         views.append(_view(teacher_TV, old_TV, student_TK, sample))
     if len(views) != sample.hints:
         raise ValueError(f"{sample.hints} hints but {len(views)} teachers")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .logprobs import at, logprobs
-from .sample import Sample
+from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
 
 
 def mismatch(sample: Sample, old_T: Tensor, logits_old_TV: Tensor) -> Tensor | None:

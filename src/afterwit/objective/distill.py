@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .candidates import Candidates
-from .logprobs import at, tail
-from .select import pick
-from .settings import ObjectiveSettings
-from .surrogate import ppo
+from afterwit.objective.candidates import Candidates
+from afterwit.objective.logprobs import at, tail
+from afterwit.objective.select import pick
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.surrogate import ppo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

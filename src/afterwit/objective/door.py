@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .advantage import advantages
-from .hybrid import TERMS, Share, memory_share, share
-from .names import samples_named, settings_named
-from .sample import Denominators, Sample, denominators
-from .settings import ObjectiveSettings
-from .target import prepare
-from .terms import Terms, TurnFacts, terms_of
+from afterwit.objective.advantage import advantages
+from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.logprobs import same_shape
+from afterwit.objective.names import samples_named, settings_named
+from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.shares import TERMS, Share
+from afterwit.objective.target import prepare
+from afterwit.objective.terms import Terms, TurnFacts, terms_of
 
 
 class Evaluation(NamedTuple):
@@ -94,6 +96,7 @@ def _share(
 ) -> Share:
     old = named.get("logits_old")
     old_TV = leaf.detach() if old is None else _floats(old)
+    same_shape(leaf, "old", old_TV)
     teachers = (_floats(named["logits_teacher"][hint]) for hint in range(sample.hints))
     target = prepare(sample, old_TV, teachers, settings)
     base = named.get("logits_base")
@@ -106,22 +109,24 @@ def _memory_share(
 ) -> Share:
     if named.get("logits_base") is None:
         raise ValueError("a memory sample lacks logits_base")
-    tau = named.get("tau")
     base_TV = _floats(named["logits_base"])
-    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=1.0 if tau is None else float(tau))
+    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=_terms(named).tau)
 
 
 def _evaluation(shares: list[Share], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
     loss = torch.stack([part.loss for part in shares]).sum()
     gradients = torch.autograd.grad(loss, leaves)
-    dtype = leaves[0].dtype
+    terms = {name: torch.stack([part.terms[name] for part in shares]).sum() for name in TERMS}
 
-    def out(value: Tensor) -> Any:
+    def out(value: Tensor, dtype: torch.dtype = leaves[0].dtype) -> Any:
         value = value.detach().to(dtype)
         return value if as_tensors else value.numpy()[()]
 
-    terms = {name: out(torch.stack([part.terms[name] for part in shares]).sum()) for name in TERMS}
-    return Evaluation(out(loss), terms, [out(gradient) for gradient in gradients])
+    return Evaluation(
+        loss=out(loss),
+        terms={name: out(term) for name, term in terms.items()},
+        gradients=[out(gradient, gradient.dtype) for gradient in gradients],
+    )
 
 
 def _hints(named: Mapping[str, Any]) -> int:

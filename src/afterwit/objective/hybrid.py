@@ -7,40 +7,20 @@ A batch's loss is the sum of its samples' shares, so no split into micro-batches
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from .anchor import anchor_loss
-from .distill import topk_opd_loss
-from .entropy import entropy
-from .logprobs import at, logprobs
-from .memory import memory_loss
-from .rl import rl_loss
-from .sample import Denominators, Sample
-from .settings import ObjectiveSettings
-from .target import Target
-from .token_opd import token_opd_loss
-
-TERMS = ("rl", "opd", "entropy", "kl_base", "memory")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A sample's part of the batch's loss, and of each of `TERMS` before its weight (without gradient)."""
-
-    loss: Tensor
-    terms: dict[str, Tensor]
-
-
-class _Part(NamedTuple):
-    name: str
-    weight: float
-    over: int
-    loss_T: Tensor | None
-    """`None`: the sample does not carry the term."""
+from afterwit.objective.anchor import anchor_loss
+from afterwit.objective.distill import topk_opd_loss
+from afterwit.objective.entropy import entropy
+from afterwit.objective.logprobs import at, logprobs, same_shape
+from afterwit.objective.memory import memory_loss
+from afterwit.objective.rl import rl_loss
+from afterwit.objective.sample import Denominators, Sample
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.shares import Part, Share, fold
+from afterwit.objective.target import Target
+from afterwit.objective.token_opd import token_opd_loss
 
 
 def share(
@@ -61,16 +41,18 @@ def share(
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_TV)} rows of logits")
     if settings.beta > 0 and logits_base_TV is None:
         raise ValueError(f"beta is {settings.beta}, but the base's logits are missing")
+    if logits_base_TV is not None:
+        same_shape(logits_TV, "base", logits_base_TV)
     now_TV = logprobs(logits_TV, sample.tau)
     now_T = at(now_TV, sample.ids_T)
     uncertain_T = entropy(_graded(now_TV, settings.c_h))
     parts = [
-        _Part("rl", settings.w_rl, over.rl, _rl(now_T, sample, target, settings)),
-        _Part("opd", settings.w_opd, over.opd, _opd(now_TV, now_T, target, settings)),
-        _Part("entropy", -settings.c_h, over.samples, uncertain_T),
-        _Part("kl_base", settings.beta, over.samples, _anchor(now_TV, sample, settings, logits_base_TV)),
+        Part("rl", settings.w_rl, over.rl, _rl(now_T, sample, target, settings)),
+        Part("opd", settings.w_opd, over.opd, _opd(now_TV, now_T, target, settings)),
+        Part("entropy", -settings.c_h, over.samples, uncertain_T),
+        Part("kl_base", settings.beta, over.samples, _anchor(now_TV, sample, settings, logits_base_TV)),
     ]
-    return _fold(parts, sample.mask_T, zero=0 * now_T.sum())
+    return fold(parts, sample.mask_T, zero=0 * now_T.sum())
 
 
 def memory_share(
@@ -83,12 +65,15 @@ def memory_share(
     tau: float = 1.0,
 ) -> Share:
     """The share of one memory sample: a response of the base, on which the policy should still agree."""
+    same_shape(logits_TV, "base", logits_base_TV)
+    if len(mask_T) != len(logits_TV):
+        raise ValueError(f"{len(logits_TV)} rows of logits but a mask of {len(mask_T)}")
     now_TV = logprobs(logits_TV, tau)
     with torch.no_grad():
         base_TV = logprobs(logits_base_TV, tau)
     loss_T = memory_loss(_graded(now_TV, settings.memory_weight), base_TV)
-    part = _Part("memory", settings.memory_weight, over.memory, loss_T)
-    return _fold([part], mask_T, zero=0 * now_TV[:, 0].sum())
+    part = Part("memory", settings.memory_weight, over.memory, loss_T)
+    return fold([part], mask_T, zero=0 * now_TV[:, 0].sum())
 
 
 def _rl(now_T: Tensor, sample: Sample, target: Target, settings: ObjectiveSettings) -> Tensor | None:
@@ -118,18 +103,3 @@ def _anchor(
 def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:
     """The log-probs, without their graph where the weight leaves nothing to learn."""
     return logprobs_TV if weight else logprobs_TV.detach()
-
-
-def _fold(parts: list[_Part], mask_T: Tensor, *, zero: Tensor) -> Share:
-    """Mean over the tokens that train, over the term's samples, weighted. `zero` gives each share a graph."""
-    loss = zero
-    terms = dict.fromkeys(TERMS, zero.detach())
-    for part in parts:
-        if part.loss_T is None:
-            continue
-        if part.over < 1:
-            raise ValueError(f"a sample carries {part.name}, but its denominator is {part.over}")
-        term = part.loss_T[mask_T].mean() / part.over
-        terms[part.name] = term.detach()
-        loss = loss + part.weight * term
-    return Share(loss=loss, terms=terms)

@@ -17,6 +17,12 @@ def full_precision(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
 
+def same_shape(logits_TV: Tensor, what: str, other_TV: Tensor) -> None:
+    """Raise where the other logits are not aligned with these: broadcasting would hide it."""
+    if other_TV.shape != logits_TV.shape:
+        raise ValueError(f"logits {list(logits_TV.shape)} but {what} {list(other_TV.shape)}")
+
+
 def logprobs(logits_TV: Tensor, tau: float) -> Tensor:
     """log softmax(logits / tau) over the vocabulary, [T, V]."""
     return torch.log_softmax(full_precision(logits_TV) / tau, dim=-1)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from .settings import ObjectiveSettings
+from afterwit.objective.settings import ObjectiveSettings
 
 ARRAYS = (
     "logits_current",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .settings import ObjectiveSettings
-from .surrogate import ppo
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.surrogate import ppo
 
 
 def rl_loss(

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .settings import ObjectiveSettings
+from afterwit.objective.settings import ObjectiveSettings
 
 Basis = Literal["processed", "raw"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .settings import HintSelection
+from afterwit.objective.settings import HintSelection
 
 
 def overlap(student_TK: Tensor, native_HTK: Tensor) -> Tensor:

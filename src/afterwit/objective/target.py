@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .candidates import Candidates, candidates
-from .correction import mismatch, truncated_weight
-from .distill import Kept, keep
-from .logprobs import at, logprobs
-from .sample import Sample
-from .select import choose, overlap, pick
-from .settings import ObjectiveSettings
+from afterwit.objective.candidates import Candidates, candidates
+from afterwit.objective.correction import mismatch, truncated_weight
+from afterwit.objective.distill import Kept, keep
+from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
+from afterwit.objective.select import choose, overlap, pick
+from afterwit.objective.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from afterwit.core.terms import Terms, TurnFacts, terms_of
-
-from .settings import ObjectiveSettings
+from afterwit.objective.settings import ObjectiveSettings
 
 __all__ = ["Terms", "TurnFacts", "terms_of", "trains_under"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .settings import ObjectiveSettings
-from .surrogate import ppo
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.surrogate import ppo
 
 
 def token_opd_loss(
