@@ -1,6 +1,6 @@
 """Hindsight as one pure piece: what the judge is shown and asked, and the verdict of its answers.
 
-The live loop and a recorded rollout go the same way: `view` -> `questions` -> (somebody asks) -> `conclude`.
+The live loop and a recorded rollout go the same way: `case` -> `questions` -> (somebody asks) -> `conclude`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from afterwit.core.injected import strip_injected
 from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from afterwit.core.voting import Decided, Rules, parse_evaluation, parse_hint, tally
 
@@ -95,6 +96,22 @@ def _request_and_context(messages: Sequence[Message]) -> tuple[str, tuple[Messag
     return "", tuple(messages)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A turn before the judge: what it is shown, and the reward where that is decided without it."""
+
+    view: View
+    decided: Decided | None
+
+
+def case(turn: Turn, next_state: NextState, *, schema_error: str | None) -> Case:
+    """`schema_error` says what is wrong with a tool call that no tool takes."""
+    return Case(
+        view=view(turn.conversation, turn.message, next_state),
+        decided=decided(next_state.feedback, schema_error),
+    )
+
+
 def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | None:
     """The reward that needs no vote: explicit feedback's, else -1 for a call that its schema refuses."""
     if feedback is not None and feedback.reward is not None:
@@ -104,39 +121,34 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
     return None
 
 
-def questions(
-    view: View, votes: int, prompts: JudgePrompts, *, decided: Decided | None = None
-) -> tuple[Call, ...]:
-    """`votes` calls for the evaluation, unless the reward is decided, and as many for the hint.
+def questions(case: Case, prompts: JudgePrompts, rules: Rules) -> tuple[Call, ...]:
+    """m calls for the evaluation, unless the reward is decided, and m for the hint.
 
     None at all where the next state says nothing.
     """
-    if not view.next_state:
+    if not case.view.next_state:
         return ()
-    asked = {Question.HINT: prompts.hint(view)}
-    if decided is None:
-        asked = {Question.EVALUATION: prompts.evaluation(view), **asked}
+    asked = {Question.HINT: prompts.hint(case.view)}
+    if case.decided is None:
+        asked = {Question.EVALUATION: prompts.evaluation(case.view), **asked}
     return tuple(
         Call(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
         for question, messages in asked.items()
-        for index in range(votes)
+        for index in range(rules.votes)
     )
 
 
-def read(call: Call, words: str, view: View, rules: Rules) -> Vote:
-    """The vote in one answer."""
+def conclude(case: Case, answers: Sequence[tuple[Call, str]], rules: Rules) -> Verdict:
+    """The verdict of all answers, in the order of the calls."""
+    votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
+    return tally(votes, rules, case.decided)
+
+
+def _read(call: Call, words: str, view: View, rules: Rules) -> Vote:
     if call.question is Question.EVALUATION:
         return parse_evaluation(words)
     said = tuple(message.content or "" for message in view.next_state)
     return parse_hint(words, said, quote_words=rules.quote_words)
-
-
-def conclude(
-    answers: Sequence[tuple[Call, str]], view: View, rules: Rules, *, decided: Decided | None = None
-) -> Verdict:
-    """The verdict of all answers, in the order of the calls."""
-    votes = tuple(read(call, words, view, rules) for call, words in answers)
-    return tally(votes, rules, decided)
 
 
 def call_seed(turn: str, call: Call) -> int:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.hindsight import Call, JudgePrompts, call_seed, conclude, decided, questions, view
+from afterwit.core.hindsight import Call, JudgePrompts, call_seed, case, conclude, questions
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.core.voting import Rules
@@ -97,10 +97,10 @@ class Judge:
         turn, next_state = record.turn, record.next_state
         if next_state is None:
             raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
-        known = decided(next_state.feedback, schema_error(turn.message, turn.conversation.tools))
-        shown = view(turn.conversation, turn.message, next_state)
-        calls = questions(shown, self._rules.votes, self._prompts, decided=known)
-        return conclude(await self._ask(turn.id, calls), shown, self._rules, decided=known)
+        error = schema_error(turn.message, turn.conversation.tools)
+        judged = case(turn, next_state, schema_error=error)
+        answers = await self._ask(turn.id, questions(judged, self._prompts, self._rules))
+        return conclude(judged, answers, self._rules)
 
     async def _ask(self, turn: str, calls: Sequence[Call]) -> list[tuple[Call, str]]:
         """Every call's answer. Where some fail the others' are kept, and only those are asked again."""

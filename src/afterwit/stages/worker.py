@@ -46,7 +46,7 @@ class Signals:
         """Finish the step at hand, then return."""
 
     async def rest(self, seconds: float, *, heard: int | None = None) -> None:
-        """Until the time is over, the stage is to stop, or the bell has rung since it was `heard`, if given."""
+        """Until the time is over, the stage is to stop, or the bell has rung since it was `heard`."""
         listened = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
         waits = [asyncio.ensure_future(waiting) for waiting in listened]
         try:

@@ -1,0 +1,94 @@
+"""A recorded rollout: each of its turns with what followed, and the samples that a judge makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from afterwit.core.hindsight import Call, JudgePrompts, case, conclude, questions
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Message
+from afterwit.core.sample import Sample
+from afterwit.core.terms import terms, untrainable
+from afterwit.core.turn import Turn
+from afterwit.core.verdict import Feedback, NextState, Verdict
+from afterwit.core.voting import Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A finished conversation with its turns at their places."""
+
+    messages: tuple[Message, ...]
+    turns: Mapping[int, Turn]
+    """The turn whose response stands at this index of `messages`."""
+    outcome: Feedback | None = None
+    """The task's own verdict: it belongs to the last turn."""
+
+    def __post_init__(self) -> None:
+        for at in self.turns:
+            if not 0 <= at < len(self.messages):
+                raise ValueError(f"a turn at place {at}, but there are {len(self.messages)} messages")
+            if self.messages[at].role != "assistant":
+                raise ValueError(f"the turn at place {at} is said by {self.messages[at].role}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A turn that carries no term, why, and the verdict where it came to one."""
+
+    turn: Turn
+    reason: Reason
+    verdict: Verdict | None = None
+
+
+def pairs(rollout: Rollout) -> list[tuple[Turn, NextState | None]]:
+    """Each turn, in order, with everything up to the next response; None where nothing followed."""
+    places = sorted(rollout.turns)
+    return [
+        (rollout.turns[at], _next_state(rollout, at, rollout.outcome if at == places[-1] else None))
+        for at in places
+    ]
+
+
+def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextState | None:
+    following = []
+    for message in rollout.messages[at + 1 :]:
+        if message.role == "assistant":
+            break
+        following.append(message)
+    if not following and outcome is None:
+        return None
+    return NextState(messages=tuple(following), feedback=outcome)
+
+
+def samples(
+    rollout: Rollout,
+    ask: Callable[[Turn, Call], str],
+    *,
+    prompts: JudgePrompts,
+    rules: Rules,
+    schema_error: Callable[[Message, Sequence[Mapping[str, Any]]], str | None],
+) -> list[Sample | Ended]:
+    """What each turn teaches. The same answers give the same samples."""
+
+    def sample(turn: Turn, next_state: NextState | None) -> Sample | Ended:
+        if (reason := untrainable(turn)) is not None:
+            return Ended(turn=turn, reason=reason)
+        if next_state is None:
+            return Ended(turn=turn, reason=Reason.NO_NEXT_STATE)
+        judged = case(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
+        answers = [(call, ask(turn, call)) for call in questions(judged, prompts, rules)]
+        return settle(turn, conclude(judged, answers, rules))
+
+    return [sample(turn, next_state) for turn, next_state in pairs(rollout)]
+
+
+def settle(turn: Turn, verdict: Verdict) -> Sample | Ended:
+    """The sample of a judged turn, or its end."""
+    carried = terms(turn, verdict)
+    if isinstance(carried, Reason):
+        return Ended(turn=turn, reason=carried, verdict=verdict)
+    rl, opd = carried
+    return Sample(turn=turn, verdict=verdict, rl=rl, opd=opd)
