@@ -1,4 +1,4 @@
-"""Judged turns as a learner meets them: prompts that render, responses of random ids, verdicts as asked for."""
+"""Judged turns as a learner meets them: prompts that render, responses of random ids, any verdict."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""The learner: loads, scores, steps, and writes versions. `versions`, `manifest` and `rollback` need no torch."""
+"""The learner: loads, scores, steps, and writes versions. `versions`, `manifest` and `rollback` need no
+torch."""

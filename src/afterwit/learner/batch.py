@@ -1,4 +1,5 @@
-"""From judged samples to what one update scores: checked against their prompts, hinted, measured, weeded out. Pure."""
+"""From judged samples to what one update scores: checked against their prompts, hinted, measured, weeded out.
+Pure."""
 
 from __future__ import annotations
 

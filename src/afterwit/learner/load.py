@@ -34,7 +34,7 @@ def recompute_activations(model: PreTrainedModel) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a setting: `auto` is CUDA where there is one. SettingError for a device that is not there."""
+    """The device of a setting: `auto` is CUDA where there is one. SettingError for one that is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -14,7 +14,7 @@ from afterwit.core.errors import SettingError
 @contextmanager
 def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
     """Hold `path`'s lock. Without `wait`, raises SettingError naming the process that holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(handle, path, purpose, wait)

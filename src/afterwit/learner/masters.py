@@ -1,4 +1,4 @@
-"""Master weights: what the optimiser moves. In full precision the model's own; under bfloat16, fp32 copies."""
+"""Master weights: what the optimiser moves. The model's own, or under bfloat16 fp32 copies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class Masters:
     """The model's parameters by name, at the optimiser's precision.
 
-    Rounded parameters hand each gradient over to their master as soon as it is complete, so that micro-batches add
-    up in fp32. `publish` brings the masters back into the model.
+    Rounded parameters hand each gradient over to their master as soon as it is complete, so that
+    micro-batches add up in fp32. `publish` brings the masters back into the model.
     """
 
     def __init__(self, model: nn.Module, precise: Mapping[str, Tensor] | None = None) -> None:

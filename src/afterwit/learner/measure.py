@@ -21,7 +21,7 @@ def batch(
     samples: Sequence[Sample],
     memories: Sequence[Memory],
 ) -> dict[str, float]:
-    """Counts, staleness, what the hints' teachers said, and how far the engine's log-probs are from the learner's."""
+    """Counts, staleness, what the teachers said, how far the engine's log-probs are from the learner's."""
     staleness = [item.staleness for item in items] or [0]
     return {
         "samples": float(len(items)),

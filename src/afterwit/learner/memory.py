@@ -41,7 +41,7 @@ def asks(
     *,
     seed: int,
 ) -> list[Ask]:
-    """At most `memory_samples` prompts of different turns: hinted, plain, or by turns, as `memory_hints` says."""
+    """At most `memory_samples` prompts of different turns: hinted, plain, or alternating."""
     room = settings.max_tokens - settings.memory_tokens
     chosen = Random(seed).sample(list(samples), len(samples))
     found: list[Ask] = []

@@ -1,4 +1,4 @@
-"""The policy as the learner holds it: model, master weights and optimiser at one version; to disk and back."""
+"""The policy as the learner holds it: model, master weights, optimiser; from a version to the next."""
 
 from __future__ import annotations
 

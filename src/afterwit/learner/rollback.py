@@ -19,7 +19,8 @@ KEPT = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 def roll_back(versions: Versions, target: int, *, now: float) -> Version:
     """Write the version that restores `target`. The store's `commit_version` then marks the turns it reverts.
 
-    Raises SettingError, before anything is written, if `target` is the newest, unknown, or its weights are gone.
+    Raises SettingError, before anything is written, if `target` is the newest, unknown, or its weights are
+    gone.
     """
     with versions.writing():
         version = _plan(versions, target, now)

@@ -26,7 +26,8 @@ class Row:
 def passes(lengths: Sequence[int], limit: int) -> list[list[int]]:
     """Indices grouped so that a group padded to its longest holds at most `limit` tokens.
 
-    Longest first, so that neighbours waste little padding; one row longer than the limit is a group of its own.
+    Longest first, so that neighbours waste little padding; one row longer than the limit is a group of its
+    own.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

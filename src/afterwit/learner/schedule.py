@@ -7,12 +7,9 @@ from afterwit.learner.settings import LearnerSettings
 LONGEST_RETRY_S = 3600.0
 
 
-def due(settings: LearnerSettings, *, ready: int, oldest_at: float | None, now: float) -> bool:
-    """Whether so many judged turns, the oldest of them waiting since `oldest_at`, make an update."""
-    if ready >= settings.batch:
-        return True
-    waited = 0.0 if oldest_at is None else now - oldest_at
-    return ready >= settings.min_batch and waited >= settings.max_wait_s
+def due(settings: LearnerSettings, *, ready: int, waited_s: float, patience_s: float) -> bool:
+    """Whether so many judged turns, the oldest of them waiting for so long, make an update."""
+    return ready >= settings.batch or (ready >= settings.min_batch and waited_s >= patience_s)
 
 
 def retry_in(settings: LearnerSettings, attempts: int) -> float:

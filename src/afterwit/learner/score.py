@@ -19,7 +19,7 @@ PROBE_TOKENS = 64
 
 
 def response_logits(model: PreTrainedModel, rows: Sequence[Row]) -> list[Tensor]:
-    """The logits [T, V] from which each row's response ids were drawn, in one pass, with the graph if it is on.
+    """The logits [T, V] that predict each row's response, in one pass, with the graph if it is on.
 
     Rows are padded on the right, which causal attention never looks at, and the head sees response rows only.
     """
@@ -35,7 +35,7 @@ def response_logits(model: PreTrainedModel, rows: Sequence[Row]) -> list[Tensor]
 
 @torch.no_grad()
 def stream_logits(model: PreTrainedModel, rows: Sequence[Row], limit: int) -> Iterator[Tensor]:
-    """`response_logits` of the rows, in their order, without a graph; at most `limit` padded tokens at a time."""
+    """`response_logits` of the rows in order, without a graph, at most `limit` padded tokens at a time."""
     at = 0
     while at < len(rows):
         count, longest = 0, 0
@@ -50,7 +50,7 @@ def stream_logits(model: PreTrainedModel, rows: Sequence[Row], limit: int) -> It
 
 @torch.no_grad()
 def probe(model: PreTrainedModel) -> Probe:
-    """Log-probs, at temperature 1, of a fixed draw of ids: what an engine with these weights must find too."""
+    """Log-probs at temperature 1 of a fixed draw of ids: an engine with these weights must agree."""
     random = Random(0)
     size = model.config.get_text_config().vocab_size
     ids = tuple(random.randrange(size) for _ in range(PROBE_TOKENS))

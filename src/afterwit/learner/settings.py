@@ -53,7 +53,8 @@ class LearnerSettings:
     min_batch: int = 4
     """An update may start with so few when the oldest has waited `max_wait_s`: fewer make a noisy step."""
     max_wait_s: float = 1800.0
-    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same evening."""
+    """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
+    evening."""
     epochs: int = 1
     """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
     replay: int = 0
@@ -66,15 +67,17 @@ class LearnerSettings:
     teacher: Teacher = "base"
     """Whose weights read the hint: the frozen starting ones, or those of the policy at the update's start."""
     memory_samples: int = 4
-    """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above 0."""
+    """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above
+    0."""
     memory_hints: MemoryHints = "both"
-    """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the rest."""
+    """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the
+    rest."""
     memory_tokens: int = 256
     """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
     max_tokens: int = 32_768
     """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass, padding included. Changes memory and speed, never the result."""
+    """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"
@@ -87,7 +90,8 @@ class LearnerSettings:
     keep_versions: int = 5
     """Versions whose weights stay on disk, to roll back to; manifests stay for good."""
     mismatch_alarm: float = 0.2
-    """Nats. An alarm when the mean |log pi_old - log pi_b| of a batch exceeds this: engine and learner disagree."""
+    """Nats. An alarm when the mean |log pi_old - log pi_b| of a batch exceeds this: engine and learner
+    disagree."""
     poll_s: float = 1.0
     """Seconds between looks at the store."""
     lease_s: float = 900.0

@@ -54,7 +54,7 @@ class Trainer:
         self._base: PreTrainedModel | None = None
 
     def begin(self, *, now: float) -> None:
-        """Make version 0 known and load the newest. SettingError where model, device or weights are missing."""
+        """Make version 0 known, load the newest. SettingError where model, device or weights are missing."""
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         policy = self.policy()
@@ -99,8 +99,8 @@ class Trainer:
     ) -> Version:
         """One update and its version, whose manifest is on disk on return. `remembered` feed the memory term.
 
-        Raises UpdateRefused where it would not be finite, VersionTaken where a rollback came first. Whatever it
-        raises, the newest version on disk is what the next update starts from.
+        Raises UpdateRefused where it would not be finite, VersionTaken where a rollback came first. Whatever
+        it raises, the newest version on disk is what the next update starts from.
         """
         policy = self.policy()
         number = policy.number + 1

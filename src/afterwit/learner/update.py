@@ -66,8 +66,8 @@ def update(
 ) -> dict[str, float]:
     """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
 
-    Raises UpdateRefused where loss or gradient is not finite. Whatever it raises, the policy may have moved by an
-    earlier epoch: load it anew.
+    Raises UpdateRefused where loss or gradient is not finite. Whatever it raises, the policy may have moved
+    by an earlier epoch: load it anew.
     """
     samples, reward_mean = _samples(items, objective, policy)
     run = _Run(

@@ -1,7 +1,7 @@
-"""The folder of versions: `NNNNNN/` is a version as soon as its manifest is there, and the manifest comes last.
+"""The folder of versions: `NNNNNN/` is a version once its manifest is there, which comes last.
 
-Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base: its
-folder holds a manifest and no weights.
+Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base:
+its folder holds a manifest and no weights.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Versions:
 
     def all(self) -> list[Version]:
         """Every version whose manifest is there, oldest first."""
-        found = [manifest.parse(path.read_text()) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}")]
-        return sorted(found, key=lambda version: version.number)
+        return [manifest.parse((self.place(number) / manifest.NAME).read_text()) for number in self.numbers()]
 
     def get(self, number: int) -> Version | None:
         """One version, or None where there is none of that number."""
@@ -45,21 +44,22 @@ class Versions:
 
     def newest(self) -> int:
         """The newest version's number; 0 before the first update."""
-        numbers = (int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
-        return max(numbers, default=0)
+        return max(self.numbers(), default=0)
+
+    def numbers(self) -> list[int]:
+        """Every version's number, ascending."""
+        return sorted(int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
 
     def place(self, number: int) -> Path:
         """The version's own folder, whether or not it is there."""
         return self.root / f"{number:06d}"
 
     def weights(self, number: int) -> Path:
-        """A Hugging Face folder with the version's weights: the base's own for 0. SettingError if they are gone."""
+        """A Hugging Face folder with the version's weights, the base's own for 0. SettingError if gone."""
         if number == 0:
             return self.base
         if not self.has_weights(number):
-            kept = ", ".join(
-                str(version.number) for version in self.all() if self.has_weights(version.number)
-            )
+            kept = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
             raise SettingError(f"the weights of version {number} are not in {self.root}; those of {kept} are")
         return self.place(number)
 
@@ -72,12 +72,12 @@ class Versions:
         return (folder / manifest.NAME).exists() and bool(weights)
 
     def learning(self) -> AbstractContextManager[None]:
-        """Held by the one learner of these versions for as long as it lives. SettingError if there is another."""
+        """Held by the one learner of these versions while it lives. SettingError if there is another."""
         return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Held while a version is written. Waits for whoever writes one; leftovers of the dead are removed."""
+        """Held while a version is written. Waits for whoever writes one; removes leftovers of the dead."""
         with exclusive(self.root / ".write.lock", purpose="a version is being written", wait=True):
             self._sweep()
             yield
@@ -85,8 +85,8 @@ class Versions:
     def write(self, version: Version, fill: Callable[[Path], None]) -> None:
         """Make `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
 
-        Call it while `writing`. Raises VersionTaken if the newest version is not the one before it. When anything
-        fails, nothing of it remains.
+        Call it while `writing`. Raises VersionTaken if the newest version is not the one before it. When
+        anything fails, nothing of it remains.
         """
         if version.number > 0 and (newest := self.newest()) != version.number - 1:
             raise VersionTaken(f"version {version.number} cannot follow version {newest}")
@@ -101,8 +101,8 @@ class Versions:
             raise
 
     def prune(self, keep: int) -> tuple[int, ...]:
-        """Remove the weights of all but the newest `keep` versions; returns whose. Manifests and the base stay."""
-        numbers = [version.number for version in self.all() if version.number > 0]
+        """Remove all weights but the newest `keep` versions'; returns whose. Manifests and the base stay."""
+        numbers = [number for number in self.numbers() if number > 0]
         old = [number for number in numbers[: max(0, len(numbers) - keep)] if self.has_weights(number)]
         for number in old:
             for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):

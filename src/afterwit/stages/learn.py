@@ -1,7 +1,7 @@
 """The learn stage: claim a batch, train a version, commit it. Runs in a process of its own, on one thread.
 
-The manifest's rename is the commit. Before it a crash leaves the turns JUDGED, after it `reconcile` finds them
-trained; nothing in between is kept.
+The manifest's rename is the commit. Before it a crash leaves the turns JUDGED, after it `reconcile` finds
+them trained; nothing in between is kept.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from afterwit.store.rows import Record
 from afterwit.store.store import Store
 
 STAGE: Final = "learn"
+WAITING = "waiting for judged turns"
 MEMORY_POOL = 4
 """Trained turns looked at per memory sample: some do not render or are too long."""
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Learn:
         self._now = now
         self._watch = watch
         self._known = -1
+        self._ill = False
         self._standing: tuple[bool, str] | None = None
 
     def run(
@@ -68,30 +70,41 @@ class Learn:
         """
         with self._versions.learning():
             self._trainer.begin(now=self._now())
-            self._say(True, "waiting for judged turns")
-            while not stop():
-                try:
-                    worked = self.step(stop, follow=follow)
-                except Stopped:
-                    return
-                except Exception as error:  # the loop outlives whatever one step met, and says what it was
-                    log.warning("learn: %s", error, exc_info=not isinstance(error, AfterwitError))
-                    self._say(False, _sentence(error))
-                    worked = False
-                    rest(self._settings.poll_s)
-                if not worked:
+            self._say(True, WAITING)
+            try:
+                while not stop():
+                    if self._guarded(stop, follow=follow):
+                        continue
                     if not follow:
                         return
                     rest(self._settings.poll_s)
+            except Stopped:
+                return
+
+    def _guarded(self, stop: Callable[[], bool], *, follow: bool) -> bool:
+        """`step`, but what it meets outside a batch (a locked store, a broken folder) only becomes the status."""
+        try:
+            worked = self.step(stop, follow=follow)
+        except Stopped:
+            raise
+        except Exception as error:  # the loop outlives it and tries again
+            log.warning("learn: the step failed", exc_info=error)
+            self._say(False, _sentence(error))
+            self._ill = True
+            return False
+        if self._ill and not worked:
+            self._say(True, WAITING)
+        self._ill = False
+        return worked
 
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
-        now, ready = self._now(), self._store.ready(now=self._now())
-        enough = ready.count >= self._settings.min_batch
-        if not (
-            due(self._settings, ready=ready.count, oldest_at=ready.oldest_at, now=now) if follow else enough
-        ):
+        now = self._now()
+        ready = self._store.ready(now=now)
+        patience_s = self._settings.max_wait_s if follow else 0.0
+        waited_s = 0.0 if ready.oldest_at is None else now - ready.oldest_at
+        if not due(self._settings, ready=ready.count, waited_s=waited_s, patience_s=patience_s):
             return False
         records = self._store.claim(
             STAGE, owner=self._owner, limit=self._settings.batch, lease_s=self._settings.lease_s, now=now
@@ -118,9 +131,12 @@ class Learn:
         except UpdateRefused as error:
             self._store.skip(turns, Reason.NOT_FINITE, now=self._now(), owner=self._owner, error=str(error))
             self._say(False, f"{error}; {len(turns)} turns are set aside as not_finite")
-        except (VersionTaken, Stopped):
+        except Stopped:
             self._release(turns)
             raise
+        except VersionTaken as error:
+            log.info("learn: %s; the batch goes to the version after it", error)
+            self._release(turns)
         except (
             Exception
         ) as error:  # this batch's failure: it waits, is blamed or ends, and the stage says why
@@ -178,8 +194,8 @@ class Learn:
         ]
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
-        """Say what went wrong and give the turns back. A full disk is no turn's fault; a lack of memory is the
-        longest's, and the others go on without it."""
+        """Say what went wrong and give the turns back. A full disk is no turn's fault; a lack of memory is
+        the longest's, and the others go on without it."""
         log.warning("learn: the update failed", exc_info=error)
         kind, blamed = trouble(error), list(records)
         if kind is Trouble.MEMORY:
@@ -241,8 +257,8 @@ def _verdict_on(version: Version, alarm: float) -> tuple[bool, str]:
     mismatch = version.metrics.get("mismatch_mean", 0.0)
     if mismatch > alarm:
         return False, (
-            f"version {version.number}: the engine's log-probs are {mismatch:.3g} nats from the learner's on average "
-            f"(alarm at {alarm:g}); check that learner.dtype is the engine's and that both loaded the same model"
+            f"version {version.number}: the engine's log-probs are {mismatch:.3g} nats from the learner's on"
+            f" average (alarm at {alarm:g}); is learner.dtype the engine's, and their model the same?"
         )
     return True, f"wrote version {version.number} from {len(version.turns)} turns"
 
@@ -254,8 +270,8 @@ def _explained(kind: Trouble, error: Exception, records: Sequence[Record], blame
         turn = blamed[0].turn
         tokens = len(turn.prompt_ids) + len(turn.sampled.ids)
         return (
-            f"out of memory in an update of {len(records)} turns; the longest, {turn.id} of {tokens} tokens, waits; "
-            "lower learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
+            f"out of memory in an update of {len(records)} turns; the longest, {turn.id} of {tokens} tokens,"
+            " waits; lower learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
         )
     return f"an update of {len(records)} turns failed: {_sentence(error)}; they are tried again"
 
