@@ -13,7 +13,7 @@ TERMS = ("rl", "opd", "entropy", "kl_base", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Over a batch, shares add up to its loss, and to each of `TERMS` before its weight and without gradient."""
+    """Over a batch, shares add up to its loss, and to each of `TERMS` before its weight (no gradient)."""
 
     loss: Tensor
     terms: dict[str, Tensor]
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 def fold(parts: Iterable[Part], mask_T: Tensor, *, zero: Tensor) -> Share:
-    """Mean over the tokens that train, over the denominator, weighted. `zero` gives each share a graph."""
+    """Mean over the tokens that train, divided, weighted, summed. `zero` gives each share a graph."""
     loss = zero
     terms = dict.fromkeys(TERMS, zero.detach())
     for part in parts:
