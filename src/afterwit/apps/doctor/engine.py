@@ -1,0 +1,109 @@
+"""Self-tests of the engine against the learner's own kernels: what it sampled, and what it swapped in."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.apps.doctor.model import SAMPLE
+from afterwit.core.turn import Basis, Sampled, Sampling
+from afterwit.engines.port import Engine, Generate
+from afterwit.wire.render import Renderer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
+MOVED = 1e-3
+"""How far the swap's test moves every weight, relative to the weight."""
+
+
+def check(engine: Engine, model: PreTrainedModel, renderer: Renderer, base: Path) -> Iterator[Finding]:
+    """Every test of the engine; leaves `model` moved."""
+    tolerance = 1e-4 if _is_fp32(engine, model) else 0.05
+    with asyncio.Runner() as runner:
+        yield tested(
+            "sampled log-probs",
+            lambda: runner.run(_rescored(engine, model, renderer, max(tolerance, 1e-3))),
+            remedy="engine and learner disagree about this model: set engine.dtype and learner.dtype to float32",
+        )
+        yield tested(
+            "swap",
+            lambda: runner.run(_swapped(engine, model, base, tolerance)),
+            remedy="the engine does not serve what the learner writes: do not train with it, report the model's name",
+        )
+        runner.run(engine.close())
+
+
+async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
+    """One response of the engine."""
+    steps = []
+    async with aclosing(engine.generate(Generate(prompt_ids=prompt, sampling=SAMPLING))) as stream:  # type: ignore[type-var]
+        async for step in stream:
+            steps.append(step)
+    return Sampled(
+        ids=tuple(index for step in steps for index in step.ids),
+        logprobs=tuple(value for step in steps for value in step.logprobs),
+        versions=tuple(value for step in steps for value in step.versions),
+        forced=tuple(value for step in steps for value in step.forced),
+        basis=engine.facts.basis,
+    )
+
+
+async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, tolerance: float) -> str:
+    import torch
+
+    from afterwit.learner.rows import Row
+    from afterwit.learner.score import response_logits
+
+    prompt = renderer.prompt_ids(SAMPLE)
+    sampled = await sample(engine, prompt)
+    tau = SAMPLING.temperature if sampled.basis is Basis.PROCESSED else 1.0
+    with torch.no_grad():
+        logits_TV = response_logits(model, [Row(prompt=prompt, response=sampled.ids)])[0].float()
+    ids_T = torch.tensor(sampled.ids, device=logits_TV.device)
+    scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
+    gap = (scored_T.cpu() - torch.tensor(sampled.logprobs)).abs().max().item()
+    said = f"{len(sampled.ids)} sampled tokens re-score within {gap:.2g} nats"
+    expect(gap <= tolerance, f"{said}; at most {tolerance:g} is right")
+    return said
+
+
+async def _swapped(engine: Engine, model: PreTrainedModel, base: Path, tolerance: float) -> str:
+    import torch
+
+    from afterwit.learner.policy import configure
+    from afterwit.learner.score import probe
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1 + MOVED * torch.randn(parameter.shape, generator=_seeded()).to(parameter))
+    with tempfile.TemporaryDirectory() as folder:
+        configure(model, Path(folder), base)
+        expected = probe(model)
+        await engine.stage(1, Path(folder))
+    served = await engine.probe(expected.ids)
+    await engine.promote()
+    gap = sum(abs(a - b) for a, b in zip(served, expected.logprobs, strict=True)) / len(served)
+    said = f"served log-probs are {gap:.2g} nats from the learner's on average"
+    expect(gap <= tolerance, f"{said}; at most {tolerance:g} is right")
+    return said
+
+
+def _seeded() -> torch.Generator:
+    import torch
+
+    return torch.Generator().manual_seed(0)
+
+
+def _is_fp32(engine: Engine, model: PreTrainedModel) -> bool:
+    import torch
+
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    return dtypes == {torch.float32} and getattr(engine, "dtype", torch.float32) == torch.float32

@@ -1,0 +1,32 @@
+"""What a self-test found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from afterwit.core.errors import AfterwitError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One self-test's outcome: what was tested, what was seen, and, where it failed, what to do."""
+
+    name: str
+    ok: bool
+    seen: str
+    remedy: str = ""
+
+
+def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
+    """Run a test that returns what it saw, or raises one of our errors or an AssertionError saying what is wrong."""
+    try:
+        return Finding(name=name, ok=True, seen=test())
+    except (AfterwitError, AssertionError, OSError) as error:
+        return Finding(name=name, ok=False, seen=str(error), remedy=remedy)
+
+
+def expect(holds: bool, sentence: str) -> None:
+    """Fail the test with `sentence` unless it holds."""
+    if not holds:
+        raise AssertionError(sentence)

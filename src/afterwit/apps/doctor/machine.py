@@ -1,0 +1,72 @@
+"""Self-tests of the machine: home, disk, port, device."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.apps.wiring import make_home
+from afterwit.engines.fingerprint import weight_files
+from afterwit.stages.gateway.server import bind
+
+BYTES_PER_WEIGHT = 4 + 8
+"""On disk a version has each weight in fp32 and AdamW's two moments."""
+
+
+def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+    """Every test of the machine."""
+    yield tested("home", lambda: _writable(home), remedy="choose another folder with --home or AFTERWIT_HOME")
+    yield tested(
+        "disk",
+        lambda: _room(settings, home, folder),
+        remedy="free some space, or lower learner.keep_versions",
+    )
+    yield tested("port", lambda: _port(settings), remedy="stop what listens there, or choose another with --port")
+    yield tested("device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu")
+
+
+def _writable(home: Path) -> str:
+    make_home(home)
+    with tempfile.NamedTemporaryFile(dir=home):
+        pass
+    others = home.stat().st_mode & 0o077
+    expect(not others, f"{home} can be read by others: chmod 700 {home}")
+    return str(home)
+
+
+def _room(settings: Settings, home: Path, folder: Path) -> str:
+    weights = sum(path.stat().st_size for path in weight_files(folder))
+    kept = settings.learner.keep_versions + 1
+    needed = kept * weights * BYTES_PER_WEIGHT // _bytes_per_weight(folder)
+    free = shutil.disk_usage(home).free
+    said = f"{free / 2**30:.1f} GiB free; {kept} versions may take {needed / 2**30:.1f} GiB"
+    expect(free > needed, said)
+    return said
+
+
+def _bytes_per_weight(folder: Path) -> int:
+    import json
+
+    config = json.loads((folder / "config.json").read_text())
+    kind = config.get("dtype") or config.get("torch_dtype") or "float32"
+    return 2 if kind in ("bfloat16", "float16") else 4
+
+
+def _port(settings: Settings) -> str:
+    sock = bind(settings.serve.host, settings.serve.port)
+    address = ":".join(map(str, sock.getsockname()[:2]))
+    sock.close()
+    return f"{address} is free"
+
+
+def _device(settings: Settings) -> str:
+    from afterwit.engines.embedded.load import place
+    from afterwit.learner.load import device_of
+
+    device, dtype = place(settings.engine)
+    learner = device_of(settings.learner.device)
+    return f"the engine runs on {device} in {dtype}, the learner on {learner} in {settings.learner.dtype}"

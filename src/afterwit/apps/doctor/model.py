@@ -1,0 +1,56 @@
+"""Self-tests of the model's files: template, tokenizer, the empty hint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.core.hints import Placement, splice
+from afterwit.core.message import Conversation, Message
+from afterwit.learner.versions import Versions
+from afterwit.wire.render import Renderer
+
+SAMPLE = Conversation(
+    messages=(
+        Message(role="system", content="You are a careful assistant."),
+        Message(role="user", content="Rename the file notes.txt to todo.txt."),
+    )
+)
+HINT = "Look whether todo.txt exists before you rename anything onto it."
+
+
+def check(folder: Path, versions: Versions, placement: Placement) -> Iterator[Finding]:
+    """Every test of the model's files."""
+    yield tested("template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja")
+    yield tested(
+        "empty hint",
+        lambda: _empty_hint(Renderer.load(folder), placement),
+        remedy="the template changes a conversation that nobody changed: report it with the model's name",
+    )
+    yield tested(
+        "tokenizer",
+        lambda: _same_tokenizer(folder, versions),
+        remedy="this home was made with another model: choose another --home",
+    )
+
+
+def _template(folder: Path) -> str:
+    ids = Renderer.load(folder).prompt_ids(SAMPLE)
+    return f"renders; a short conversation has {len(ids)} tokens"
+
+
+def _empty_hint(renderer: Renderer, placement: Placement) -> str:
+    plain = renderer.prompt_ids(SAMPLE)
+    expect(renderer.prompt_ids(SAMPLE) == plain, "rendering twice gives different ids")
+    expect(renderer.prompt_ids(splice(SAMPLE, "", placement)) == plain, "an empty hint changes the prompt's ids")
+    expect(renderer.prompt_ids(splice(SAMPLE, HINT, placement)) != plain, "a hint leaves the prompt's ids as they were")
+    return "leaves the prompt's ids as they are, and a real one does not"
+
+
+def _same_tokenizer(folder: Path, versions: Versions) -> str:
+    teacher = Renderer.load(folder).tokenizer_hash
+    newest = versions.weights(versions.newest())
+    student = Renderer.load(newest).tokenizer_hash
+    expect(student == teacher, f"the tokenizer of {newest} is not the one of {folder}")
+    return f"student and teacher share {teacher[:12]}"

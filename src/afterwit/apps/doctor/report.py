@@ -1,0 +1,57 @@
+"""All self-tests, printed as they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor.finding import Finding
+from afterwit.apps.wiring import model_folder, versions_of
+
+
+def report(settings: Settings, home: Path) -> bool:
+    """Print every finding; whether all is well."""
+    console = Console()
+    findings = []
+    with console.status("testing"):
+        for finding in findings_of(settings, home):
+            findings.append(finding)
+            sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
+            console.print(f"{sign} [bold]{finding.name}[/]: {escape(finding.seen)}", highlight=False)
+            if finding.remedy and not finding.ok:
+                console.print(f"     {escape(finding.remedy)}", style="yellow", highlight=False)
+    faults = sum(not finding.ok for finding in findings)
+    console.print(f"{len(findings)} self-tests, {faults} with a fault" if faults else "all is well")
+    return not faults
+
+
+def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
+    """Every self-test, cheapest first. SettingError where there is no model to test."""
+    from afterwit.apps.doctor import machine, model, store
+
+    folder = model_folder(settings, home)
+    yield from machine.check(settings, home, folder)
+    files = list(model.check(folder, versions_of(home, folder), settings.judge.placement))
+    yield from files
+    yield from store.check(settings, home, folder)
+    if all(finding.ok for finding in files):
+        yield from _loaded(settings, folder)
+
+
+def _loaded(settings: Settings, folder: Path) -> Iterator[Finding]:
+    """The tests that need the model in memory, once for the learner and once for the engine."""
+    import torch
+
+    from afterwit.apps.doctor import engine, mathematics
+    from afterwit.apps.parts import load_engine
+    from afterwit.learner.load import device_of, load_model
+    from afterwit.wire.render import Renderer
+
+    renderer, learner = Renderer.load(folder), settings.learner
+    trained = load_model(folder, dtype=getattr(torch, learner.dtype), device=device_of(learner.device))
+    yield from mathematics.check(trained, renderer, settings.judge.placement)
+    yield from engine.check(load_engine(settings, folder), trained, renderer, folder)

@@ -1,0 +1,67 @@
+"""Self-tests of what is kept, what the stages say of themselves, and the judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.apps.parts import judge_client
+from afterwit.apps.wiring import STORE
+from afterwit.core.message import Message
+from afterwit.engines.fingerprint import fingerprint
+from afterwit.store import Store
+from afterwit.wire.render import Renderer
+
+QUESTION = (Message(role="user", content="Answer with the single word: ready"),)
+
+
+def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+    """Every test of the store; the stages' words where there is one."""
+    path = home / STORE
+    if not path.exists():
+        yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")
+    else:
+        yield tested("store", lambda: _opens(path, folder), remedy="choose another --home, or the model it belongs to")
+        yield from _stages(path)
+    if settings.judge.url is not None:
+        yield tested(
+            "judge",
+            lambda: asyncio.run(_judge(settings, folder)),
+            remedy="check judge.url, judge.model and judge.api_key_env; turns wait until it answers",
+        )
+
+
+def _opens(path: Path, folder: Path) -> str:
+    store = Store.open(path, fingerprint=fingerprint(folder))
+    try:
+        states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
+        return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
+    finally:
+        store.close()
+
+
+def _stages(path: Path) -> Iterator[Finding]:
+    store = Store.open(path, fingerprint=None)
+    try:
+        for status in store.statuses():
+            yield Finding(
+                name=f"stage {status.stage}",
+                ok=status.ok,
+                seen=status.message,
+                remedy="" if status.ok else "it tries again by itself; its last words say what it needs",
+            )
+    finally:
+        store.close()
+
+
+async def _judge(settings: Settings, folder: Path) -> str:
+    client = judge_client(settings.judge, None, Renderer.load(folder))
+    try:
+        answer = await client.ask(QUESTION, temperature=0.0, max_tokens=settings.judge.max_tokens, seed=0)
+    finally:
+        await client.close()  # type: ignore[attr-defined]
+    expect(bool(answer.strip()), "the judge answers with nothing")
+    return f"{settings.judge.model} at {settings.judge.url} answers"
