@@ -1,0 +1,195 @@
+"""The embedded engine: the port over a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.engines.embedded.forward import score
+from afterwit.engines.embedded.lane import Lane
+from afterwit.engines.embedded.load import check_attention, load_module, place, read_config, read_facts
+from afterwit.engines.embedded.script import Script, scripted
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.embedded.stream import Stream, check
+from afterwit.engines.embedded.worker import Outbox, Worker
+from afterwit.engines.port import Facts, Generate, Step, Weights
+
+Loader = Callable[[Path], nn.Module]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What the engine is doing, for metrics."""
+
+    running: int
+    """Responses that hold a slot."""
+    waiting: int
+    """Requests in line for one."""
+    sampled: int
+    """Tokens since the start."""
+
+
+class EmbeddedEngine:
+    """Implements `port.Engine`.
+
+    Weights in memory: one copy while live is the base; base and live after the first swap; base, live and staged
+    between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and values.
+    A response that is under way at a swap goes on from its old keys and values with the new weights; each token's
+    version is that of the weights whose logits it was drawn from.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        facts: Facts,
+        settings: EmbeddedSettings,
+        *,
+        load: Loader,
+        script: Script | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """`load` reads a staged version's folder. `seed` makes requests without a seed of their own reproducible."""
+        self.facts = facts
+        self._load = load
+        self._script = script
+        self._seeds = random.Random(seed)
+        self._outbox = Outbox()
+        lane = partial(
+            Lane,
+            module,
+            0,
+            slots=settings.slots,
+            context_length=facts.context_length,
+            chunk=settings.prefill_chunk,
+        )
+        self._lanes = {Weights.LIVE: lane(reserve=settings.slots // 4), Weights.BASE: lane(reserve=0)}
+        self._worker = Worker(tuple(self._lanes.values()), self._outbox)
+        self._staged: tuple[int, nn.Module] | None = None
+        self._open = True
+        self._worker.start()
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        settings: EmbeddedSettings,
+        *,
+        script: Script | None = None,
+        seed: int | None = None,
+    ) -> EmbeddedEngine:
+        """The engine over a Hugging Face folder; SettingError, before anything runs, where it cannot be served."""
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        facts = read_facts(folder, read_config(folder), settings)
+        device, dtype = place(settings)
+        loader = partial(load_module, device=device, dtype=dtype)
+        try:
+            module = loader(folder)
+        except EngineError as error:
+            raise SettingError(str(error)) from error
+        check_attention(module, facts.vocabulary)
+        return cls(module, facts, settings, load=loader, script=script, seed=seed)
+
+    @property
+    def version(self) -> int:
+        return self._lanes[Weights.LIVE].version
+
+    @property
+    def counters(self) -> Counters:
+        lanes = self._lanes.values()
+        return Counters(
+            running=sum(len(lane.running) for lane in lanes),
+            waiting=sum(len(lane.line) for lane in lanes),
+            sampled=sum(lane.sampled for lane in lanes),
+        )
+
+    async def generate(self, request: Generate) -> AsyncIterator[Step]:
+        """One Step a token. RequestError where the request does not fit; EngineError where the model fails on it.
+
+        Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.
+        """
+        self._check_open()
+        box: asyncio.Queue[Step | Exception] = asyncio.Queue()
+        lane, stream = self._lanes[request.weights], self._stream(request, box)
+        self._worker.post(partial(lane.add, stream))
+        try:
+            while True:
+                letter = await box.get()
+                if isinstance(letter, Exception):
+                    raise letter
+                yield letter
+                if letter.ended:
+                    return
+        finally:
+            self._worker.post(partial(lane.cancel, stream))
+
+    async def stage(self, version: int, folder: Path) -> None:
+        """Load a version beside the live one, in another thread; decoding goes on meanwhile."""
+        self._check_open()
+        self._staged = None
+        module = await asyncio.to_thread(self._load, folder)
+        _check_shapes(module, self._lanes[Weights.BASE].module, folder)
+        self._staged = version, module
+
+    async def probe(self, ids: Sequence[int]) -> list[float]:
+        return await asyncio.to_thread(score, self._staging()[1], tuple(ids))
+
+    async def promote(self) -> None:
+        self._check_open()
+        version, module = self._staging()
+        await asyncio.wrap_future(self._worker.call(partial(self._route, version, module)))
+        self._staged = None
+
+    async def discard(self) -> None:
+        self._staged = None
+
+    async def close(self) -> None:
+        """Whoever is still served gets EngineUnavailable. Closing twice is once."""
+        if not self._open:
+            return
+        self._open = False
+        self._staged = None
+        await asyncio.wrap_future(self._worker.stop(EngineUnavailable("The engine was closed.")))
+        await asyncio.to_thread(self._worker.join)
+
+    def _route(self, version: int, module: nn.Module) -> None:
+        """In the worker's thread, between two decode steps."""
+        live = self._lanes[Weights.LIVE]
+        live.module, live.version = module, version
+
+    def _stream(self, request: Generate, box: asyncio.Queue[Step | Exception]) -> Stream:
+        check(request, self.facts)
+        return Stream(
+            request,
+            facts=self.facts,
+            scripted=scripted(self._script, request.prompt_ids, self.facts.end_ids),
+            seed=self._seeds.getrandbits(63),
+            deliver=partial(self._outbox.put, asyncio.get_running_loop(), box),
+        )
+
+    def _staging(self) -> tuple[int, nn.Module]:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise EngineUnavailable("The engine was closed.")
+
+
+def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:
+    """EngineError unless both have the same weights by name and shape."""
+    theirs, ours = (
+        {name: tuple(weight.shape) for name, weight in m.named_parameters()} for m in (module, base)
+    )
+    if theirs != ours:
+        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
+        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")

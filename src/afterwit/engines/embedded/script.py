@@ -1,0 +1,20 @@
+"""Forced decoding: scripted ids in place of sampled ones, with the model's own log-probs, timing and streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Script = Callable[[tuple[int, ...]], Sequence[int] | None]
+"""Given a prompt's ids: the ids of its whole response, or None to sample it. An end id is added where none ends it.
+
+Scripted ids are not flagged as forced: what follows treats them as sampled, which is what tests want.
+"""
+
+
+def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:
+    """The ids to put in place of sampled ones, end id included; empty where the response is sampled."""
+    ids = script(prompt_ids) if script else None
+    if ids is None:
+        return ()
+    ended = bool(ids) and ids[-1] in end_ids
+    return (*ids, *(() if ended or not end_ids else (min(end_ids),)))

@@ -1,0 +1,32 @@
+"""The settings of the embedded engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """Where the model runs and how many responses at once."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    device: str = "auto"
+    """torch device: `cpu`, `cuda`, `cuda:1`, `mps`. auto: a GPU where there is one, else the CPU."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of weights, keys and values. auto: float32 on a CPU, bfloat16 on a GPU."""
+    context_length: int = 0
+    """Tokens of prompt and response together. 0: the model's own, at most 32768."""
+    slots: int = 16
+    """Responses sampled at once with live weights, and as many with base weights; more wait in line."""
+    prefill_chunk: int = 256
+    """Prompt tokens read between two decode steps: higher starts answers earlier, lower streams smoother."""
+    threads: int = 1
+    """CPU threads of torch. On cores that other work shares, two were several times slower than one.
+    0: leave torch's own choice."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("context_length", 0), ("slots", 1), ("prefill_chunk", 1), ("threads", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {least}")
