@@ -26,7 +26,7 @@ HASHES_PER_QUERY = 32
 
 CANDIDATE = (
     "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
-    " t.kind, t.created, (SELECT count(*) FROM turns c WHERE c.parent = t.id) AS children{more} FROM turns t"
+    " t.kind, t.created, t.children{more} FROM turns t"
 )
 
 
@@ -66,6 +66,10 @@ class Arrivals(Part):
         with self._database.transaction():
             seq = self._database.insert("turns", columns)
             self._database.insert("contents", {"seq": seq} | content)
+            if turn.parent is not None:
+                self._database.execute(
+                    "UPDATE turns SET children = children + 1 WHERE id = ?", (turn.parent,)
+                )
             if answers is not None:
                 self.answer(answers.turn, answers.messages, answered_by=turn.id, now=now)
             if supersedes is not None:

@@ -21,6 +21,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             scope TEXT NOT NULL,
             session TEXT NOT NULL,
             parent TEXT,
+            children INTEGER NOT NULL DEFAULT 0,
             kind TEXT NOT NULL,
             created REAL NOT NULL,
             prompt_hash BLOB NOT NULL,
@@ -45,7 +46,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX turns_by_state ON turns (state, reason)",
         "CREATE INDEX turns_by_prompt ON turns (prompt_hash)",
         "CREATE INDEX turns_by_full ON turns (full_hash)",
-        "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
         "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
         """
         CREATE TABLE contents (

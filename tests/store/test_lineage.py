@@ -1,0 +1,166 @@
+"""Versions follow the manifests; nothing trains twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.verdict import Feedback
+from afterwit.core.version import Origin
+from afterwit.store import Committed, Filter, Reconciled, Store
+from tests.store.making import PRAISED, a_version, add_judged
+
+BASE = a_version(0, parent=None, origin=Origin.BASE)
+
+
+def states(store: Store, *names: str) -> list[State]:
+    return [store.turn(name).state for name in names]
+
+
+def test_a_manifest_trains_its_turns_once(store: Store) -> None:
+    add_judged(store, "a")
+    store.claim("learn", owner="learner", limit=1, lease_s=10, now=0.0)
+    manifest = a_version(1, ["a", "ghost"], metrics={"loss": 0.5})
+    assert store.commit_version(manifest, now=1.0) == Committed(trained=1, unknown=1, repeated=())
+    assert store.commit_version(manifest, now=2.0) == Committed(trained=0, unknown=0, repeated=())
+    record = store.turn("a")
+    assert (record.state, record.owner, record.trained_in) == (State.TRAINED, None, (1,))
+    (row,) = store.versions()
+    assert (row.number, row.trained, row.replayed, row.metrics) == (1, 2, 0, {"loss": 0.5})
+
+
+def test_a_number_with_other_turns_is_refused(store: Store) -> None:
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    with pytest.raises(StoreError, match="version 1 is known with other turns"):
+        store.commit_version(a_version(1, ["b"]), now=0.0)
+
+
+def test_replaying_leaves_a_trained_turn_as_it_is(store: Store) -> None:
+    add_judged(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    store.commit_version(a_version(2, replayed=("a",)), now=0.0)
+    record = store.turn("a")
+    assert (record.state, record.trained_in, record.replayed_in) == (State.TRAINED, (1,), (2,))
+    assert [(row.trained, row.replayed) for row in store.versions()] == [(1, 0), (0, 1)]
+
+
+def test_a_turn_that_two_versions_claim_is_reported(store: Store) -> None:
+    add_judged(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    assert store.commit_version(a_version(2, ["a"]), now=0.0).repeated == ("a",)
+
+
+@pytest.mark.parametrize("late", ["feedback", "skipped"])
+def test_a_manifest_wins_over_what_was_said_after_its_rename(store: Store, late: str) -> None:
+    add_judged(store, "a")
+    store.claim("learn", owner="learner", limit=1, lease_s=10, now=0.0)
+    if late == "feedback":
+        assert store.feedback("a", Feedback(reward=-1), now=20.0).state is State.ANSWERED
+    else:
+        store.skip(["a"], Reason.STALE, now=20.0)
+    assert store.reconcile([BASE, a_version(1, ["a"])], now=21.0).committed == (0, 1)
+    assert states(store, "a") == [State.TRAINED]
+
+
+def test_a_rollback_marks_the_turns_it_takes_back(store: Store) -> None:
+    for name in "ab":
+        add_judged(store, name)
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    store.commit_version(a_version(2, ["b"]), now=0.0)
+    store.commit_version(a_version(3, origin=Origin.ROLLBACK, restores=1, reverts=(2,)), now=0.0)
+    assert states(store, "a", "b") == [State.TRAINED, State.SKIPPED]
+    assert store.turn("b").reason is Reason.REVERTED
+    assert store.claim("learn", owner="learner", limit=9, lease_s=10, now=9.0) == []
+
+
+def test_turns_after_the_last_checkpoint_return_to_judged(store: Store) -> None:
+    for name in "ab":
+        add_judged(store, name)
+    manifests = [BASE, a_version(1, ["a"])]
+    for manifest in [*manifests, a_version(2, ["b"])]:
+        store.commit_version(manifest, now=0.0)
+    assert store.reconcile(manifests, now=1.0) == Reconciled(committed=(), lost=(2,), returned=1, freed=0)
+    assert states(store, "a", "b") == [State.TRAINED, State.JUDGED]
+    assert store.turn("b").trained_in == ()
+    store.commit_version(a_version(2, ["b"], metrics={"again": 1.0}), now=2.0)
+    assert states(store, "b") == [State.TRAINED]
+
+
+def test_a_version_whose_folder_was_pruned_stands_while_a_descendant_does(store: Store) -> None:
+    for name in "abc":
+        add_judged(store, name)
+    manifests = [BASE, a_version(1, ["a"]), a_version(2, ["b"]), a_version(3, ["c"])]
+    for manifest in manifests:
+        store.commit_version(manifest, now=0.0)
+    assert store.reconcile(manifests[-1:], now=1.0).lost == ()
+    assert states(store, *"abc") == [State.TRAINED] * 3
+
+
+def test_a_manifest_that_was_never_committed_is_taken_over(store: Store) -> None:
+    add_judged(store, "a")
+    store.claim("learn", owner="learner", limit=1, lease_s=1e9, now=0.0)
+    outcome = store.reconcile([BASE, a_version(1, ["a"])], now=1.0)
+    assert outcome == Reconciled(committed=(0, 1), lost=(), returned=0, freed=0)
+    assert states(store, "a") == [State.TRAINED]
+
+
+def test_leases_that_a_dead_learner_left_are_freed(store: Store) -> None:
+    add_judged(store, "a")
+    store.claim("learn", owner="dead", limit=1, lease_s=1e9, now=0.0)
+    assert store.reconcile([BASE], now=1.0).freed == 1
+    assert store.ready(now=1.0).count == 1
+
+
+def test_a_lost_rollback_gives_the_reverted_turns_back(store: Store) -> None:
+    add_judged(store, "a")
+    manifests = [BASE, a_version(1, ["a"])]
+    for manifest in manifests:
+        store.commit_version(manifest, now=0.0)
+    store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=0.0)
+    assert store.reconcile(manifests, now=1.0).lost == (2,)
+    assert states(store, "a") == [State.TRAINED]
+
+
+def test_reconciling_twice_changes_nothing(store: Store) -> None:
+    for name in "ab":
+        add_judged(store, name)
+    manifests = [BASE, a_version(1, ["a"])]
+    store.commit_version(a_version(2, ["b"], parent=0), now=0.0)
+    store.reconcile(manifests, now=1.0)
+    assert store.reconcile(manifests, now=2.0) == Reconciled(committed=(), lost=(), returned=0, freed=0)
+
+
+def test_the_newest_published_version_is_known(store: Store) -> None:
+    assert store.latest_published() == 0
+    for number in (1, 2):
+        store.commit_version(a_version(number), now=0.0)
+    store.published(1, now=5.0)
+    assert store.latest_published() == 1
+    assert [row.published_at for row in store.versions()] == [5.0, None]
+    with pytest.raises(StoreError, match="there is no version 9"):
+        store.published(9, now=6.0)
+
+
+def test_replay_draws_from_trained_turns_with_hints_that_are_not_too_old(store: Store) -> None:
+    for number in range(8):
+        name = f"t{number}"
+        add_judged(store, name)
+    add_judged(store, "praised", PRAISED)
+    store.commit_version(a_version(1, [*(f"t{n}" for n in range(8)), "praised"]), now=0.0)
+
+    def drawn(seed: int) -> list[str]:
+        return [r.turn.id for r in store.trained_with_hints(limit=4, min_version=0, seed=seed)]
+
+    assert drawn(1) == drawn(1)
+    assert len({tuple(drawn(seed)) for seed in range(9)}) > 1
+    assert "praised" not in {name for seed in range(20) for name in drawn(seed)}
+    assert store.trained_with_hints(limit=4, min_version=1, seed=0) == []
+
+
+def test_turns_are_listed_by_version(store: Store) -> None:
+    for name in "ab":
+        add_judged(store, name)
+    store.commit_version(a_version(1, ["b"]), now=0.0)
+    assert [r.turn.id for r in store.turns(Filter(version=1))] == ["b"]
+    assert store.trained_by(1) == ("b",)
