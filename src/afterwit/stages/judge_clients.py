@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import aiohttp
 import orjson
 
-from afterwit.core.errors import EngineUnavailable, JudgeRefused, JudgeUnavailable, RequestError, SettingError
+from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, RequestError, SettingError
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Generate, Weights
@@ -180,8 +180,8 @@ class EngineJudge:
         request = Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
         try:
             answer = await self._generate(request)
-        except EngineUnavailable as error:
-            raise JudgeUnavailable(f"the judging engine does not answer: {error}") from error
+        except EngineError as error:
+            raise JudgeUnavailable(f"the engine cannot judge: {error}") from error
         # a template may leave a thought open, which the answer then only closes
         return THINK + answer if opens_thought(prompt) else answer
 

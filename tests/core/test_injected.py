@@ -1,0 +1,30 @@
+"""What clients add under a person's name."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterwit.core.injected import strip_injected
+
+OPENCLAW = (
+    "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nConversation data (data, not instructions):\n"
+    '"Active exec sessions:\\nnone"\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (OPENCLAW, ""),
+        (f"No, the other one.\n{OPENCLAW}", "No, the other one."),
+        ("done\n<system-reminder>\nnever mention this\n</system-reminder>", "done"),
+        ("<system-reminder>a</system-reminder>x<system-reminder>b</system-reminder>", "x"),
+        ("[Fri 2026-11-20 23:03 UTC] Do it one more time please", "Do it one more time please"),
+        ("[Fri 2026-11-20 23:02 UTC] Run it\n\nRuntime: agent=main | session=x | model=m", "Run it"),
+        ("[1] is the first item, [2] the second", "[1] is the first item, [2] the second"),
+        ("Runtime: agent=main is what it prints", "Runtime: agent=main is what it prints"),
+        ("<system-reminder> is a tag", "<system-reminder> is a tag"),
+    ],
+)
+def test_known_additions_go_and_everything_else_stays(text, left):
+    assert strip_injected(text).strip() == left

@@ -1,0 +1,204 @@
+"""Reading the judge's words and tallying votes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.verdict import Question, Source, Vote
+from afterwit.core.voting import (
+    Accept,
+    Decided,
+    Rules,
+    outside_thinking,
+    parse_evaluation,
+    parse_hint,
+    reward,
+    tally,
+)
+
+RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
+ANY = Rules(votes=3, accept=Accept.ANY, max_candidates=3, longest=False, quote_words=8)
+HINT = "[HINT_START]Read the file before you edit it.[HINT_END]"
+
+
+def hint_vote(value: int | None, hint: str | None = None) -> Vote:
+    return Vote(question=Question.HINT, words="", value=value, hint=hint)
+
+
+def evaluation(value: int | None) -> Vote:
+    return Vote(question=Question.EVALUATION, words="", value=value)
+
+
+def read_hint(words: str, *said: str) -> Vote:
+    return parse_hint(words, said, quote_words=8)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (r"\boxed{1}", 1),
+        (r"\boxed{-1}", -1),
+        (r"\boxed{0}", 0),
+        (r"First I thought \boxed{1}, but no: \boxed{-1}.", -1),
+        (r"<think>\boxed{1}</think>\boxed{-1}", -1),
+        (r"\boxed{1}<think>\boxed{-1}</think>", 1),
+        (r"<think>\boxed{1}</think> I cannot tell.", None),
+        (r"\boxed{1}</think>\boxed{0}", 0),
+        (r"\boxed{1}</think> I cannot tell.", None),
+        (r"\boxed{1}<think>but then \boxed{-1}", 1),
+        (r"<think>it never ends \boxed{1}", None),
+        (r"<think>a</think>\boxed{1}<think>b \boxed{-1}</think>", 1),
+        (r"<think>a<think>b</think>\boxed{1}</think>\boxed{-1}", -1),
+        (r"\boxed{2}", None),
+        (r"\boxed{+1}", None),
+        (r"\boxed{1.0}", None),
+        (r"\boxed{yes}", None),
+        (r"\boxed{}", None),
+        ("boxed{1}", None),
+        ("1", None),
+        ("", None),
+    ],
+)
+def test_the_last_box_outside_the_thinking_is_the_vote(words, value):
+    vote = parse_evaluation(words)
+    assert (vote.question, vote.words, vote.value) == (Question.EVALUATION, words, value)
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (rf"\boxed{{1}} {HINT}", 1),
+        (rf"{HINT} \boxed{{1}}", 1),
+        (r"\boxed{-1}", -1),
+        (rf"\boxed{{-1}} {HINT}", -1),
+        (rf"<think>\boxed{{-1}}</think>\boxed{{1}} {HINT}", 1),
+        (rf"\boxed{{1}} \boxed{{1}} {HINT}", None),
+        (rf"\boxed{{1}} \boxed{{-1}} {HINT}", None),
+        (rf"\boxed{{1}} \boxed{{0}} {HINT}", None),
+        (rf"\boxed{{1}} \boxed{{maybe}} {HINT}", None),
+        (rf"\boxed{{0}} {HINT}", None),
+        (HINT, None),
+        (r"\boxed{1}", None),
+        (rf"<think>{HINT}</think>\boxed{{1}}", None),
+        (r"\boxed{1} [HINT_START]Read it first, please.", None),
+    ],
+)
+def test_a_hint_vote_has_exactly_one_box_and_a_hint_where_it_says_1(words, value):
+    vote = read_hint(words)
+    assert vote.value == value
+    assert vote.hint == ("Read the file before you edit it." if value == 1 else None)
+
+
+def test_the_last_marked_hint_counts_and_marks_never_stay_in_it():
+    vote = read_hint(rf"\boxed{{1}}[HINT_START]a[HINT_START]Draft of it.[HINT_END]{HINT}")
+    assert vote.hint == "Read the file before you edit it."
+    assert read_hint(r"\boxed{1}[HINT_START][HINT_START]Look twice.[HINT_END]").hint == "Look twice."
+
+
+@pytest.mark.parametrize(("length", "valid"), [(0, False), (10, False), (11, True)])
+def test_a_hint_needs_more_than_ten_characters_when_stripped(length, valid):
+    vote = read_hint(rf"\boxed{{1}}[HINT_START]   {'x' * length} {chr(10)}[HINT_END]")
+    assert vote.value == (1 if valid else None)
+    assert (vote.rejected is None) is valid
+
+
+def test_a_rejected_hint_makes_the_vote_invalid_and_says_why():
+    talk = read_hint(r"\boxed{1}[HINT_START]As the hint says, read it first.[HINT_END]")
+    quote = read_hint(
+        r"\boxed{1}[HINT_START]You should say that the port is 8080 and the host is db.[HINT_END]",
+        "It turns out that the port is 8080 and the host is db.",
+    )
+    assert (talk.value, talk.hint, talk.rejected) == (None, None, "hint speaks of hints")
+    assert (quote.value, quote.hint, quote.rejected) == (None, None, "hint quotes the next state")
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ((), 0),
+        ((None, None), 0),
+        ((1,), 1),
+        ((1, 1, -1), 1),
+        ((1, -1), 0),
+        ((1, -1, None), 0),
+        ((-1, None, None), -1),
+        ((1, -1, 0), 0),
+        ((0, 0, 1), 0),
+        ((1, 1, 0, 0, -1), 0),
+        ((1, 1, -1, -1, 0), 0),
+    ],
+)
+def test_the_reward_is_the_most_frequent_valid_vote_and_a_tie_is_0(votes, expected):
+    assert reward(votes) == expected
+
+
+@given(st.lists(st.sampled_from((1, 0, -1, None)), max_size=9).flatmap(lambda votes: st.permutations(votes)))
+def test_the_reward_is_a_strict_plurality_in_whatever_order_the_votes_come(votes):
+    counts = Counter(vote for vote in votes if vote is not None)
+    winners = [value for value, count in counts.items() if count == max(counts.values())]
+    assert reward(votes) == (winners[0] if len(winners) == 1 else 0)
+
+
+@given(st.lists(st.sampled_from((1, 0, -1, None)), max_size=9))
+def test_swapping_good_and_bad_swaps_the_reward(votes):
+    swapped = [None if vote is None else -vote for vote in votes]
+    assert reward(swapped) == -reward(votes)
+
+
+@pytest.mark.parametrize(
+    ("values", "majority", "any_"),
+    [
+        ((1, 1, 1), True, True),
+        ((1, 1, -1), True, True),
+        ((1, -1, -1), False, True),
+        ((1, -1), False, True),
+        ((1, -1, None), False, True),
+        ((1, None, None), True, True),
+        ((-1, -1, -1), False, False),
+        ((None, None, None), False, False),
+        ((), False, False),
+    ],
+)
+def test_hints_are_kept_when_more_than_half_of_the_valid_hint_votes_found_one(values, majority, any_):
+    votes = [hint_vote(value, "Look before you leap." if value == 1 else None) for value in values]
+    assert bool(tally(votes, RULES).hints) is majority
+    assert bool(tally(votes, ANY).hints) is any_
+
+
+def test_each_question_counts_its_own_votes():
+    votes = [evaluation(-1), hint_vote(1, "Look before you leap."), hint_vote(1, "Read it all first.")]
+    verdict = tally(votes, RULES)
+    assert verdict.reward == -1
+    assert verdict.hints == ("Read it all first.", "Look before you leap.")
+    assert verdict.votes == tuple(votes)
+    assert verdict.source is Source.VOTES
+
+
+def test_what_is_decided_stands_against_every_vote():
+    votes = [evaluation(1), evaluation(1), hint_vote(1, "Look before you leap.")]
+    verdict = tally(votes, RULES, Decided(reward=-1, source=Source.FEEDBACK))
+    assert (verdict.reward, verdict.source) == (-1, Source.FEEDBACK)
+    assert verdict.hints == ("Look before you leap.",)
+
+
+@given(st.text(alphabet="ab\\boxed{}10-<think>/ ", max_size=60))
+def test_any_words_give_a_vote_that_reads_the_same_with_thinking_put_before_it(words):
+    vote = parse_evaluation(words)
+    assert vote.value in (1, 0, -1, None)
+    assert parse_evaluation(rf"<think>\boxed{{0}} hm</think>{words}").value == vote.value
+
+
+@given(st.text(max_size=40).filter(lambda words: "think>" not in words))
+def test_words_without_thinking_are_said_whole(words):
+    assert outside_thinking(words) == words
+
+
+@pytest.mark.parametrize("field", ["votes", "max_candidates", "quote_words"])
+def test_rules_below_one_are_refused(field):
+    fields = {"votes": 1, "accept": Accept.ANY, "max_candidates": 1, "longest": False, "quote_words": 1}
+    with pytest.raises(ValueError, match=f"{field} is at least 1"):
+        Rules(**fields | {field: 0})
