@@ -31,7 +31,9 @@ def one_by_one(model: PreTrainedModel, row: Row) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama"])
-def model(request: pytest.FixtureRequest, base: Path, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedModel:
+def model(
+    request: pytest.FixtureRequest, base: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PreTrainedModel:
     folder = base if request.param == "qwen3" else tiny_llama(tmp_path_factory.mktemp("llama"))
     return load_model(folder, dtype=torch.float64, device=CPU)
 

@@ -1,0 +1,271 @@
+"""One update against a plain one: whole batch, no passes, no padding, AdamW by its formula."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from afterwit.core.errors import UpdateRefused
+from afterwit.core.turn import Basis
+from afterwit.learner.batch import Item
+from afterwit.learner.memory import Memory
+from afterwit.learner.rows import Row
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import needs_base, update
+from afterwit.objective import evaluate
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import reweighted
+from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
+
+NINE = [
+    ObjectiveSettings(hint_selection=selection, subset=subset, beta=0.1)
+    for selection in ("shortest", "sequence_optimal", "token_optimal")
+    for subset in ("student", "teacher", "overlap")
+]
+OBJECTIVES = [
+    *NINE,
+    ObjectiveSettings(objective="topk_opd", diff_clip=0, tail_bucket=True, beta=0),
+    ObjectiveSettings(objective="token_opd", hint_selection="longest", beta=0),
+    ObjectiveSettings(objective="rl", baseline="running", aggregation="batch"),
+    ObjectiveSettings(w_rl=0.2, c_h=0.01, memory_weight=0.5, beta=0.1),
+]
+IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.memory_weight}" for o in OBJECTIVES]
+MEMORIES = [
+    Memory(row=Row(prompt=(1, 2, 3), response=(4, 5, 6, 7)), tau=0.6),
+    Memory(row=Row(prompt=(9, 8, 7, 6, 5), response=(4, 3)), tau=1.0),
+]
+
+
+@pytest.fixture(scope="module")
+def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has moved away from the base."""
+    return reweighted(tmp_path_factory.mktemp("student"), base, seed=3)
+
+
+def batch(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
+    """With and without hints and rewards, several temperatures and lengths, a forced token, raw log-probs."""
+    samples = [
+        lesson(renderer, 0, reward=-1, tau=0.6),
+        lesson(renderer, 1, reward=1, hints=() if objective.has_rl else ("Say it in one word.",), tokens=3),
+        lesson(renderer, 2, reward=-1, tau=0.8, tokens=9, forced=(True,) + (False,) * 8),
+        lesson(renderer, 3, reward=0 if objective.has_opd else 1, tokens=1),
+        lesson(renderer, 4, reward=1, basis=Basis.RAW, tau=0.7, hints=("Stop.", "Only stop when done.")),
+    ]
+    return items_of(samples, renderer, objective)
+
+
+def remembered(objective: ObjectiveSettings) -> list[Memory]:
+    return MEMORIES if objective.memory_weight else []
+
+
+def plain_update(
+    student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, memories: list[Memory]
+) -> tuple[dict[str, Tensor], float]:
+    """Every row alone through the whole model; the loss by the outside door; AdamW (Loshchilov 2019) by hand."""
+    policy, old = policy_of(student), frozen(base)
+
+    def logits(model: torch.nn.Module, row: Row) -> Tensor:
+        return model(input_ids=torch.tensor([[*row.prompt, *row.response]])).logits[
+            0, len(row.prompt) - 1 : -1
+        ]
+
+    current, arrays = [], []
+    for item in items:
+        current.append(logits(policy.model, item.student))
+        arrays.append(
+            {
+                "logits_current": current[-1].detach(),
+                "logits_teacher": [logits(old, row) for row in item.teachers] or None,
+                "logits_base": logits(old, item.student) if objective.beta else None,
+                "ids": torch.tensor(item.student.response),
+                "behaviour": torch.tensor(item.behaviour).double(),
+                "mask": ~torch.tensor(item.turn.sampled.forced),
+                "basis": item.turn.sampled.basis.value,
+                "reward": item.reward or 0.0,
+                "tau": item.tau,
+                "hint_lengths": tuple(map(len, item.hints)),
+            }
+        )
+        if arrays[-1]["logits_teacher"]:
+            arrays[-1]["logits_teacher"] = torch.stack(arrays[-1]["logits_teacher"])
+    for memory in memories:
+        current.append(logits(policy.model, memory.row))
+        arrays.append(
+            {
+                "logits_current": current[-1].detach(),
+                "logits_base": logits(old, memory.row),
+                "tau": memory.tau,
+                "memory": True,
+            }
+        )
+    found = evaluate(arrays, objective)
+    torch.autograd.backward(current, found.gradients)
+    return _adamw(policy.masters.named, EXACT), float(found.loss)
+
+
+def _adamw(named: dict[str, torch.nn.Parameter], settings: LearnerSettings) -> dict[str, Tensor]:
+    """The first step, where both bias corrections cancel the decays."""
+    norm = math.sqrt(sum(p.grad.square().sum().item() for p in named.values()))
+    scale = min(1.0, settings.clip / (norm + 1e-6))
+    after = {}
+    for name, p in named.items():
+        decay = settings.weight_decay if p.dim() > 1 else 0.0
+        gradient = p.grad * scale
+        after[name] = (
+            p * (1 - settings.lr * decay) - settings.lr * gradient / (gradient.abs() + 1e-8)
+        ).detach()
+    return after
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
+def test_an_update_is_the_plain_update(
+    objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
+) -> None:
+    items, memories = batch(renderer, objective), remembered(objective)
+    expected, loss = plain_update(student, base, items, objective, memories)
+    found, metrics = moved(student, base, items, objective, memories=memories)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-10)
+    # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.
+    assert furthest(found, expected) < 1e-7
+    assert furthest(found, weights(policy_of(student))) > 1e-4
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_cutting_the_batch_into_passes_changes_nothing(
+    objective: ObjectiveSettings, epochs: int, student: Path, base: Path, renderer: Renderer
+) -> None:
+    items, memories = batch(renderer, objective), remembered(objective)
+    settings = replace(EXACT, epochs=epochs)
+    whole, of_whole = moved(student, base, items, objective, settings, memories)
+    apart, of_parts = moved(
+        student, base, items, objective, replace(settings, micro_batch_tokens=1), memories
+    )
+    assert furthest(whole, apart) < 1e-7
+    assert of_parts == pytest.approx(of_whole, rel=1e-9, abs=1e-12)
+
+
+def test_the_order_of_the_batch_changes_nothing(student: Path, base: Path, renderer: Renderer) -> None:
+    items = batch(renderer, NINE[0])
+    forward, _ = moved(student, base, items, NINE[0])
+    backward, _ = moved(student, base, items[::-1], NINE[0])
+    assert furthest(forward, backward) < 1e-7
+
+
+@pytest.mark.parametrize("objective", [*NINE, OBJECTIVES[9], OBJECTIVES[10]])
+def test_a_student_that_is_its_teacher_learns_nothing_from_an_empty_hint(
+    objective: ObjectiveSettings, base: Path, renderer: Renderer
+) -> None:
+    """The spliced prompt is the prompt, the kernels are the same: distillation's gradient is exactly 0."""
+    opd_only = replace(objective, w_rl=0.0, beta=0.0)
+    items = items_of([lesson(renderer, 0, tau=0.6), lesson(renderer, 1, tau=0.6)], renderer, opd_only)
+    empty = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
+    _, metrics = moved(base, base, empty, opd_only)
+    assert metrics["teacher_gap"] == 0.0
+    assert metrics["grad_norm"] < 1e-12
+    _, hinted = moved(base, base, items, opd_only)
+    assert hinted["grad_norm"] > 1e-3
+
+
+def test_another_teacher_gives_another_gradient(
+    student: Path, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    objective = ObjectiveSettings(w_rl=0.0, beta=0.0)
+    items = batch(renderer, ObjectiveSettings(w_rl=1.0))
+    other = reweighted(tmp_path, base, seed=9)
+    one, _ = moved(student, base, items, objective)
+    another, _ = moved(student, other, items, objective)
+    assert furthest(one, another) > 1e-4
+
+
+def test_a_live_teacher_is_the_policy_itself_at_the_updates_start(
+    student: Path, base: Path, renderer: Renderer
+) -> None:
+    objective = ObjectiveSettings(beta=0.0)
+    settings = replace(EXACT, teacher="live", epochs=2)
+    items = batch(renderer, objective)
+    live, _ = moved(student, base, items, objective, settings)
+    frozen_student, _ = moved(student, student, items, objective, replace(settings, teacher="base"))
+    assert furthest(live, frozen_student) < 1e-12
+    assert not needs_base(objective, settings)
+
+
+def test_old_log_probs_stay_those_of_the_updates_start(student: Path, base: Path, renderer: Renderer) -> None:
+    """After the first epoch the ratio has left 1; during it, it is 1 by definition and not measured."""
+    objective = ObjectiveSettings()
+    items = batch(renderer, objective)
+    _, once = moved(student, base, items, objective)
+    _, twice = moved(student, base, items, objective, replace(EXACT, epochs=2))
+    assert "ratio_mean" not in once
+    assert twice["ratio_distance"] > 1e-4
+    assert {name: twice[name] for name in once} == once
+
+
+def test_the_norm_is_reported_before_it_is_clipped(student: Path, base: Path, renderer: Renderer) -> None:
+    objective = ObjectiveSettings()
+    items = batch(renderer, objective)
+    _, loose = moved(student, base, items, objective, replace(EXACT, clip=1e9))
+    _, tight = moved(student, base, items, objective, replace(EXACT, clip=1e-3))
+    assert tight["grad_norm"] == loose["grad_norm"] > 1e-3
+
+
+def test_a_step_that_is_not_finite_is_refused_and_moves_nothing(base: Path, renderer: Renderer) -> None:
+    objective = ObjectiveSettings(is_cap=math.inf)
+    broken = lesson(renderer, 0, logprobs=(-1e30,) * 6)
+    items = items_of([broken, lesson(renderer, 1)], renderer, objective)
+    policy = policy_of(base)
+    before = weights(policy)
+    with pytest.raises(UpdateRefused, match="no step was taken"):
+        update(policy, frozen(base), items, [], objective, EXACT, quiet)
+    assert furthest(weights(policy), before) == 0.0
+    assert not policy.optimizer.state
+
+
+def test_at_the_base_itself_anchor_and_memory_pull_nowhere(base: Path, renderer: Renderer) -> None:
+    objective = ObjectiveSettings(w_rl=0.0, beta=1.0, memory_weight=1.0)
+    items = [
+        replace(item, teachers=(), hints=(), reward=None) for item in batch(renderer, ObjectiveSettings())
+    ]
+    _, metrics = moved(base, base, items, objective, memories=MEMORIES)
+    assert metrics["kl_base"] == pytest.approx(0.0, abs=1e-12)
+    assert metrics["memory"] == pytest.approx(0.0, abs=1e-12)
+    assert metrics["grad_norm"] < 1e-12
+
+
+def test_bfloat16_adds_its_passes_up_in_float32_and_keeps_what_rounding_would_lose(
+    base: Path, renderer: Renderer
+) -> None:
+    objective = ObjectiveSettings()
+    settings = LearnerSettings(dtype="bfloat16", device="cpu", lr=1e-6)
+    items = batch(renderer, objective)
+    policy = policy_of(base, settings)
+    before = weights(policy)
+    update(policy, frozen(base, torch.bfloat16), items, [], objective, settings, quiet)
+    after = weights(policy)
+    assert all(master.dtype is torch.float32 for master in after.values())
+    assert 0 < furthest(before, after) < 2e-6
+    for name, own in policy.model.named_parameters():
+        assert own.dtype is torch.bfloat16
+        assert own.grad is None
+        assert torch.equal(own, after[name].bfloat16())
+
+
+def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> None:
+    """The gradients of both agree to a few per cent, pass by pass or whole."""
+    objective = ObjectiveSettings()
+    items = batch(renderer, objective)
+    norms = []
+    for dtype, tokens in (("float32", 4096), ("bfloat16", 4096), ("bfloat16", 1)):
+        settings = LearnerSettings(dtype=dtype, device="cpu", micro_batch_tokens=tokens)
+        policy = policy_of(base, settings)
+        model = frozen(base, getattr(torch, dtype))
+        norms.append(update(policy, model, items, [], objective, settings, quiet)["grad_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=0.05)
+    assert norms[2] == pytest.approx(norms[0], rel=0.05)

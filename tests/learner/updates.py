@@ -1,0 +1,67 @@
+"""One update in float64, ready to compare: items from lessons, a policy from a folder, its weights afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from afterwit.core.hints import Placement
+from afterwit.core.sample import Sample
+from afterwit.learner.batch import Item, Limits, build
+from afterwit.learner.load import load_model
+from afterwit.learner.memory import Memory
+from afterwit.learner.phase import Phase
+from afterwit.learner.policy import Policy
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import update
+from afterwit.learner.versions import Versions
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+
+EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3)
+LIMITS = Limits(max_tokens=512, max_staleness=16, version=0)
+
+
+def quiet(phase: Phase) -> None:
+    """Progress that nobody watches."""
+
+
+def policy_of(folder: Path, settings: LearnerSettings = EXACT) -> Policy:
+    return Policy.load(Versions(root=folder / "none", base=folder), 0, settings)
+
+
+def frozen(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    return load_model(folder, dtype=dtype, device=torch.device("cpu")).requires_grad_(False)
+
+
+def items_of(samples: Sequence[Sample], renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
+    items, refused = build(samples, renderer, Placement.LAST_USER, LIMITS, objective)
+    assert not refused
+    return items
+
+
+def weights(policy: Policy) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.masters.named.items()}
+
+
+def moved(
+    student: Path,
+    base: Path,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings = EXACT,
+    memories: Sequence[Memory] = (),
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The weights after one update from `student`, with the frozen `base`; and its metrics."""
+    policy = policy_of(student, settings)
+    metrics = update(policy, frozen(base), items, memories, objective, settings, quiet)
+    return weights(policy), metrics
+
+
+def furthest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The largest difference of any weight."""
+    return max((one[name] - other[name]).abs().max().item() for name in one)
