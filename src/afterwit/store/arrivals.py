@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import orjson
 
+from afterwit.core.binding import Candidate
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn
@@ -17,9 +17,6 @@ from afterwit.store.database import marks
 from afterwit.store.moves import Life, find_life, life_of, move
 from afterwit.store.part import Part
 from afterwit.store.rows import Answer, FeedbackOutcome
-
-if TYPE_CHECKING:
-    from afterwit.core.binding import Candidate
 
 HASHES_PER_QUERY = 32
 """Prefix hashes looked up at once, deepest first: a request's parent is nearly always among the first."""
@@ -194,8 +191,6 @@ class Arrivals(Part):
 
 
 def _candidate(row: sqlite3.Row, side_text: str | None) -> Candidate:
-    from afterwit.core.binding import Candidate
-
     return Candidate(
         turn=row["id"],
         session=row["session"],

@@ -123,8 +123,9 @@ class Lineage(Leases):
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
     def _forget(self, row: sqlite3.Row, now: float) -> int:
-        """Remove a lost version; how many turns wait to be trained again."""
+        """Remove a lost version; how many turns wait to be trained again. Pruned ones cannot."""
         lives = [life for life in self._lives_of(row["number"]) if life.state is State.TRAINED]
+        lives = [life for life in lives if self._has_content(life)]
         for life in lives:
             move(self._database, life, State.JUDGED, now=now)
         self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
@@ -134,6 +135,9 @@ class Lineage(Leases):
                 if life.reason is Reason.REVERTED:
                     self._train(life, now)
         return len(lives)
+
+    def _has_content(self, life: Life) -> bool:
+        return self._database.row("SELECT 1 FROM contents WHERE seq = ?", (life.seq,)) is not None
 
     def published(self, number: int, *, now: float) -> None:
         """The engine serves this version. Raises StoreError for one that is not committed."""

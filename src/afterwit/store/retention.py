@@ -11,7 +11,7 @@ from afterwit.store.moves import Life, find_life, move
 from afterwit.store.part import Part
 from afterwit.store.rows import Pruned
 
-BATCH = 128
+BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
 FAILED = frozenset(reason for reason, kind in CLASS_OF.items() if kind is ReasonClass.FAILED)
 BY_HAND = FAILED | {Reason.REVERTED}

@@ -1,0 +1,89 @@
+"""The writer thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.store.making import add
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import State
+from afterwit.store import AsyncStore, Store
+
+
+@pytest.fixture
+async def astore(path: Path) -> AsyncIterator[AsyncStore]:
+    opened = AsyncStore(Store.open(path, fingerprint="model"))
+    yield opened
+    await opened.close()
+
+
+def count(store: Store) -> int:
+    return store.counts().states.get(State.OPEN, 0)
+
+
+async def test_calls_run_off_the_loop_in_the_order_they_were_made(astore: AsyncStore) -> None:
+    seen: list[int] = []
+    threads: set[str] = set()
+
+    def note(number: int) -> int:
+        threads.add(threading.current_thread().name)
+        seen.append(number)
+        return number
+
+    results = await asyncio.gather(*(astore.call(lambda _, n=n: note(n)) for n in range(200)))
+    assert results == seen == list(range(200))
+    assert threads == {"store"}
+
+
+async def test_a_call_that_fails_tells_its_caller_and_harms_no_other(astore: AsyncStore) -> None:
+    def half_then_fail(store: Store) -> None:
+        add(store, "half")
+        raise ValueError("no")
+
+    works = [lambda s, n=n: add(s, f"t{n}") for n in range(20)]
+    works[10] = half_then_fail
+    blocked = threading.Event()
+    first = asyncio.ensure_future(astore.call(lambda _: blocked.wait()))  # the rest then waits together
+    rest = [asyncio.ensure_future(astore.call(work)) for work in works]
+    await asyncio.sleep(0)
+    blocked.set()
+    outcomes = await asyncio.gather(first, *rest, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes if isinstance(outcome, Exception)] == [ValueError]
+    assert await astore.call(count) == 19
+    assert await astore.call(lambda s: s.find_state("half")) is None
+
+
+async def test_what_was_answered_is_seen_by_another_connection(astore: AsyncStore, path: Path) -> None:
+    await asyncio.gather(*(astore.call(lambda s, n=n: add(s, f"t{n}")) for n in range(50)))
+    other = Store.open(path, fingerprint="model")
+    assert count(other) == 50
+    other.close()
+
+
+async def test_a_cancelled_caller_does_not_undo_its_work(astore: AsyncStore) -> None:
+    blocked = threading.Event()
+    first = asyncio.ensure_future(astore.call(lambda _: blocked.wait()))
+    second = asyncio.ensure_future(astore.call(lambda s: add(s, "a")))
+    await asyncio.sleep(0)
+    second.cancel()
+    blocked.set()
+    await first
+    assert await astore.call(count) == 1
+
+
+async def test_closing_finishes_what_was_called_and_refuses_more(path: Path) -> None:
+    astore = AsyncStore(Store.open(path, fingerprint="model"))
+    calls = [asyncio.ensure_future(astore.call(lambda s, n=n: add(s, f"t{n}"))) for n in range(100)]
+    await asyncio.sleep(0)
+    await astore.close()
+    await asyncio.gather(*calls)
+    with pytest.raises(StoreError, match="closed"):
+        await astore.call(count)
+    store = Store.open(path, fingerprint="model")
+    assert count(store) == 100
+    store.close()

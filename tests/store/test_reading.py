@@ -1,0 +1,118 @@
+"""Lists, counts, exports, stage health and keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.store.making import NO, a_version, add, add_judged
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.turn import Kind
+from afterwit.store import Filter, Status, Store
+from afterwit.store.export import summary, whole
+
+
+def ids(records: object) -> list[str]:
+    return [record.turn.id for record in records]  # type: ignore[attr-defined]
+
+
+def test_turns_come_in_the_order_of_arrival_or_the_newest_first(store: Store) -> None:
+    names = [f"t{number}" for number in range(150)]
+    for name in names:
+        add(store, name)
+    assert ids(store.turns()) == names
+    assert ids(store.turns(newest_first=True)) == names[::-1]
+    assert ids(store.turns(limit=100)) == names[:100]
+    assert ids(store.turns(newest_first=True, limit=3)) == names[:-4:-1]
+
+
+def test_a_page_goes_on_after_the_last_ones_last(store: Store) -> None:
+    for number in range(5):
+        add(store, f"t{number}")
+    first = list(store.turns(limit=2))
+    assert ids(store.turns(after=first[-1].seq)) == ["t2", "t3", "t4"]
+    newest = list(store.turns(limit=2, newest_first=True))
+    assert ids(store.turns(after=newest[-1].seq, newest_first=True)) == ["t2", "t1", "t0"]
+
+
+def test_filters_narrow_a_list(store: Store) -> None:
+    add(store, "a", session="one", reason=Reason.SIDE_TURN, kind=Kind.SIDE)
+    add(store, "b", session="one")
+    add(store, "c", session="two")
+    assert ids(store.turns(Filter(session="one"))) == ["a", "b"]
+    assert ids(store.turns(Filter(state=State.OPEN))) == ["b", "c"]
+    assert ids(store.turns(Filter(reason=Reason.SIDE_TURN))) == ["a"]
+    assert ids(store.turns(Filter(kind=Kind.MAIN, session="two"))) == ["c"]
+
+
+def test_turns_are_counted_by_state_and_reason(store: Store) -> None:
+    add(store, "a", reason=Reason.SIDE_TURN)
+    add(store, "b", reason=Reason.PENALTIES)
+    add(store, "c", reason=Reason.PENALTIES)
+    add(store, "d")
+    counts = store.counts()
+    assert counts.states == {State.SKIPPED: 3, State.OPEN: 1}
+    assert counts.reasons == {Reason.SIDE_TURN: 1, Reason.PENALTIES: 2}
+
+
+def test_an_exported_turn_is_plain_json_and_whole(store: Store) -> None:
+    add_judged(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    line = json.loads(json.dumps(whole(store.turn("a"))))
+    assert line["ids"] == [4, 5]
+    assert line["logprobs"] == [-0.5, -0.25]
+    assert line["next_state"] == {"messages": [NO[0].to_dict()], "feedback": None}
+    assert (line["reward"], line["hints"], line["trained_in"]) == (-1, ["Open the file that was named."], [1])
+    assert [vote["rejected"] for vote in line["votes"]] == [None, None, "no box"]
+
+
+def test_a_listed_turn_has_the_fields_of_the_specification(store: Store) -> None:
+    add(store, "a")
+    line = json.loads(json.dumps(summary(store.turn("a"))))
+    expected = {
+        "id",
+        "session",
+        "parent",
+        "kind",
+        "state",
+        "reason",
+        "versions",
+        "next_state",
+        "reward",
+        "hints",
+    }
+    assert expected <= set(line)
+    assert (line["next_state"], line["reward"], line["hints"]) == (None, None, [])
+
+
+def test_a_stages_newest_word_stands(store: Store) -> None:
+    store.set_status("judge", False, "it does not answer", now=1.0)
+    store.set_status("learn", True, "waiting for 3 more", now=1.0)
+    store.set_status("judge", True, "judging", now=2.0)
+    assert store.statuses() == [
+        Status(stage="judge", ok=True, message="judging", at=2.0),
+        Status(stage="learn", ok=True, message="waiting for 3 more", at=1.0),
+    ]
+
+
+def test_a_key_is_found_by_its_hash_until_it_is_revoked(store: Store) -> None:
+    store.add_key("laptop", {"chat", "teach"}, "hash1", now=1.0)
+    key = store.key_by_hash("hash1")
+    assert key is not None
+    assert (key.name, key.scopes) == ("laptop", frozenset({"chat", "teach"}))
+    store.revoke_key("laptop", now=2.0)
+    store.revoke_key("laptop", now=3.0)
+    assert store.key_by_hash("hash1") is None
+    (listed,) = store.keys()
+    assert listed.revoked == 2.0
+    assert store.key_by_hash("unknown") is None
+
+
+def test_a_keys_name_is_taken_once_and_an_unknown_one_is_named(store: Store) -> None:
+    store.add_key("laptop", {"chat"}, "hash1", now=1.0)
+    with pytest.raises(StoreError, match="there is a key 'laptop' already"):
+        store.add_key("laptop", {"chat"}, "hash2", now=1.0)
+    with pytest.raises(StoreError, match="there is no key 'phone'"):
+        store.revoke_key("phone", now=2.0)
