@@ -13,7 +13,12 @@ _OPENCLAW_STAMP = re.compile(r"^\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\
 _OPENCLAW_RUNTIME = re.compile(r"\n\nRuntime: agent=\S+ \| [^\n]*\s*$")
 
 
+def strip_blocks(text: str) -> str:
+    """The text without the blocks that come and go from one request to the next."""
+    return _BLOCKS.sub("", text)
+
+
 def strip_injected(text: str) -> str:
     """The text without blocks, time stamps and run-time lines that clients are known to add."""
-    without = _BLOCKS.sub("", text)
+    without = strip_blocks(text)
     return _OPENCLAW_RUNTIME.sub("", _OPENCLAW_STAMP.sub("", without))

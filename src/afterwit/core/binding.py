@@ -1,0 +1,121 @@
+"""Binding: which session a request belongs to, which turn it follows, and what it says about that turn.
+
+A stored turn leaves two fingerprints: of its prompt, and of its prompt with its own response. A request whose
+prefix is the second follows that turn; one whose prefix is only the first rejected its response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterwit.core.arrival import Arrival as Arrival
+from afterwit.core.arrival import arrive as arrive
+from afterwit.core.arrival import brought as brought
+from afterwit.core.arrival import next_state
+from afterwit.core.evidence import Candidate as Candidate
+from afterwit.core.evidence import Followed, followed, latest, quoted, rejected
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Message
+from afterwit.core.partition import Partition as Partition
+from afterwit.core.partition import partition_of as partition_of
+from afterwit.core.sides import Pattern, classify, known_patterns
+from afterwit.core.turn import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Where a request stands, and which turn its last messages answer."""
+
+    session: str
+    parent: str | None
+    kind: Kind
+    """MAIN or SIDE as the request itself shows; among siblings `lines.settle` has the last word."""
+    retry_of: str | None = None
+    """The turn that this one supersedes: the same prompt, whose answer had not arrived."""
+    rejects: str | None = None
+    """The turn whose response was taken out: `next_state` is the complaint."""
+    answers: str | None = None
+    """The turn that `next_state` answers: the rejected one, else the parent."""
+    next_state: tuple[Message, ...] = ()
+    reason: Reason | None = None
+    """Why the turn cannot train, where binding itself says so."""
+
+
+def bind(
+    arrival: Arrival, candidates: Sequence[Candidate], patterns: Sequence[Pattern] | None = None
+) -> Binding:
+    """Bind a request, given the stored turns of its scope that its `hashes` and `mentions` lead to.
+
+    `patterns` are those of known side turns; None: the package's own.
+    """
+    others = [candidate for candidate in candidates if candidate.turn != arrival.turn]
+    found = followed(arrival, others)
+    parent = found[0] if len(found) == 1 else None
+    same = latest(c for c in others if c.depth == arrival.depth > 0 and c.prompt_hash == arrival.prompt_hash)
+    kind = _kind(arrival, None if parent is None else parent.candidate, patterns)
+    if same is not None and not same.delivered:
+        return _again(arrival, same, parent, kind, retried=True)
+    if len(found) > 1:
+        return Binding(session=arrival.turn, parent=None, kind=kind, reason=Reason.AMBIGUOUS_PARENT)
+    if same is not None and same.parent is not None:
+        return _again(arrival, same, parent, kind, retried=False)
+    deleted = None if same is not None else rejected(arrival, others, parent)
+    if deleted is not None:
+        return _rejecting(arrival, deleted, _kind(arrival, deleted, patterns))
+    if parent is not None:
+        return _following(arrival, parent, kind)
+    summary = quoted(arrival, others)
+    return Binding(session=arrival.turn if summary is None else summary.session, parent=None, kind=kind)
+
+
+def _kind(arrival: Arrival, parent: Candidate | None, patterns: Sequence[Pattern] | None) -> Kind:
+    return classify(
+        arrival.messages,
+        said=arrival.partition.turn_type,
+        shape=arrival.shape,
+        usual=None if parent is None else parent.shape,
+        parent=None if parent is None else parent.kind,
+        patterns=known_patterns() if patterns is None else patterns,
+    )
+
+
+def _following(arrival: Arrival, parent: Followed, kind: Kind) -> Binding:
+    messages = next_state(arrival.messages[parent.after :], kind)
+    return Binding(
+        session=parent.candidate.session,
+        parent=parent.candidate.turn,
+        kind=kind,
+        answers=parent.candidate.turn if messages else None,
+        next_state=messages,
+    )
+
+
+def _again(
+    arrival: Arrival, same: Candidate, parent: Followed | None, kind: Kind, *, retried: bool
+) -> Binding:
+    """The same prompt once more: it stands where the earlier turn stands."""
+    messages: tuple[Message, ...] = ()
+    if parent is not None and parent.candidate.turn == same.parent:
+        messages = next_state(arrival.messages[parent.after :], kind)
+    return Binding(
+        session=same.session,
+        parent=same.parent,
+        kind=kind,
+        retry_of=same.turn if retried else None,
+        answers=same.parent if messages else None,
+        next_state=messages,
+    )
+
+
+def _rejecting(arrival: Arrival, deleted: Candidate, kind: Kind) -> Binding:
+    """A sibling of the turn whose response was taken out, which what follows answers."""
+    messages = next_state(arrival.messages[arrival.message_after(deleted.depth) :], kind)
+    return Binding(
+        session=deleted.session,
+        parent=deleted.parent,
+        kind=kind,
+        rejects=deleted.turn,
+        answers=deleted.turn if messages else None,
+        next_state=messages,
+    )

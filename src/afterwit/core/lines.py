@@ -1,0 +1,59 @@
+"""Which of a parent's children is the conversation, and which are beside it.
+
+An only child is the main line. Of two, the one that grows descendants is; until then neither is known to be,
+and what is unknown does not train. A sibling that was answered without descendants (a reply that the client
+deleted and complained of) belongs to the main line and contends for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterwit.core.turn import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A stored turn among its siblings. Superseded turns and those whose client left are no branches."""
+
+    turn: str
+    kind: Kind
+    children: int
+    """Turns whose parent it is, side turns not counted."""
+    answered: bool
+    """Its next state is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What the arrival of a child decides."""
+
+    kind: Kind
+    """The new turn's."""
+    answers: bool
+    """Whether the messages it brings are its parent's next state."""
+    changes: tuple[tuple[str, Kind], ...] = ()
+    """Earlier turns whose kind is another now."""
+    grown: str | None = None
+    """The parent, where it is known to be on the main line only now: what *its* prompt brought
+    (`arrival.brought`) is the next state of its own parent."""
+
+
+def settle(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Settled:
+    """Decide for a turn that is bound to `parent`, which has the children `siblings` already.
+
+    `kind` is the binding's. `siblings` holds neither the turn itself nor what it retries or rejects.
+    """
+    main_siblings = [sibling for sibling in siblings if sibling.kind is not Kind.SIDE]
+    if kind is not Kind.MAIN or parent is None:
+        return Settled(kind=kind, answers=parent is not None and not main_siblings)
+    grown = parent.turn if parent.kind is Kind.UNKNOWN else None
+    promoted = () if grown is None else ((grown, Kind.MAIN),)
+    rivals = [sibling for sibling in main_siblings if sibling.children or not sibling.answered]
+    if not rivals:
+        return Settled(kind=Kind.MAIN, answers=True, changes=promoted, grown=grown)
+    doubted = tuple(
+        (rival.turn, Kind.UNKNOWN) for rival in rivals if rival.kind is Kind.MAIN and not rival.children
+    )
+    return Settled(kind=Kind.UNKNOWN, answers=False, changes=promoted + doubted, grown=grown)

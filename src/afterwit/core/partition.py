@@ -1,0 +1,78 @@
+"""What a client's own ids say of its sessions, where it sends any."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from afterwit.core.turn import Kind
+
+_SESSION_HEADERS = (("x-session-id",), ("session-id", "thread-id"), ("session_id",), ("x-session-affinity",))
+"""In order of trust; headers of one entry are read together."""
+_COUNTED = re.compile(r":\d+\Z")
+_LONGEST = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """An id only partitions: titles, compactions and sub-agents may share it, so it proves no kinship."""
+
+    session: str | None = None
+    """The client's own id of the session."""
+    turn_type: Kind | None = None
+    """What the client says the turn is."""
+    done: bool = False
+    """The client says that the session ends with this request."""
+    parent_session: str | None = None
+    """The client's id of the session that this one, a sub-agent's, works for."""
+
+
+def partition_of(headers: Mapping[str, str], body: Any) -> Partition:
+    """Read the ids of a request. `headers` are looked up in lower case; nothing here is ever refused."""
+    parent = _id(headers.get("x-parent-session-id"))
+    session = _from_headers(headers) or _from_body(body if isinstance(body, Mapping) else {})
+    if session is None and parent is not None:
+        session = f"under {parent}"
+    return Partition(
+        session=session,
+        turn_type=_turn_type(headers),
+        done=headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
+        parent_session=parent,
+    )
+
+
+def _from_headers(headers: Mapping[str, str]) -> str | None:
+    for names in _SESSION_HEADERS:
+        values = [value for value in (_id(headers.get(name)) for name in names) if value]
+        if values:
+            return " ".join(values)
+    return None
+
+
+def _from_body(body: Mapping[str, Any]) -> str | None:
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    found = (_id(value) for value in (user, body.get("prompt_cache_key"), body.get("session_id")))
+    return next((value for value in found if value), None)
+
+
+def _id(value: Any) -> str | None:
+    """An id without the `:N` that counts requests."""
+    if not isinstance(value, str):
+        return None
+    return _COUNTED.sub("", value.strip())[:_LONGEST] or None
+
+
+def _turn_type(headers: Mapping[str, str]) -> Kind | None:
+    said = headers.get("x-turn-type", "").strip().lower()
+    if said in (Kind.MAIN, Kind.SIDE):
+        return Kind(said)
+    try:
+        codex = json.loads(headers.get("x-codex-turn-metadata", "null"))
+    except (ValueError, RecursionError):
+        return None
+    kind = codex.get("request_kind") if isinstance(codex, dict) else None
+    return Kind.SIDE if isinstance(kind, str) and kind != "turn" else None
