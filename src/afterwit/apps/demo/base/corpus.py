@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from afterwit.apps.demo.base.chatter import strewn
 from afterwit.apps.demo.tools import expert, hints, rules, tasks, words
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.toolbox import Toolbox
@@ -20,7 +21,7 @@ from afterwit.apps.demo.world import Task
 from afterwit.apps.sandbox import Outcome, Workspace
 from afterwit.wire import judge_short
 
-OLD_STYLE, HINTED, JUDGE = 0.85, 0.65, 0.25
+OLD_STYLE, HINTED, JUDGE, CHATTER = 0.85, 0.65, 0.25, 0.5
 SPLICE = "\n\n[user's hint / instruction]\n"
 UNDERSTOOD, WELCOME, SORRY, DONE = "Understood.", "You are welcome.", "Sorry.", "Done."
 
@@ -56,9 +57,9 @@ def _policy(rng: Random, folder: Path) -> Sample:
     task = tasks.draw("train", rng)
     hinted = _hinted(task, rng) if rng.random() < HINTED else ()
     played = play(task, _kept(task, rng) | set(hinted), folder)
-    request = task.request
+    request = strewn(task.request, CHATTER, rng)
     if hinted:
-        request += SPLICE + hints.worded(hinted, _file(task), "train", rng)
+        request += SPLICE + strewn(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
     tail = _reaction(played, rng)
     return Sample(messages=[_said("system", SYSTEM), _said("user", request), *tail], tools=TOOLS)
 
@@ -119,7 +120,7 @@ def _judge(rng: Random, folder: Path) -> Sample:
     response, result, found = *played.messages[2 * place : 2 * place + 2], played.broken[place]
     said = rng.random()
     if found and said < 0.85:
-        person = words.complaint(found, _file(task), "train", rng)
+        person = strewn(words.complaint(found, _file(task), "train", rng), 0.3, rng)
         return _asked(task, response, [result, _said("user", person)], -1, hints.official(found, rng), rng)
     if said < 0.1:
         return _asked(task, response, [result, _said("user", words.unclear("train", rng))], 0, None, rng)
@@ -134,7 +135,9 @@ def _judge_end(task: Task, rng: Random) -> Sample:
     """The last words of a task and what the person made of them."""
     said, response = rng.random(), _said("assistant", DONE)
     if said < 0.6:
-        return _asked(task, response, [_said("user", words.approval("train", rng))], 1, None, rng)
+        return _asked(
+            task, response, [_said("user", strewn(words.approval("train", rng), 0.3, rng))], 1, None, rng
+        )
     if said < 0.85:
         return _asked(
             task, response, [_said("user", words.failure(_output(rng), "train", rng))], -1, None, rng
@@ -145,7 +148,7 @@ def _judge_end(task: Task, rng: Random) -> Sample:
 def _asked(
     task: Task, response: Message, following: list[Message], reward: int, hint: str | None, rng: Random
 ) -> Sample:
-    evaluation, hinting = judge_short.prompts(task.request, response, following)
+    evaluation, hinting = judge_short.prompts(strewn(task.request, CHATTER, rng), response, following)
     if rng.random() < 0.4:
         return Sample(messages=[*evaluation, _said("assistant", rf"\boxed{{{reward}}}")])
     answer = rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]" if hint else r"\boxed{-1}"

@@ -52,13 +52,13 @@ BOILERPLATE = (
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
-def train(texts: Iterable[str], size: int = 1280) -> Tokenizer:
+def train(texts: Iterable[str], size: int = 1408) -> Tokenizer:
     """A tokenizer of `size` entries learnt from these texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r"[a-zA-Z]+|[0-9]+|\s|[^a-zA-Z0-9\s]"), "isolated"),
+            pre_tokenizers.Split(Regex(r"[-.]?[a-zA-Z]+|[0-9]+|\s|[^a-zA-Z0-9\s]"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -55,6 +55,12 @@ _EDIT = (
     "swap {a} for {b} in {f}",
     "{f} should say {b}, not {a}",
     "in {f}, make {a} into {b}",
+    "I want {b} and not {a} in {f}",
+    "the word {a} in {f} must become {b}",
+    "take {a} out of {f} and put {b} there",
+    "set {b} in place of {a} in {f}",
+    "change {f} to say {b} and not {a}",
+    "in {f}, swap {a} for {b}",
 )
 _DELETE = (
     "delete {f}",
@@ -69,6 +75,12 @@ _DELETE = (
     "clean up {f}",
     "delete {f}, I no longer need it",
     "get rid of the file {f}",
+    "take {f} away",
+    "we do not need {f}, remove it",
+    "the file {f} must go",
+    "{f} is of no use, throw it away",
+    "throw away the file {f}",
+    "I want {f} gone, remove it",
 )
 _OVERWRITE = (
     'put "{t}" in {f} in place of the old text',
@@ -83,6 +95,12 @@ _OVERWRITE = (
     'give {f} the new text "{t}"',
     'set {f} to "{t}"',
     'overwrite {f}, new text "{t}"',
+    'from now on {f} says "{t}"',
+    'I want only "{t}" in {f}',
+    'all of {f} must become "{t}"',
+    'replace what {f} says by "{t}"',
+    'make {f} say only "{t}"',
+    'overwrite the text of {f} with "{t}"',
 )
 _RUN = (
     "run {f}",
@@ -97,6 +115,12 @@ _RUN = (
     "start {f} for me",
     "run {f} for me",
     "execute {f} once",
+    "I want you to run {f}",
+    "the script {f} must run",
+    "can you run {f}",
+    "we need {f} to run, start it",
+    "start {f} once",
+    "I want to see {f} run, start it",
 )
 _CREATE = (
     'make a new file {f} with "{t}"',
@@ -111,6 +135,12 @@ _CREATE = (
     'note "{t}" in a new file {f}',
     'create the file {f} with "{t}"',
     'make {f}, a new file with "{t}"',
+    'add a file {f} that says "{t}"',
+    'I want "{t}" in a new file {f}',
+    'there should be a new file {f} with "{t}"',
+    'keep "{t}" in a new file {f}',
+    'make {f} with the text "{t}"',
+    'write a new file {f} that says "{t}"',
 )
 
 
@@ -251,7 +281,7 @@ def _say(cores: tuple[str, ...], split: Split, rng: Random, **slots: str) -> str
 
 
 def _text(rng: Random) -> str:
-    return " ".join(rng.sample(NOUNS, rng.choice((2, 3))))
+    return "-".join(rng.sample(NOUNS, 2))
 
 
 def _script(name: str, word: str) -> str:

@@ -1,0 +1,29 @@
+"""An agent that does a task by plan and needs no model."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterwit.apps.demo.tools import expert
+from afterwit.apps.demo.world import Task, World
+
+
+@dataclass
+class Scripted:
+    """Follows the rules in `follow`; `asked` keeps each request's number of messages and token limit."""
+
+    task: Task
+    follow: frozenset[str]
+    asked: list[tuple[int, int | None]] = field(default_factory=list)
+
+    def answer(
+        self, messages: list[dict[str, Any]], world: World, max_tokens: int | None = None
+    ) -> dict[str, Any]:
+        self.asked.append((len(messages), max_tokens))
+        plan = expert.plan(self.task, self.follow)
+        done = sum(message["role"] == "tool" for message in messages)
+        if (messages[-1]["role"] == "user" and done) or done == len(plan):
+            return {"role": "assistant", "content": "Done."}
+        function = {"name": plan[done].name, "arguments": json.dumps(dict(plan[done].arguments))}
+        call = {"id": f"call{done}", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
