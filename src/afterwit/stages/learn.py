@@ -82,7 +82,7 @@ class Learn:
                 return
 
     def _guarded(self, stop: Callable[[], bool], *, follow: bool) -> bool:
-        """`step`, but what it meets outside a batch (a locked store, a broken folder) only becomes the status."""
+        """`step`, but a failure outside a batch (a locked store, a broken folder) only becomes the status."""
         try:
             worked = self.step(stop, follow=follow)
         except Stopped:

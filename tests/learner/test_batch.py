@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.lessons import HINTS, lesson
+
+from afterwit.core.errors import RequestError
+from afterwit.core.hints import Placement, splice
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation, Message
+from afterwit.core.sample import Sample
+from afterwit.learner.batch import Item, Limits, Refused, build
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+
+LIMITS = Limits(max_tokens=512, max_staleness=16, version=20)
+HYBRID = ObjectiveSettings()
+OPD_ONLY = ObjectiveSettings(w_rl=0.0)
+
+
+def one(
+    sample: Sample,
+    renderer: Renderer,
+    objective: ObjectiveSettings = HYBRID,
+    limits: Limits = LIMITS,
+    placement: Placement = Placement.LAST_USER,
+) -> Item | Refused:
+    items, refused = build([sample], renderer, placement, limits, objective)
+    assert len(items) + len(refused) == 1
+    return (items or refused)[0]
+
+
+def item(*args: object, **more: object) -> Item:
+    found = one(*args, **more)  # type: ignore[arg-type]
+    assert isinstance(found, Item)
+    return found
+
+
+def reason(*args: object, **more: object) -> Reason:
+    found = one(*args, **more)  # type: ignore[arg-type]
+    assert isinstance(found, Refused)
+    return found.reason
+
+
+def elsewhere(sample: Sample) -> Sample:
+    """The same turn, its stored messages changed: they no longer render to its prompt."""
+    conversation = Conversation(messages=(Message(role="user", content="Something else."),))
+    return replace(sample, turn=replace(sample.turn, conversation=conversation))
+
+
+@pytest.mark.parametrize("placement", list(Placement))
+def test_the_teacher_scores_the_sampled_ids_after_the_hinted_prompt(
+    renderer: Renderer, placement: Placement
+) -> None:
+    sample = lesson(renderer, 1, version=20)
+    found = item(sample, renderer, placement=placement)
+    assert found.student.prompt == sample.turn.prompt_ids
+    assert found.hints == HINTS
+    for row, hint in zip(found.teachers, HINTS, strict=True):
+        assert row.response == found.student.response == sample.turn.sampled.ids
+        assert row.prompt == renderer.prompt_ids(splice(sample.turn.conversation, hint, placement))
+        assert row.prompt != found.student.prompt
+
+
+def test_a_turn_that_does_not_render_to_its_prompt_has_no_opd_term(renderer: Renderer) -> None:
+    found = item(elsewhere(lesson(renderer, 1, version=20)), renderer)
+    assert found.teachers == ()
+    assert found.reward == -1.0
+    assert reason(elsewhere(lesson(renderer, 1, version=20)), renderer, OPD_ONLY) is Reason.RENDER_MISMATCH
+
+
+def test_without_hints_a_turn_need_not_render(renderer: Renderer) -> None:
+    assert item(elsewhere(lesson(renderer, 1, version=20, hints=())), renderer).reward == -1.0
+
+
+def test_a_hinted_prompt_over_the_context_drops_that_candidate_only(renderer: Renderer) -> None:
+    sample = lesson(renderer, 1, version=20)
+    short = item(sample, renderer).teachers[0]
+    found = item(sample, renderer, limits=replace(LIMITS, max_tokens=len(short)))
+    assert found.hints == HINTS[:1]
+    tight = replace(LIMITS, max_tokens=len(short) - 1)
+    assert item(sample, renderer, limits=tight).teachers == ()
+    assert reason(sample, renderer, OPD_ONLY, limits=tight) is Reason.TOO_LONG
+
+
+def test_a_template_that_refuses_a_hinted_prompt_drops_that_candidate(renderer: Renderer) -> None:
+    class Picky:
+        def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
+            if HINTS[0] in (conversation.messages[-1].content or ""):
+                raise RequestError(400, "template_error", "no")
+            return renderer.prompt_ids(conversation)
+
+    items, _ = build([lesson(renderer, 1, version=20)], Picky(), Placement.LAST_USER, LIMITS, HYBRID)
+    assert items[0].hints == HINTS[1:]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ({"version": 3}, Reason.STALE),
+        ({"versions": (20, 20, 3), "tokens": 3}, Reason.STALE),
+        ({"version": 20, "tokens": 600}, Reason.TOO_LONG),
+        ({"version": 20, "forced": (True,) * 6}, Reason.ALL_FORCED),
+        ({"version": 20, "tokens": 0}, Reason.EMPTY_RESPONSE),
+        ({"version": 20, "logprobs": (float("-inf"),) * 6}, Reason.NOT_FINITE),
+    ],
+)
+def test_what_cannot_train_ends_with_its_reason(
+    renderer: Renderer, sample: dict[str, object], expected: Reason
+) -> None:
+    assert reason(lesson(renderer, 1, **sample), renderer) is expected  # type: ignore[arg-type]
+
+
+def test_staleness_is_that_of_the_oldest_token(renderer: Renderer) -> None:
+    assert item(lesson(renderer, 1, tokens=3, versions=(20, 4, 19)), renderer).staleness == 16
+
+
+@pytest.mark.parametrize(
+    ("objective", "reward", "hints", "carries"),
+    [
+        (HYBRID, -1, HINTS, (True, True)),
+        (HYBRID, 0, HINTS, (False, True)),
+        (HYBRID, 1, (), (True, False)),
+        (ObjectiveSettings(objective="rl"), 1, HINTS, (True, False)),
+        (ObjectiveSettings(objective="token_opd"), 1, HINTS, (False, True)),
+        (ObjectiveSettings(objective="topk_opd"), 1, (), None),
+        (ObjectiveSettings(objective="rl"), 0, HINTS, None),
+        (ObjectiveSettings(w_opd=0.0), 0, HINTS, None),
+        (OPD_ONLY, 1, (), None),
+    ],
+)
+def test_a_turn_without_a_term_of_weight_ends_as_nothing_to_learn(
+    renderer: Renderer,
+    objective: ObjectiveSettings,
+    reward: int,
+    hints: tuple[str, ...],
+    carries: tuple[bool, bool] | None,
+) -> None:
+    found = one(lesson(renderer, 1, version=20, reward=reward, hints=hints), renderer, objective)
+    if carries is None:
+        assert found == Refused(turn="turn0001", reason=Reason.NO_SIGNAL)
+    else:
+        assert isinstance(found, Item)
+        assert (found.reward is not None, bool(found.teachers)) == carries
+
+
+def test_a_greedy_turn_is_scored_at_temperature_one_without_a_behaviour(renderer: Renderer) -> None:
+    greedy = item(replace(lesson(renderer, 1, version=20, tau=0.0), rl=False), renderer)
+    assert (greedy.tau, greedy.behaviour) == (1.0, None)
+    sampled = item(lesson(renderer, 1, version=20, tau=0.6), renderer)
+    assert (sampled.tau, len(sampled.behaviour or ())) == (0.6, 6)

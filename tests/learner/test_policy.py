@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.fakes.lessons import lesson
+from tests.fakes.models import tiny_llama
+from tests.learner.updates import furthest, quiet, weights
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from afterwit.core.errors import SettingError, UpdateRefused
+from afterwit.core.version import Origin, Version
+from afterwit.learner.batch import Item
+from afterwit.learner.load import device_of, load_model
+from afterwit.learner.phase import Phase
+from afterwit.learner.policy import Policy
+from afterwit.learner.rollback import roll_back
+from afterwit.learner.score import probe
+from afterwit.learner.settings import LearnerSettings, Precision
+from afterwit.learner.trainer import Trainer
+from afterwit.learner.versions import Versions
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+
+OBJECTIVE = ObjectiveSettings(baseline="running", memory_weight=0.3, beta=0.1)
+CPU = torch.device("cpu")
+
+
+def trainer_in(folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32") -> Trainer:
+    settings = LearnerSettings(dtype=dtype, device="cpu", lr=1e-3, epochs=2, memory_tokens=8, max_tokens=512)
+    trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
+    trainer.begin(now=1.0)
+    return trainer
+
+
+def items(trainer: Trainer, renderer: Renderer, numbers: range) -> list[Item]:
+    samples = [lesson(renderer, number, reward=1 if number % 3 else -1) for number in numbers]
+    return trainer.build(samples)[0]
+
+
+def go_on(trainer: Trainer, renderer: Renderer, updates: range) -> Version:
+    """The version after these updates, each on turns of its own and with the same ones to remember."""
+    for number in updates:
+        new = items(trainer, renderer, range(4 * number, 4 * number + 4))
+        remembered = [lesson(renderer, 90 + each) for each in range(5)]
+        made = trainer.train(new, [], remembered, now=float(number), progress=quiet)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_resuming_from_disk_equals_going_on_in_memory_bit_for_bit(
+    dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    straight = trainer_in(tmp_path / "straight", base, renderer, dtype)
+    go_on(straight, renderer, range(3))
+    for update in range(3):
+        go_on(trainer_in(tmp_path / "broken", base, renderer, dtype), renderer, range(update, update + 1))
+    resumed = trainer_in(tmp_path / "broken", base, renderer, dtype)
+    assert furthest(weights(straight.policy()), weights(resumed.policy())) == 0.0
+    assert straight.policy().reward_mean == resumed.policy().reward_mean != 0.0
+    assert straight.versions.get(3) == resumed.versions.get(3)
+    for name in ("model.safetensors", "learner.safetensors"):
+        one, other = (each.versions.place(3) / name for each in (straight, resumed))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_version_is_an_ordinary_folder_whose_weights_give_its_probe(
+    dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer, dtype)
+    made = go_on(trainer, renderer, range(1))
+    folder = trainer.versions.weights(1)
+    served = load_model(folder, dtype=getattr(torch, dtype), device=CPU)
+    assert probe(served) == made.probe
+    assert probe(served) != probe(load_model(base, dtype=getattr(torch, dtype), device=CPU))
+    assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size == served.config.vocab_size
+    assert len(AutoTokenizer.from_pretrained(folder)) > 0
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert (folder / name).read_bytes() == (base / name).read_bytes()
+    assert Renderer.load(folder).tokenizer_hash == renderer.tokenizer_hash
+
+
+def test_a_model_with_an_untied_head_is_written_whole(tmp_path: Path) -> None:
+    base = tiny_llama(tmp_path / "base")
+    renderer = Renderer.load(base)
+    trainer = trainer_in(tmp_path / "versions", base, renderer)
+    made = go_on(trainer, renderer, range(1))
+    assert probe(load_model(trainer.versions.weights(1), dtype=torch.float32, device=CPU)) == made.probe
+
+
+def test_the_base_is_known_as_version_0_and_not_copied(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer)
+    zero = trainer.versions.get(0)
+    assert zero is not None
+    assert zero.origin is Origin.BASE
+    assert zero.probe == probe(load_model(base, dtype=torch.float32, device=CPU))
+    assert [path.name for path in trainer.versions.place(0).iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_learning_on_from_a_rollback_is_learning_on_from_the_version_it_restores(
+    dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer, dtype)
+    go_on(trainer, renderer, range(2))
+    first = Policy.load(trainer.versions, 1, trainer.settings)
+    roll_back(trainer.versions, 1, now=5.0)
+    rolled = trainer.policy()
+    assert rolled.number == 3
+    assert furthest(weights(rolled), weights(first)) == 0.0
+    for one, other in zip(rolled.masters.named.values(), first.masters.named.values(), strict=True):
+        for moment, value in rolled.optimizer.state[one].items():
+            assert torch.equal(value, first.optimizer.state[other][moment])
+
+
+def test_a_rollback_to_the_base_restores_its_weights(base: Path, renderer: Renderer, tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path, base, renderer)
+    go_on(trainer, renderer, range(1))
+    made = roll_back(trainer.versions, 0, now=5.0)
+    assert not trainer.policy().optimizer.state
+    assert probe(trainer.policy().model) == made.probe
+    assert go_on(trainer, renderer, range(1, 2)).number == 3
+
+
+def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    rounded = trainer_in(tmp_path, base, renderer, "bfloat16")
+    go_on(rounded, renderer, range(1))
+    whole = Policy.load(rounded.versions, 1, replace(rounded.settings, dtype="float32"))
+    assert furthest(weights(whole), weights(rounded.policy())) == 0.0
+
+
+def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer)
+    before = weights(trainer.policy())
+
+    def stop(phase: Phase) -> None:
+        if phase is Phase.STEPPED:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(items(trainer, renderer, range(4)), [], [], now=1.0, progress=stop)
+    assert furthest(weights(trainer.policy()), before) == 0.0
+    assert trainer.versions.numbers() == [0]
+
+
+def test_weights_that_give_no_numbers_are_never_written(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer)
+
+    def spoil(phase: Phase) -> None:
+        if phase is Phase.STEPPED:
+            with torch.no_grad():
+                next(trainer.policy().model.parameters()).fill_(float("nan"))
+
+    new = items(trainer, renderer, range(4))
+    trainer.settings = replace(trainer.settings, epochs=1)
+    with pytest.raises(UpdateRefused, match="not finite"):
+        trainer.train(new, [], [], now=1.0, progress=spoil)
+    assert trainer.versions.numbers() == [0]
+
+
+def test_a_folder_without_a_model_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no Hugging Face model folder"):
+        load_model(tmp_path, dtype=torch.float32, device=CPU)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    with pytest.raises(SettingError, match="cannot be loaded"):
+        load_model(tmp_path, dtype=torch.float32, device=CPU)
+
+
+@pytest.mark.parametrize("name", ["gpu", "warp:9"])
+def test_a_device_that_is_none_is_refused_with_those_that_are(name: str) -> None:
+    with pytest.raises(SettingError, match="try auto, cpu or cuda"):
+        device_of(name)
