@@ -109,10 +109,8 @@ def test_two_characters_count_as_a_word_in_scripts_without_spaces():
     assert not quotes("读取文件时改用更安全的函数", [said], words=8)
 
 
-words = st.lists(
-    st.sampled_from(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"]),
-    max_size=30,
-)
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota")
+words = st.lists(st.sampled_from(WORDS), max_size=30)
 
 
 @given(words, words, st.integers(1, 9))

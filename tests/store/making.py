@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.fakes.turns import a_turn
+
 from afterwit.core.lifecycle import Reason
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
+from afterwit.core.message import Message
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.store import Store
+
+__all__ = [
+    "HINTED",
+    "NO",
+    "PRAISED",
+    "THANKS",
+    "a_turn",
+    "a_version",
+    "add",
+    "add_judged",
+]
 
 NO = (Message(role="user", content="No, the other file."),)
 THANKS = (Message(role="user", content="Thanks, that was it."),)
@@ -25,25 +38,6 @@ HINTED = Verdict(
     ),
 )
 PRAISED = Verdict(reward=1, source=Source.VOTES)
-
-
-def a_turn(id: str, **changes: Any) -> Turn:
-    fields: dict[str, Any] = {
-        "id": id,
-        "scope": "key/agent",
-        "session": "session",
-        "parent": None,
-        "kind": Kind.MAIN,
-        "created": 0.0,
-        "model": "policy",
-        "conversation": Conversation(messages=(Message(role="user", content="Open it."),)),
-        "prompt_ids": (1, 2, 3),
-        "sampling": Sampling(max_tokens=8),
-        "sampled": Sampled(ids=(4, 5), logprobs=(-0.5, -0.25), versions=(0, 0), forced=(False, False)),
-        "message": Message(role="assistant", content="Done."),
-        "finish": Finish.STOP,
-    }
-    return Turn(**fields | changes)
 
 
 def add(store: Store, id: str, *, reason: Reason | None = None, now: float = 0.0, **changes: Any) -> Turn:
