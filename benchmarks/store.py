@@ -1,8 +1,9 @@
 """What does one durable turn of 10 KB cost the store, in CPU time, against SQLite alone?
 
-The floor inserts the same bytes, packed beforehand, into one table with one key, a transaction each. Variants take
-turns within a run; process CPU time is counted; a run whose two floor timings differ by more than a tenth is thrown
-away. `python benchmarks/store.py [--rows N] [--runs N] [--out FILE]`. Left out: other processes, power loss (FULL).
+The floor inserts the same bytes, packed beforehand, into one table with one key, a transaction each. Variants
+take turns within a run; process CPU time is counted; a run whose two floor timings differ by over a tenth is
+thrown away. Left out: other processes, power loss (synchronous FULL).
+`python benchmarks/store.py [--rows N] [--runs N] [--out FILE]`
 """
 
 from __future__ import annotations

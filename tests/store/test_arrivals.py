@@ -39,19 +39,14 @@ def test_a_turn_comes_back_as_it_was_stored(store: Store) -> None:
         finish=Finish.TOOL_CALLS,
         teaches=False,
     )
+    reason = Reason.KEY_DOES_NOT_TEACH
     hashes = {"prompt_hash": b"p", "full_hash": b"f"}
-    store.add_turn(
-        turn, **hashes, depth=3, full_depth=4, delivered=False, reason=Reason.KEY_DOES_NOT_TEACH, now=5.0
-    )
+    store.add_turn(turn, **hashes, depth=3, full_depth=4, delivered=False, reason=reason, now=5.0)
 
     record = store.turn("whole")
     assert record.turn == turn
     assert list(record.turn.conversation.tools[0]["function"]) == ["name", "b", "a"]
-    assert (record.state, record.reason, record.delivered) == (
-        State.SKIPPED,
-        Reason.KEY_DOES_NOT_TEACH,
-        False,
-    )
+    assert (record.state, record.reason, record.delivered) == (State.SKIPPED, reason, False)
     assert record.next_state is None
     assert record.verdict is None
 

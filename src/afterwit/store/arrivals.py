@@ -1,30 +1,18 @@
-"""What the gateway writes and asks: new turns, what answers them, whom a request may belong to."""
+"""What the gateway writes: new turns, and what is said of earlier ones."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import orjson
-
-from afterwit.core.binding import Candidate
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
+from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback
 from afterwit.store.codec import content_columns, identity_columns, pack_messages
-from afterwit.store.database import marks
-from afterwit.store.moves import Life, find_life, life_of, move
+from afterwit.store.moves import Life, life_of, move
 from afterwit.store.part import Part
 from afterwit.store.rows import Answer, FeedbackOutcome
-
-HASHES_PER_QUERY = 32
-"""Prefix hashes looked up at once, deepest first: a request's parent is nearly always among the first."""
-
-CANDIDATE = (
-    "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
-    " t.kind, t.created, t.children{more} FROM turns t"
-)
 
 
 class Arrivals(Part):
@@ -41,6 +29,7 @@ class Arrivals(Part):
         delivered: bool,
         reason: Reason | None,
         now: float,
+        shape: Shape | None = None,
         answers: Answer | None = None,
         supersedes: str | None = None,
     ) -> None:
@@ -59,14 +48,10 @@ class Arrivals(Part):
             "reason": reason,
             "moved_at": now,
         }
-        content = content_columns(turn)
+        content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():
             seq = self._database.insert("turns", columns)
             self._database.insert("contents", {"seq": seq} | content)
-            if turn.parent is not None:
-                self._database.execute(
-                    "UPDATE turns SET children = children + 1 WHERE id = ?", (turn.parent,)
-                )
             if answers is not None:
                 self.answer(answers.turn, answers.messages, answered_by=turn.id, now=now)
             if supersedes is not None:
@@ -146,62 +131,3 @@ class Arrivals(Part):
                 life = life_of(self._database, row["id"])
                 move(self._database, life, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
         return len(found)
-
-    def candidates(
-        self, scope: str, hashes: Sequence[bytes], turn_ids: Sequence[str], *, side_limit: int = 8
-    ) -> list[Candidate]:
-        """The turns of a scope that a request may continue, repeat or edit, without order.
-
-        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
-        makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
-        `side_limit` side replies come with their text, which a compacted conversation may quote.
-        """
-        found = {row["id"]: row for row in self._by_hash(scope, hashes)}
-        if turn_ids:
-            sql = CANDIDATE.format(more="") + f" WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
-            found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
-        sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
-        plain = [_candidate(row, None) for turn, row in found.items() if turn not in sides]
-        return plain + [_candidate(row, orjson.loads(row["message"])["content"]) for row in sides.values()]
-
-    def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
-        """Deepest first, until a turn is found whose prompt and response the request contains."""
-        for end in range(len(hashes), 0, -HASHES_PER_QUERY):
-            part = hashes[max(0, end - HASHES_PER_QUERY) : end]
-            known = marks(len(part))
-            sql = CANDIDATE.format(more="") + (
-                f" WHERE t.seq IN (SELECT seq FROM turns WHERE prompt_hash IN ({known})"
-                f" UNION SELECT seq FROM turns WHERE full_hash IN ({known})) AND t.scope = ?"
-            )
-            rows = self._database.rows(sql, (*part, *part, scope))
-            yield from rows
-            if any(row["full_hash"] in part for row in rows):
-                return
-
-    def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
-        sql = CANDIDATE.format(more=", c.message") + (
-            " JOIN contents c USING (seq) WHERE t.kind = 'side' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?"
-        )
-        return self._database.rows(sql, (scope, limit))
-
-    def find_state(self, turn: str) -> State | None:
-        """None where there is no such turn."""
-        life = find_life(self._database, turn)
-        return None if life is None else life.state
-
-
-def _candidate(row: sqlite3.Row, side_text: str | None) -> Candidate:
-    return Candidate(
-        turn=row["id"],
-        session=row["session"],
-        parent=row["parent"],
-        prompt_hash=row["prompt_hash"],
-        full_hash=row["full_hash"],
-        depth=row["depth"],
-        full_depth=row["full_depth"],
-        delivered=bool(row["delivered"]),
-        kind=Kind(row["kind"]),
-        created=row["created"],
-        children=row["children"],
-        side_text=side_text,
-    )

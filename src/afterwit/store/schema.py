@@ -21,7 +21,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             scope TEXT NOT NULL,
             session TEXT NOT NULL,
             parent TEXT,
-            children INTEGER NOT NULL DEFAULT 0,
             kind TEXT NOT NULL,
             created REAL NOT NULL,
             prompt_hash BLOB NOT NULL,
@@ -46,10 +45,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX turns_by_state ON turns (state, reason)",
         "CREATE INDEX turns_by_prompt ON turns (prompt_hash)",
         "CREATE INDEX turns_by_full ON turns (full_hash)",
+        "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
         "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
         """
         CREATE TABLE contents (
             seq INTEGER PRIMARY KEY,
+            shape TEXT,
             model TEXT NOT NULL,
             conversation BLOB NOT NULL,
             prompt_ids BLOB NOT NULL,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from afterwit.store.arrivals import Arrivals
+from afterwit.store.kinship import Kinship
 from afterwit.store.lineage import Lineage
 from afterwit.store.notices import Keys, Notices
 from afterwit.store.opening import open_database
@@ -14,7 +15,7 @@ from afterwit.store.reading import Reading
 from afterwit.store.retention import Retention
 
 
-class Store(Arrivals, Lineage, Reading, Retention, Notices, Keys):
+class Store(Arrivals, Kinship, Lineage, Reading, Retention, Notices, Keys):
     """Every method is one transaction, durable on return. For one thread; processes may open one each.
 
     Raises StoreError in plain words where the disk, another process or the request stands in the way; nothing

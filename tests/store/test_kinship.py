@@ -1,0 +1,138 @@
+"""What binding asks of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.store.making import NO, a_turn, add
+
+from afterwit.core.binding import Arrival, Binding, arrive, bind, partition_of
+from afterwit.core.lifecycle import Reason
+from afterwit.core.lines import Branch
+from afterwit.core.message import Conversation, Message
+from afterwit.core.sides import Shape
+from afterwit.core.turn import Kind
+from afterwit.store import Store
+from afterwit.store.kinship import HASHES_PER_QUERY
+
+SCOPE = "key/agent"
+
+
+def hashed(store: Store, id: str, prompt: bytes, full: bytes, depth: int, **changes: object) -> None:
+    turn = a_turn(id, **changes)
+    hashes = {"prompt_hash": prompt, "full_hash": full}
+    store.add_turn(turn, **hashes, depth=depth, full_depth=depth + 1, delivered=True, reason=None, now=0.0)
+
+
+def names(
+    store: Store, hashes: Sequence[bytes], turn_ids: Sequence[str] = (), scope: str = SCOPE
+) -> set[str]:
+    return {candidate.turn for candidate in store.candidates(scope, hashes, turn_ids)}
+
+
+def test_a_turn_is_found_by_its_prompt_by_its_full_hash_and_by_its_id(store: Store) -> None:
+    hashed(store, "a", b"pa", b"fa", 1)
+    hashed(store, "b", b"pb", b"fb", 1)
+    assert names(store, [b"x", b"pa"]) == {"a"}
+    assert names(store, [b"fb", b"y"]) == {"b"}
+    assert names(store, [b"x"], ["a", "ghost"]) == {"a"}
+    assert names(store, []) == set()
+
+
+def test_another_scopes_turns_are_never_found(store: Store) -> None:
+    hashed(store, "a", b"pa", b"fa", 1)
+    add(store, "side", kind=Kind.SIDE)
+    assert names(store, [b"pa", b"fa"], ["a"], scope="other/agent") == set()
+
+
+def test_a_deep_conversation_finds_its_parent_and_spares_the_turns_long_before(store: Store) -> None:
+    hashes = [f"h{depth}".encode() for depth in range(300)]
+    for depth in range(1, 299, 2):
+        hashed(store, f"t{depth}", hashes[depth - 1], hashes[depth], depth)
+    found = names(store, hashes)
+    assert "t297" in found
+    assert len(found) <= HASHES_PER_QUERY
+
+
+def test_an_old_parent_of_a_long_request_is_found(store: Store) -> None:
+    hashes = [f"h{depth}".encode() for depth in range(300)]
+    hashed(store, "old", hashes[0], hashes[1], 1)
+    hashed(store, "silent", hashes[280], hashes[280], 281)
+    assert {"old", "silent"} <= names(store, hashes)
+
+
+def test_recent_side_replies_come_with_their_text_and_the_newest_first(store: Store) -> None:
+    for number in range(5):
+        reply = Message(role="assistant", content=f"summary {number}")
+        add(store, f"s{number}", kind=Kind.SIDE, reason=Reason.SIDE_TURN, message=reply)
+    found = store.candidates(SCOPE, [], [], side_limit=2)
+    assert {(c.turn, c.side_text) for c in found} == {("s3", "summary 3"), ("s4", "summary 4")}
+
+
+def test_a_candidate_knows_how_its_request_was_made(store: Store) -> None:
+    shape = Shape(tools=frozenset({"read", "write"}), streamed=True)
+    hashes = {"prompt_hash": b"p", "full_hash": b"f"}
+    common = {"depth": 1, "full_depth": 2, "delivered": True, "reason": None, "now": 0.0}
+    store.add_turn(a_turn("a"), **hashes, **common, shape=shape)
+    (found,) = store.candidates(SCOPE, [b"p"], [])
+    assert found.shape == shape
+
+
+def test_children_are_counted_without_side_turns(store: Store) -> None:
+    add(store, "a")
+    add(store, "b", parent="a")
+    add(store, "c", parent="a", kind=Kind.SIDE)
+    (found,) = store.candidates(SCOPE, [b"full a"], [], side_limit=0)
+    assert found.children == 1
+    assert store.branch("a") == Branch(turn="a", kind=Kind.MAIN, children=1, answered=False)
+    assert store.branch("ghost") is None
+
+
+def test_branches_are_a_turns_children_but_for_retried_and_abandoned_ones(store: Store) -> None:
+    add(store, "a")
+    for name in ("b", "c", "d", "e"):
+        add(store, name, parent="a", reason=Reason.CLIENT_LEFT if name == "e" else None)
+    store.supersede("c", "d", now=1.0)
+    store.answer("b", NO, answered_by=None, now=1.0)
+    store.set_kind("d", Kind.UNKNOWN, now=1.0)
+    assert store.branches("a") == [
+        Branch(turn="b", kind=Kind.MAIN, children=0, answered=True),
+        Branch(turn="d", kind=Kind.UNKNOWN, children=0, answered=False),
+    ]
+
+
+def asked(id: str, *messages: Message) -> Arrival:
+    conversation = Conversation(messages=messages)
+    partition = partition_of({}, {})
+    return arrive(turn=id, scope=SCOPE, conversation=conversation, partition=partition, streamed=False)
+
+
+def served(store: Store, arrival: Arrival, reply: Message) -> Binding:
+    """Bind a request to what the store has, and store its turn."""
+    binding = bind(arrival, store.candidates(SCOPE, arrival.hashes, tuple(arrival.mentions)))
+    full_hash, full_depth = arrival.full(reply)
+    turn = a_turn(arrival.turn, session=binding.session, parent=binding.parent, message=reply)
+    store.add_turn(
+        turn,
+        prompt_hash=arrival.prompt_hash,
+        full_hash=full_hash,
+        depth=arrival.depth,
+        full_depth=full_depth,
+        delivered=True,
+        reason=None,
+        now=0.0,
+        shape=arrival.shape,
+    )
+    return binding
+
+
+def test_a_conversation_of_many_turns_binds_each_to_the_one_before(store: Store) -> None:
+    said: list[Message] = []
+    for number in range(40):
+        said.append(Message(role="user", content=f"question {number}"))
+        reply = Message(role="assistant", content=f"answer {number}")
+        binding = served(store, asked(f"t{number}", *said), reply)
+        assert binding.session == "t0"
+        assert binding.parent == (f"t{number - 1}" if number else None)
+        assert store.full_depth(f"t{number}") == 2 * number + 2
+        said.append(reply)
