@@ -13,10 +13,10 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(folder: Path) -> str:
-    """32 hex digits of tokenizer.json, config.json and the weights; SettingError where one of them is missing.
+    """32 hex digits of tokenizer.json, config.json and the weights; SettingError where one is missing.
 
-    Weight files up to 64 MiB are read whole; of larger ones the size and 256 evenly spaced pieces of 256 KiB
-    (the first holds every tensor's name and shape): training moves every weight, so other weights differ there too.
+    Weight files up to 64 MiB are read whole; of larger ones the size and 256 evenly spaced pieces of 256 KiB:
+    training moves every weight, so other weights differ there too.
     """
     digest = hashlib.sha256()
     for name in ("tokenizer.json", "config.json"):
@@ -30,7 +30,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The folder's weight files in order of name: safetensors, else PyTorch's; SettingError if there are none."""
+    """The folder's weight files by name: safetensors, else PyTorch's; SettingError if there are none."""
     for pattern in WEIGHTS:
         if found := sorted(folder.glob(pattern)):
             return found

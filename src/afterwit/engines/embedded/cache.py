@@ -45,12 +45,12 @@ class Ragged:
         return held_BHLD[self.first : self.first + len(self.rows_B), :, : self.length]
 
 
-class SlotCache(Cache):
+class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
     """What a transformers model is given as `past_key_values`: it writes into slots and returns views.
 
-    Storage is [rows, H, length, D] a layer for keys and for values; both grow by doubling, one layer at a time,
-    when a forward first needs more, so the peak is one layer above the sum. `aim` says what the next forward does.
-    Writing is idempotent: a forward that failed may be repeated.
+    Storage is [rows, H, length, D] a layer for keys and for values; both grow by doubling, one layer at a
+    time, when a forward first needs more, so the peak is one layer above the sum. `aim` says what the next
+    forward does. Writing is idempotent: a forward that failed may be repeated.
     """
 
     def __init__(self, *, slots: int, context_length: int) -> None:
@@ -74,14 +74,15 @@ class SlotCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Called by each attention layer: keep the new keys and values, return those to attend to."""
         assert self._aim is not None, "a forward needs an aim"
-        keys, values = self._held.get(layer_idx, (None, None))
-        if keys is None or keys.shape[0] < self._rows or keys.shape[2] < self._length:
-            keys, values = self._grown(keys, key_states), self._grown(values, value_states)
-            self._held[layer_idx] = keys, values
-        return self._aim.write(keys, key_states), self._aim.write(values, value_states)
+        held = self._held.get(layer_idx)
+        if held is None or held[0].shape[0] < self._rows or held[0].shape[2] < self._length:
+            keys, values = held or (None, None)
+            held = self._grown(keys, key_states), self._grown(values, value_states)
+            self._held[layer_idx] = held
+        return self._aim.write(held[0], key_states), self._aim.write(held[1], value_states)
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row's first `length` positions over another row. A row that was never written has length 0."""
+        """Copy a row's first `length` positions over another row; 0 where it was never written."""
         for held in self._tensors() if length else ():
             held[target, :, :length] = held[source, :, :length]
 

@@ -40,10 +40,10 @@ class Counters:
 class EmbeddedEngine:
     """Implements `port.Engine`.
 
-    Weights in memory: one copy while live is the base; base and live after the first swap; base, live and staged
-    between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and values.
-    A response that is under way at a swap goes on from its old keys and values with the new weights; each token's
-    version is that of the weights whose logits it was drawn from.
+    Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
+    staged between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and
+    values. A response that is under way at a swap goes on from its old keys and values with the new weights;
+    each token's version is that of the weights whose logits it was drawn from.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EmbeddedEngine:
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """`load` reads a staged version's folder. `seed` makes requests without a seed of their own reproducible."""
+        """`load` reads a staged version's folder. `seed` makes requests that have none reproducible."""
         self.facts = facts
         self._load = load
         self._script = script
@@ -85,7 +85,7 @@ class EmbeddedEngine:
         script: Script | None = None,
         seed: int | None = None,
     ) -> EmbeddedEngine:
-        """The engine over a Hugging Face folder; SettingError, before anything runs, where it cannot be served."""
+        """The engine over a Hugging Face folder; SettingError, before anything runs, where it cannot be."""
         if settings.threads:
             torch.set_num_threads(settings.threads)
         facts = read_facts(folder, read_config(folder), settings)
@@ -103,6 +103,11 @@ class EmbeddedEngine:
         return self._lanes[Weights.LIVE].version
 
     @property
+    def dtype(self) -> str:
+        """The torch dtype of the weights, such as `float32`."""
+        return str(next(self._lanes[Weights.BASE].module.parameters()).dtype).removeprefix("torch.")
+
+    @property
     def counters(self) -> Counters:
         lanes = self._lanes.values()
         return Counters(
@@ -112,7 +117,7 @@ class EmbeddedEngine:
         )
 
     async def generate(self, request: Generate) -> AsyncIterator[Step]:
-        """One Step a token. RequestError where the request does not fit; EngineError where the model fails on it.
+        """One Step a token. RequestError where the request does not fit, EngineError where the model fails.
 
         Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.
         """
@@ -140,7 +145,11 @@ class EmbeddedEngine:
         self._staged = version, module
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        return await asyncio.to_thread(score, self._staging()[1], tuple(ids))
+        module = self._staging()[1]
+        try:
+            return await asyncio.to_thread(score, module, tuple(ids))
+        except Exception as error:
+            raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
     async def promote(self) -> None:
         self._check_open()

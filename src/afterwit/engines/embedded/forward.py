@@ -22,15 +22,15 @@ def prefill(
     end = start + len(ids)
     cache.aim(Chunk(row=row, start=start, end=end))
     mask_QL = torch.full((len(ids), end), -torch.inf, dtype=dtype, device=device).triu(start + 1)
-    output = module(
+    logits_1QV: Tensor = module(
         input_ids=torch.tensor([ids], device=device),
         position_ids=torch.arange(start, end, device=device)[None],
         attention_mask=mask_QL[None, None],
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
-    )
-    return output.logits[0]
+    ).logits
+    return logits_1QV[0]
 
 
 def decode(
@@ -44,15 +44,15 @@ def decode(
     cache.aim(Ragged(first=first, rows_B=rows_B, places_B=places_B, length=length))
     beyond_BL = torch.arange(length, device=device) > places_B[:, None]
     mask_BL = torch.zeros(len(ids), length, dtype=dtype, device=device).masked_fill_(beyond_BL, -torch.inf)
-    output = module(
+    logits_B1V: Tensor = module(
         input_ids=torch.tensor(ids, device=device)[:, None],
         position_ids=places_B[:, None],
         attention_mask=mask_BL[:, None, None],
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
-    )
-    return output.logits[:, -1]
+    ).logits
+    return logits_B1V[:, -1]
 
 
 @torch.inference_mode()

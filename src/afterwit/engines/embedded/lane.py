@@ -18,9 +18,9 @@ from afterwit.engines.embedded.stream import Stream
 class Lane:
     """Used from the worker's thread only.
 
-    Row r of the cache belongs to `running[r]`. Rows [0, decoding) extend by one token a tick, together; the rows
-    behind them still read their prompts, one chunk a tick. A row that ends is filled by the last one, so that
-    the decoding rows stay adjacent and attention reads them in place.
+    Row r of the cache belongs to `running[r]`. Rows [0, decoding) extend by one token a tick, together; the
+    rows behind them still read their prompts, one chunk a tick. A row that ends is filled by the last one, so
+    that the decoding rows stay adjacent and attention reads them in place.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The waiting line and its turns: people's requests first, background ones late but never not at all. Pure."""
+"""The waiting line and its turns: people's requests first, background ones late but never not at all."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Line(Generic[W]):
 
 
 def reads_next(unread: Sequence[W], tick: int) -> W:
-    """Which of the prompts being read goes on: the first of people's, in every PATIENCE-th tick of background's."""
+    """Which prompt is read on: the first of people's, in every PATIENCE-th tick the first of background's."""
     turn = tick % PATIENCE == PATIENCE - 1
     return next((waiter for waiter in unread if waiter.background == turn), unread[0])
 
 
 def in_turn(*, background_only: bool, people_elsewhere: bool, tick: int) -> bool:
-    """Whether a lane steps in this tick: background alone steps in every PATIENCE-th while people are served."""
+    """Whether a lane steps: one of background work alone only now and then while people are served."""
     return not (background_only and people_elsewhere) or tick % PATIENCE == 0

@@ -15,7 +15,7 @@ from afterwit.core.turn import Basis
 from afterwit.engines.embedded.cache import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.support import context_of, refusal
+from afterwit.engines.embedded.support import REMEDY, context_of, refusal
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import Facts
 
@@ -48,7 +48,7 @@ def read_facts(folder: Path, config: PreTrainedConfig, settings: EmbeddedSetting
 
 
 def end_ids(folder: Path, configured: int | list[int] | None) -> frozenset[int]:
-    """The ids that end a turn: those of generation_config.json (else of config.json), and the tokenizer's own."""
+    """The ids that end a turn: generation_config.json's (else config.json's), and the tokenizer's own."""
     path = folder / "generation_config.json"
     named = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
     ids = configured if named is None else named
@@ -86,15 +86,12 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
         )
     except Exception as error:
         raise EngineError(f"transformers cannot load {folder}: {error}") from error
-    wrong = {
-        name: report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if report[name]
-    }
+    kinds = ("missing", "unexpected", "mismatched")
+    wrong = [f"{kind}: {sorted(map(str, keys))[:3]}" for kind in kinds if (keys := report[f"{kind}_keys"])]
     if wrong:
-        words = "; ".join(
-            f"{name.split('_')[0]}: {sorted(map(str, keys))[:3]}" for name, keys in wrong.items()
-        )
-        raise EngineError(f"The weights in {folder} are not those of its config.json ({words}).")
-    return module.to(device).eval().requires_grad_(False)
+        raise EngineError(f"The weights in {folder} are not those of its config.json ({'; '.join(wrong)}).")
+    ready: nn.Module = module.to(device).eval().requires_grad_(False)
+    return ready
 
 
 @torch.inference_mode()
@@ -113,10 +110,12 @@ def check_attention(module: nn.Module, vocabulary: int) -> None:
         prefill(module, cache, 1, ids[:3], 0)
         ragged_BV = decode(module, cache, 0, [ids[9], ids[3]], [9, 3])
     except Exception as error:
-        raise SettingError(f"The model does not run with the embedded engine's slots: {error}") from error
+        raise SettingError(
+            f"The model does not run with the embedded engine's slots: {error}. {REMEDY}"
+        ) from error
     ours_BV, theirs_BV = torch.stack([read_V, *ragged_BV]), plain_TV[[8, 9, 3]]
     off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
     most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
     if not off <= most:
         words = f"its logits from slots are off by {off:.3g}, at most {most:.3g} would do"
-        raise SettingError(f"The model's attention is not one the embedded engine can do: {words}.")
+        raise SettingError(f"The model's attention is not one the embedded engine can do: {words}. {REMEDY}")

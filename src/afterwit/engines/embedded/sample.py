@@ -1,9 +1,9 @@
 """From next-token logits to ids and log-probs, for all rows at once. Axes: B rows, V vocabulary.
 
 The order is that of transformers: penalties and bias, temperature, top-k, top-p, min-p. A log-prob is of the
-distribution that was drawn from: after all of these, renormalised. A greedy row (temperature < 0.05) takes the
-most likely id, the lower one of equals, and its log-prob is at temperature 1, truncation aside. A forced id takes
-the draw's place and is never truncated away, so its log-prob is finite.
+distribution that was drawn from: after all of these, renormalised. A greedy row (temperature < 0.05) takes
+the most likely id, the lower one of equals, and its log-prob is at temperature 1, truncation aside. A forced
+id takes the draw's place and is never truncated away, so its log-prob is finite.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[floa
 
 
 def _inverse_cdf(logprobs_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The first id whose cumulative probability exceeds the uniform, [B]; in float64, so never one of probability 0."""
+    """The first id whose cumulative probability exceeds the uniform, [B]; never one of probability 0."""
     cdf_BV = logprobs_BV.double().exp().cumsum(-1)
     total_B = cdf_BV[:, -1]
     uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=cdf_BV.device)
@@ -74,14 +74,12 @@ def _penalised(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
 
 
 def _penalise(logits_V: Tensor, row: Draw) -> None:
-    """In place. Repetition counts prompt and response; frequency and presence count the response only (OpenAI)."""
+    """In place. Repetition reads prompt and response; frequency and presence the response only (OpenAI)."""
     sampling = row.sampling
-    if sampling.repetition_penalty != 1.0:
+    if (repetition := sampling.repetition_penalty) != 1.0:
         seen = torch.tensor(sorted(row.prompt.union(row.counts)), dtype=torch.long, device=logits_V.device)
         old = logits_V[seen]
-        logits_V[seen] = torch.where(
-            old < 0, old * sampling.repetition_penalty, old / sampling.repetition_penalty
-        )
+        logits_V[seen] = torch.where(old < 0, old * repetition, old / repetition)
     if row.counts and (sampling.frequency_penalty or sampling.presence_penalty):
         ids = torch.tensor(list(row.counts), device=logits_V.device)
         counts = torch.tensor(list(row.counts.values()), dtype=torch.float32, device=logits_V.device)
@@ -119,7 +117,7 @@ def top_k(scaled_V: Tensor, k: int) -> Tensor:
 
 
 def top_p(scaled_V: Tensor, p: float) -> Tensor:
-    """Without the ids that follow, in falling order, once a mass of p has been kept; the largest always stays."""
+    """Without the ids that follow, in falling order, once a mass of p is kept; the largest always stays."""
     if p >= 1.0:
         return scaled_V
     falling_V, order_V = scaled_V.sort(descending=True, stable=True)

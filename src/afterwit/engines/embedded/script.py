@@ -1,11 +1,11 @@
-"""Forced decoding: scripted ids in place of sampled ones, with the model's own log-probs, timing and streaming."""
+"""Forced decoding: scripted ids in place of sampled ones, with the model's own log-probs and streaming."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 Script = Callable[[tuple[int, ...]], Sequence[int] | None]
-"""Given a prompt's ids: the ids of its whole response, or None to sample it. An end id is added where none ends it.
+"""Given a prompt's ids: those of its whole response, or None to sample it. An end id is added if it has none.
 
 Scripted ids are not flagged as forced: what follows treats them as sampled, which is what tests want.
 """

@@ -16,22 +16,9 @@ Deliver = Callable[[Step | Exception], None]
 class Stream:
     """Owned by the worker's thread once it is submitted.
 
-    `fed` counts the positions that the cache holds; `pending` are the ids that come next: the unread prompt at
-    first, then always the last id.
+    `fed` counts the positions that the cache holds, `made` is the response so far: once the prompt is read,
+    the cache holds all of both but the last id.
     """
-
-    __slots__ = (
-        "_counts",
-        "_dictated",
-        "_ends",
-        "_limit",
-        "_prompt",
-        "_rng",
-        "deliver",
-        "fed",
-        "made",
-        "request",
-    )
 
     def __init__(
         self, request: Generate, *, facts: Facts, scripted: tuple[int, ...], seed: int, deliver: Deliver

@@ -7,6 +7,7 @@ from typing import Any
 
 LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
 STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
+WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 REMEDY = "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...)."
 
 
@@ -39,23 +40,19 @@ def _longer_than_model(config: Mapping[str, Any], context: int) -> str | None:
 
 def _windowed(config: Mapping[str, Any], context: int) -> str | None:
     """A window or chunk that the context never leaves is standard attention."""
-    layers = config.get("layer_types")
-    sizes = {
-        "sliding_attention": config.get("sliding_window"),
-        "chunked_attention": config.get("attention_chunk_size"),
-    }
-    used = (
-        {layer: sizes[layer] for layer in layers if layer in sizes} if layers else _window_everywhere(config)
-    )
-    window = min((size for size in used.values() if size), default=None)
-    if window is None or context <= window:
+    window = min(_windows(config), default=context)
+    if context <= window:
         return None
     return (
-        f"{config.get('model_type')} looks back {window} tokens only (sliding-window attention), and the context is "
-        f"{context}. Set context_length to at most {window}, or serve a model with full attention."
+        f"{config.get('model_type')} looks back {window} tokens only (sliding-window attention), but the "
+        f"context is {context}. Set context_length to at most {window}, or serve a model with full attention."
     )
 
 
-def _window_everywhere(config: Mapping[str, Any]) -> dict[str, Any]:
-    in_use = config.get("sliding_window") and config.get("use_sliding_window", True)
-    return {"sliding_attention": config["sliding_window"]} if in_use else {}
+def _windows(config: Mapping[str, Any]) -> list[int]:
+    """How far back those layers look that do not look back all the way."""
+    sizes = {layer: config.get(name) for layer, name in WINDOWS.items()}
+    if layers := config.get("layer_types"):
+        return [size for layer in layers if (size := sizes.get(layer))]
+    window = sizes["sliding_attention"]
+    return [window] if window and config.get("use_sliding_window", True) else []

@@ -17,6 +17,7 @@ from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.lane import Lane
 from afterwit.engines.embedded.line import in_turn
 
+Letter = tuple[asyncio.Queue[Any], Any]
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +41,7 @@ class Outbox:
                 log.debug("a client's event loop closed before its response ended")
 
 
-def _deliver(batch: list[tuple[asyncio.Queue[Any], Any]]) -> None:
+def _deliver(batch: list[Letter]) -> None:
     for box, letter in batch:
         box.put_nowait(letter)
 
