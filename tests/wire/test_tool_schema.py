@@ -1,0 +1,118 @@
+"""Tool calls that no tool takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.message import Message, ToolCall
+from afterwit.wire.tool_schema import schema_error
+
+READ = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def tool(schema: Any = None, name: str = "read") -> dict[str, Any]:
+    function = {"name": name} if schema is None else {"name": name, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def calls(*arguments: str, name: str = "read", content: str | None = None) -> Message:
+    made = tuple(ToolCall(id=f"c{at}", name=name, arguments=text) for at, text in enumerate(arguments))
+    return Message(role="assistant", content=content, tool_calls=made)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"path": "a.py"}', '{"path": "a.py", "lines": 3}', ' {"lines":3,"path":""} ']
+)
+def test_a_call_that_fits_its_schema_decides_nothing(arguments):
+    assert schema_error(calls(arguments), (tool(READ),)) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('{"path": 3}', "do not fit its schema"),
+        ("{}", "do not fit its schema"),
+        ("", "do not fit its schema"),
+        ('{"path": "a", "mode": "r"}', "do not fit its schema"),
+        ('{"path": "a", "lines": 1.5}', "do not fit its schema"),
+        ('{"path": "a"', "are not JSON"),
+        ("path=a", "are not JSON"),
+        ('{"path": NaN}', "are not JSON"),
+        ('["a"]', "are no JSON object"),
+        ("null", "are no JSON object"),
+        ('"{}"', "are no JSON object"),
+    ],
+)
+def test_a_call_that_its_schema_refuses_is_an_error(arguments, words):
+    assert words in schema_error(calls(arguments), (tool(READ),))
+
+
+def test_one_bad_call_among_good_ones_is_enough():
+    assert schema_error(calls('{"path": "a"}', "{"), (tool(READ),)) is not None
+
+
+def test_an_unknown_tool_is_an_error_with_and_without_tools():
+    assert schema_error(calls("{}", name="write"), (tool(READ),)) == "there is no tool write"
+    assert schema_error(calls("{}", name="write"), ()) == "there is no tool write"
+
+
+def test_a_call_that_could_not_be_read_is_an_error_where_there_are_tools():
+    said = Message(role="assistant", content='<tool_call>\n{"name": "read", "arg')
+    assert schema_error(said, (tool(READ),)) == "a tool call could not be read"
+    assert schema_error(said, ()) is None
+    assert schema_error(Message(role="assistant", content="Done."), (tool(READ),)) is None
+
+
+def test_a_tool_without_parameters_takes_any_object_and_no_arguments_at_all():
+    for arguments in ("{}", "", '{"a": 1}'):
+        assert schema_error(calls(arguments), (tool(),)) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "objekt"},
+        {"properties": 5},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "#/$defs/nowhere"},
+        {"$ref": "#"},
+        {"properties": {"path": {"pattern": "(?<=x)y"}}},
+        {"title": "\ud800"},
+        "read",
+        5,
+        [1],
+    ],
+)
+def test_a_schema_that_cannot_be_applied_is_no_fault_of_the_response(schema):
+    assert schema_error(calls('{"path": "a"}'), (tool(schema),)) is None
+
+
+def test_patterns_match_in_linear_time():
+    schema = {"properties": {"path": {"pattern": "^(a+)+$"}}}
+    assert "do not fit" in schema_error(calls('{"path": "' + "a" * 4000 + '!"}'), (tool(schema),))
+
+
+def test_arguments_nested_beyond_reason_are_left_to_the_judge():
+    deep = '{"path":' * 900 + "1" + "}" * 900
+    assert schema_error(calls(deep), (tool({"enum": [1]}),)) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values, st.text(max_size=20))
+def test_no_schema_and_no_arguments_make_it_fail(schema, arguments):
+    schema_error(calls(arguments), (tool(schema), {"function": schema}))
