@@ -25,7 +25,7 @@ def rows(count: int = 5) -> list[Row]:
 
 
 def one_by_one(model: PreTrainedModel, row: Row) -> torch.Tensor:
-    """Plain Hugging Face: the whole row, unpadded, every position's logits, then those that predict the response."""
+    """Plain Hugging Face: the whole row alone, every position's logits, then the response's."""
     ids = torch.tensor([[*row.prompt, *row.response]])
     return model(input_ids=ids).logits[0, len(row.prompt) - 1 : -1]
 

@@ -68,7 +68,7 @@ def remembered(objective: ObjectiveSettings) -> list[Memory]:
 def plain_update(
     student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, memories: list[Memory]
 ) -> tuple[dict[str, Tensor], float]:
-    """Every row alone through the whole model; the loss by the outside door; AdamW (Loshchilov 2019) by hand."""
+    """Every row alone through the whole model, the loss by the outside door, AdamW by hand."""
     policy, old = policy_of(student), frozen(base)
 
     def logits(model: torch.nn.Module, row: Row) -> Tensor:

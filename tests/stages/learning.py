@@ -1,0 +1,119 @@
+"""A learner over a store in a folder, to run here or to kill in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from afterwit.learner.phase import Phase
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.trainer import Trainer
+from afterwit.learner.versions import Versions
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.stages.learn import Learn
+from afterwit.store.store import Store
+from afterwit.wire.render import Renderer
+
+SETTINGS = LearnerSettings(
+    device="cpu",
+    lr=1e-3,
+    batch=4,
+    min_batch=2,
+    max_wait_s=100.0,
+    max_tokens=512,
+    memory_tokens=8,
+    threads=1,
+    mismatch_alarm=100.0,  # the lessons' log-probs are random
+)
+OBJECTIVE = ObjectiveSettings()
+
+
+@dataclass(slots=True)
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now: float = 5000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A home with a store and versions, and the base model beside it."""
+
+    home: Path
+    base: Path
+    settings: LearnerSettings = SETTINGS
+    objective: ObjectiveSettings = OBJECTIVE
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def versions(self) -> Versions:
+        return Versions(root=self.home / "versions", base=self.base)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        store = Store.open(self.home / "store.db", fingerprint="tiny")
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def trainer(self) -> Trainer:
+        renderer = Renderer.load(self.base)
+        return Trainer(self.versions, renderer, settings=self.settings, objective=self.objective)
+
+    def learn(self, store: Store, watch: Callable[[Phase], None] = lambda phase: None) -> Learn:
+        return Learn(store, self.trainer(), owner=f"learner {os.getpid()}", now=self.clock, watch=watch)
+
+    def drain(self) -> None:
+        """Learn until no batch is left."""
+        with self.store() as store:
+            self.learn(store).run(lambda: False, follow=False)
+
+    def but(self, **settings: object) -> Place:
+        return replace(self, settings=replace(self.settings, **settings))  # type: ignore[arg-type]
+
+
+def learn_and_die(place: Place, phase: Phase, time: int) -> None:
+    """A learner that is killed the `time`-th time it comes to `phase`."""
+    torch.set_num_threads(1)
+    seen = 0
+
+    def watch(reached: Phase) -> None:
+        nonlocal seen
+        seen += reached is phase
+        if seen == time:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with place.store() as store:
+        place.learn(store, watch).run(lambda: False, follow=False)
+
+
+def learn_on_a_full_disk(place: Place, room: int) -> None:
+    """A learner whose files cannot grow over `room` bytes, until it rests for the first time."""
+    torch.set_num_threads(1)
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, whole[1]))
+    rested: list[float] = []
+
+    def rest(seconds: float) -> None:
+        rested.append(seconds)
+        with place.store() as store:
+            (status,) = store.statuses()
+            (place.home / f"status{len(rested)}").write_text(f"{status.ok} {status.message}")
+        left = [path.name for path in place.versions.place(1).glob("*")]
+        (place.home / f"left{len(rested)}").write_text(" ".join(left))
+        resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+        place.clock.now += place.settings.retry_s
+
+    with place.store() as store:
+        place.learn(store).run(lambda: len(rested) == 2, rest=rest)
