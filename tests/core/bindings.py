@@ -1,0 +1,225 @@
+"""A double of store and gateway for binding: remembers turns in a dict and acts on what the pure code decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from afterwit.core.binding import Arrival, Binding, Candidate, Partition, arrive, bind, brought, partition_of
+from afterwit.core.ids import call_id, turn_id
+from afterwit.core.lines import Branch, settle
+from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.turn import Kind
+from afterwit.wire.chat_request import Limits, parse_chat
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SCOPE = "key/client"
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """A stored turn."""
+
+    arrival: Arrival
+    binding: Binding
+    scope: str
+    response: Message
+    delivered: bool
+    kind: Kind
+    number: int
+    superseded: bool = False
+    next_state: tuple[Message, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.arrival.turn
+
+    @property
+    def said(self) -> tuple[str | None, ...]:
+        """The texts of the next state."""
+        return tuple(message.content for message in self.next_state)
+
+
+class Memory:
+    """Turns in the order in which they were stored."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows.values())
+
+    def ask(
+        self,
+        conversation: Conversation,
+        response: Message | Callable[[str], Message],
+        *,
+        scope: str = SCOPE,
+        partition: Partition | None = None,
+        streamed: bool = True,
+        delivered: bool = True,
+    ) -> Row:
+        """One request, served with `response` (made from the turn's id where it has calls) and stored."""
+        number = len(self.rows)
+        turn = turn_id(1000.0 + number, number.to_bytes(10))
+        arrival = arrive(
+            turn=turn,
+            scope=scope,
+            conversation=conversation,
+            partition=partition or Partition(),
+            streamed=streamed,
+        )
+        binding = bind(arrival, self.candidates(arrival, scope))
+        kind = self._settle(binding)
+        row = Row(
+            arrival=arrival,
+            binding=binding,
+            scope=scope,
+            response=response(turn) if callable(response) else response,
+            delivered=delivered,
+            kind=kind,
+            number=number,
+        )
+        self.rows[turn] = row
+        if binding.retry_of is not None:
+            self.rows[binding.retry_of].superseded = True
+        return row
+
+    def candidates(self, arrival: Arrival, scope: str) -> list[Candidate]:
+        """What the store would find: by hash, by tool-call id, and recent side replies."""
+        hashes = set(arrival.hashes)
+        found = []
+        for row in self:
+            candidate = self._candidate(row)
+            hit = {candidate.prompt_hash, candidate.full_hash} & hashes or row.id in arrival.named
+            if row.scope == scope and (hit or row.kind is Kind.SIDE):
+                found.append(candidate)
+        return found
+
+    def _candidate(self, row: Row) -> Candidate:
+        full_hash, full_depth = row.arrival.full(row.response)
+        return Candidate(
+            turn=row.id,
+            session=row.binding.session,
+            parent=row.binding.parent,
+            prompt_hash=row.arrival.prompt_hash,
+            full_hash=full_hash,
+            depth=row.arrival.depth,
+            full_depth=full_depth,
+            delivered=row.delivered,
+            kind=row.kind,
+            created=float(row.number),
+            children=self._children(row.id),
+            side_text=row.response.content if row.kind is Kind.SIDE else None,
+            shape=row.arrival.shape,
+        )
+
+    def _children(self, turn: str) -> int:
+        return sum(row.binding.parent == turn and row.kind is not Kind.SIDE for row in self)
+
+    def _branch(self, row: Row) -> Branch:
+        return Branch(
+            turn=row.id, kind=row.kind, children=self._children(row.id), answered=bool(row.next_state)
+        )
+
+    def _settle(self, binding: Binding) -> Kind:
+        parent = None if binding.parent is None else self._branch(self.rows[binding.parent])
+        siblings = [
+            self._branch(row)
+            for row in self
+            if parent is not None
+            and row.binding.parent == parent.turn
+            and row.id not in (binding.retry_of, binding.rejects)
+            and row.delivered
+            and not row.superseded
+        ]
+        settled = settle(binding.kind, parent=parent, siblings=siblings)
+        for turn, kind in settled.changes:
+            self.rows[turn].kind = kind
+        if settled.grown is not None:
+            self._reanswer(self.rows[settled.grown])
+        if binding.answers is not None and (binding.rejects or settled.answers):
+            self.rows[binding.answers].next_state = binding.next_state
+        return settled.kind
+
+    def _reanswer(self, grown: Row) -> None:
+        if grown.binding.parent is not None:
+            parent = self.rows[grown.binding.parent]
+            depth = parent.arrival.full(parent.response)[1]
+            parent.next_state = brought(grown.arrival.messages, depth)
+
+
+def says(role: str, content: str | None = None, **fields: Any) -> Message:
+    return Message(role=role, content=content, **fields)
+
+
+def talk(*messages: Message) -> Conversation:
+    return Conversation(messages=messages)
+
+
+def calls(
+    name: str, arguments: str = "{}", *, content: str | None = None, n: int = 1
+) -> Callable[[str], Message]:
+    """A response with `n` calls of a tool, whose ids are the turn's."""
+
+    def response(turn: str) -> Message:
+        made = tuple(ToolCall(id=call_id(turn, index), name=name, arguments=arguments) for index in range(n))
+        return Message(role="assistant", content=content, tool_calls=made)
+
+    return response
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    """A client's requests, in order."""
+    return json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def replay(
+    name: str, memory: Memory | None = None, parse: Callable[..., Conversation] | None = None
+) -> list[Row]:
+    """Serve a recorded client. Our tool-call ids take the place of those that it was given then."""
+    memory = memory or Memory()
+    ours: dict[str, str] = {}
+    rows = []
+    for request in recorded(name):
+        text = json.dumps(request["messages"])
+        for theirs, our in ours.items():
+            text = text.replace(theirs, our).replace(theirs.replace("_", ""), our)
+        body = {
+            "messages": json.loads(text),
+            "stream": request["stream"],
+            "tools": [{"type": "function", "function": {"name": name}} for name in request["tools"]],
+        }
+        conversation = (parse or chat)(body)
+
+        def response(turn: str, request: dict[str, Any] = request) -> Message:
+            said = (parse or chat)({"messages": [request["response"]], "tools": []}).messages[0]
+            made = []
+            for index, call in enumerate(said.tool_calls):
+                ours[call.id] = call_id(turn, index)
+                made.append(replace(call, id=ours[call.id]))
+            return replace(said, tool_calls=tuple(made))
+
+        partition = partition_of(request["headers"], body)
+        rows.append(memory.ask(conversation, response, partition=partition, streamed=request["stream"]))
+    return rows
+
+
+def chat(body: dict[str, Any]) -> Conversation:
+    return parse_chat(body, Limits()).conversation
+
+
+def tree(rows: list[Row]) -> list[tuple[str, int | None, int]]:
+    """Per turn: its kind, its parent's place among `rows`, and the place of the turn its session is named after."""
+    place = {row.id: index for index, row in enumerate(rows)}
+    return [
+        (
+            row.kind.value,
+            None if row.binding.parent is None else place[row.binding.parent],
+            place[row.binding.session],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,163 @@
+"""What real clients sent, bound: which turn is whose parent, which are beside the line, what answers what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.core.bindings import Memory, replay, tree
+
+from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.turn import Kind
+
+TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'
+AGAIN = "Do it one more time please"
+
+
+def test_hermes_grows_one_line_across_a_resume():
+    rows = replay("hermes")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", 1, 0), ("main", 2, 0)]
+    assert [row.said for row in rows] == [(TOOL_SAID,), (AGAIN,), (TOOL_SAID,), ()]
+
+
+def test_hermes_background_review_is_beside_the_line_and_answers_nothing():
+    """Order of the recording: greet, tool result, review, title, review goes on, the person again, result, review."""
+    rows = replay("hermes_review")
+    assert tree(rows) == [
+        ("main", None, 0),
+        ("main", 0, 0),
+        ("side", 1, 0),
+        ("side", None, 3),
+        ("side", 2, 0),
+        ("main", 1, 0),
+        ("main", 5, 0),
+        ("side", 6, 0),
+    ]
+    assert rows[1].said == (AGAIN,)
+    assert rows[6].said == ()
+
+
+def test_hermes_delegating_goes_on_by_itself():
+    rows = replay("hermes_delegates")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0)]
+    assert [message.role for message in rows[0].next_state] == ["tool"]
+
+
+def test_openclaw_is_followed_through_temporary_messages_and_ids_without_underscores():
+    rows = replay("openclaw")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", 1, 0), ("main", 2, 0)]
+    stamped = "[Fri 2026-11-20 23:03 UTC] " + AGAIN
+    assert [row.said for row in rows] == [("hello-from-tool",), (stamped,), ("hello-from-tool",), ()]
+
+
+def test_opencode_title_shares_the_id_and_nothing_else():
+    rows = replay("opencode")
+    assert tree(rows) == [
+        ("side", None, 0),
+        ("main", None, 1),
+        ("main", 1, 1),
+        ("main", 2, 1),
+        ("main", 3, 1),
+    ]
+    assert rows[2].said == (f'"{AGAIN}"',)
+
+
+def test_opencode_after_its_compaction_is_the_session_of_the_summary_in_a_new_segment():
+    rows = replay("opencode_compaction")
+    assert tree(rows) == [
+        ("side", None, 0),
+        ("main", None, 1),
+        ("side", None, 2),
+        ("main", None, 2),
+        ("main", 3, 2),
+    ]
+    assert rows[2].next_state == rows[1].next_state == ()
+    assert rows[3].said == ("hello-from-tool\n",)
+
+
+def test_mini_swe_agent_complains_of_a_reply_that_it_deletes():
+    """Even places call the tool; odd ones say "I am done." and are deleted with a complaint, as is the ninth."""
+    rows = replay("mini_swe_agent")
+    assert tree(rows) == [
+        ("main", None, 0),
+        ("main", 0, 0),
+        ("main", 0, 0),
+        ("main", 2, 0),
+        ("main", 2, 0),
+        ("main", 4, 0),
+        ("main", 4, 0),
+        ("main", 6, 0),
+        ("main", 6, 0),
+        ("main", 6, 0),
+    ]
+    for row in rows[:-1]:
+        (message,) = row.next_state
+        if row.response.tool_calls:
+            assert message.role == "tool"
+        else:
+            assert (message.role, (message.content or "")[:16]) == ("user", "Tool call error:")
+    assert rows[-1].next_state == ()
+
+
+def test_smolagents_is_followed_by_the_call_id_in_its_rewritten_text():
+    rows = replay("smolagents")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("side", 1, 0)]
+    assert rows[0].said == ("Observation:\nsunny",)
+    assert rows[1].said == (), (
+        "the last request has other instructions and no tools: its words are no reaction"
+    )
+
+
+def test_litellm_asking_again_without_tools_is_beside_the_line():
+    rows = replay("litellm")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("side", 0, 0)]
+    assert rows[0].said == ("sunny",)
+
+
+def test_the_openai_sdk_asking_the_first_prompt_again_begins_a_new_session():
+    rows = replay("openai_sdk")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", None, 2)]
+    assert [row.said for row in rows] == [("sunny",), (), ()]
+
+
+def test_aider_brings_a_conversation_of_its_own_making():
+    assert tree(replay("aider")) == [("main", None, 0)]
+
+
+def anthropic(body: dict[str, Any]) -> Conversation:
+    """Just enough of the Messages wire to show that atoms do not depend on it."""
+    messages = [said for message in body["messages"] for said in _said(message)]
+    return Conversation(messages=tuple(messages), tools=tuple(body["tools"]))
+
+
+def _said(message: dict[str, Any]) -> list[Message]:
+    blocks = message["content"]
+    blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+    texts = "\n".join(block["text"] for block in blocks if block["type"] == "text") or None
+    results = [
+        Message(role="tool", tool_call_id=block["tool_use_id"], content=block["content"])
+        for block in blocks
+        if block["type"] == "tool_result"
+    ]
+    made = tuple(
+        ToolCall(id=block["id"], name=block["name"], arguments=str(block["input"]).replace("'", '"'))
+        for block in blocks
+        if block["type"] == "tool_use"
+    )
+    said = [Message(role=message["role"], content=texts, tool_calls=made)] if texts or made else []
+    return results + said
+
+
+def test_the_messages_wire_binds_as_well():
+    rows = replay("openclaw_messages", parse=anthropic)
+    assert tree(rows) == [("main", index - 1 if index else None, 0) for index in range(len(rows))]
+    assert {row.said for row in rows[:-1]} == {("hello-from-tool",)}
+    rows = replay("anthropic_sdk", parse=anthropic)
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", None, 2)]
+
+
+def test_all_clients_at_once_in_one_scope_stay_apart():
+    names = ["hermes", "openclaw", "opencode", "mini_swe_agent", "smolagents", "litellm"]
+    alone = {name: tree(replay(name)) for name in names}
+    memory = Memory()
+    assert {name: tree(replay(name, memory)) for name in names} == alone
+    assert {row.kind for row in memory} == {Kind.MAIN, Kind.SIDE}
