@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from afterwit.core.hints import Placement, splice
 from afterwit.learner.load import load_model
 from afterwit.learner.memory import Ask, answers, asks
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.settings import MemoryHints
 from afterwit.wire.render import Renderer
 
 PROMPTS = [(5, 6, 7, 8, 9, 10, 11), (3,), (40, 41, 42)]
@@ -64,10 +64,12 @@ def test_answers_follow_the_bases_distribution_at_their_temperature(model: PreTr
 
 
 @pytest.mark.parametrize(("which", "hinted"), [("with", 4), ("without", 0), ("both", 2)])
-def test_prompts_carry_hints_as_the_setting_says(renderer: Renderer, which: str, hinted: int) -> None:
+def test_prompts_carry_hints_as_the_setting_says(renderer: Renderer, which: MemoryHints, hinted: int) -> None:
     samples = [lesson(renderer, number) for number in range(9)]
-    settings = LearnerSettings(memory_samples=4, memory_hints=which, max_tokens=2048)  # type: ignore[arg-type]
-    asked = [ask.prompt for ask in asks(samples, renderer, Placement.LAST_USER, settings, seed=1)]
+    asked = [
+        ask.prompt
+        for ask in asks(samples, renderer, Placement.LAST_USER, count=4, hinted=which, room=512, seed=1)
+    ]
     plain = {sample.turn.prompt_ids for sample in samples}
     shortest = {
         renderer.prompt_ids(splice(sample.turn.conversation, sample.verdict.hints[0])) for sample in samples
@@ -77,6 +79,11 @@ def test_prompts_carry_hints_as_the_setting_says(renderer: Renderer, which: str,
     assert sum(prompt in plain for prompt in asked) == 4 - hinted
 
 
-def test_a_prompt_that_leaves_no_room_for_an_answer_is_not_asked(renderer: Renderer) -> None:
-    settings = LearnerSettings(memory_tokens=64, max_tokens=65)
-    assert asks([lesson(renderer)], renderer, Placement.LAST_USER, settings, seed=1) == []
+def test_a_prompt_over_the_room_is_not_asked(renderer: Renderer) -> None:
+    ways: tuple[MemoryHints, ...] = ("with", "without")
+    for hinted in ways:
+        for room, count in ((10, 0), (512, 1)):
+            found = asks(
+                [lesson(renderer)], renderer, Placement.LAST_USER, count=4, hinted=hinted, room=room, seed=1
+            )
+            assert len(found) == count

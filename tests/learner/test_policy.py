@@ -11,8 +11,9 @@ from tests.learner.updates import furthest, quiet, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from afterwit.core.errors import SettingError, UpdateRefused
+from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Origin, Version
-from afterwit.learner.batch import Item
+from afterwit.learner.batch import Item, Refused
 from afterwit.learner.load import device_of, load_model
 from afterwit.learner.phase import Phase
 from afterwit.learner.policy import Policy
@@ -181,3 +182,11 @@ def test_a_folder_without_a_model_is_said_in_one_sentence(tmp_path: Path) -> Non
 def test_a_device_that_is_none_is_refused_with_those_that_are(name: str) -> None:
     with pytest.raises(SettingError, match="try auto, cpu or cuda"):
         device_of(name)
+
+
+def test_a_turn_longer_than_the_models_own_context_does_not_train(renderer: Renderer, tmp_path: Path) -> None:
+    base = tiny_llama(tmp_path / "base", max_position_embeddings=64)
+    trainer = trainer_in(tmp_path / "versions", base, Renderer.load(base))
+    items, refused = trainer.build([lesson(renderer, 0), lesson(renderer, 1, tokens=64)])
+    assert [item.turn.id for item in items] == ["turn0000"]
+    assert refused == [Refused(turn="turn0001", reason=Reason.TOO_LONG)]

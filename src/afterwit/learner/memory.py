@@ -14,7 +14,7 @@ from afterwit.core.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.learner.batch import Rendering, hinted_prompts, temperature
 from afterwit.learner.rows import Row
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.settings import MemoryHints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +37,18 @@ def asks(
     samples: Sequence[Sample],
     rendering: Rendering,
     placement: Placement,
-    settings: LearnerSettings,
     *,
+    count: int,
+    hinted: MemoryHints,
+    room: int,
     seed: int,
 ) -> list[Ask]:
-    """At most `memory_samples` prompts of different turns: hinted, plain, or alternating."""
-    room = settings.max_tokens - settings.memory_tokens
-    chosen = Random(seed).sample(list(samples), len(samples))
+    """At most `count` prompts of different turns, each of `room` tokens at most."""
     found: list[Ask] = []
-    for sample in chosen:
-        if len(found) == settings.memory_samples:
+    for sample in Random(seed).sample(list(samples), len(samples)):
+        if len(found) == count:
             break
-        with_hint = settings.memory_hints == "with" or (
-            settings.memory_hints == "both" and len(found) % 2 == 0
-        )
+        with_hint = hinted == "with" or (hinted == "both" and len(found) % 2 == 0)
         prompt = _prompt(sample, rendering, placement, room, with_hint=with_hint)
         if prompt is not None:
             found.append(Ask(prompt=prompt, tau=temperature(sample.turn)))

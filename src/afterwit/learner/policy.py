@@ -51,14 +51,6 @@ class Policy:
         reward_mean = float(tensors.get(REWARD_MEAN, torch.tensor(0.0)))
         return cls(model=model, masters=masters, optimizer=optimizer, reward_mean=reward_mean, number=number)
 
-    def save_model(self, folder: Path, base: Path) -> None:
-        """Write an ordinary Hugging Face folder, configured as the base is."""
-        self.model.save_pretrained(folder, max_shard_size=ONE_FILE)
-        for pattern in CONFIGURATION:
-            for path in base.glob(pattern):
-                if not path.name.endswith(".index.json"):
-                    shutil.copyfile(path, folder / path.name)
-
     def save_state(self, folder: Path) -> None:
         """Write what the next update needs beside the model."""
         tensors = adamw.state(self.optimizer, self.masters)
@@ -66,6 +58,15 @@ class Policy:
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
         tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / STATE)
+
+
+def write_model(model: PreTrainedModel, folder: Path, base: Path) -> None:
+    """Write an ordinary Hugging Face folder: the model's weights, configured as the base is."""
+    model.save_pretrained(folder, max_shard_size=ONE_FILE)
+    for pattern in CONFIGURATION:
+        for path in base.glob(pattern):
+            if not path.name.endswith(".index.json"):
+                shutil.copyfile(path, folder / path.name)
 
 
 def _precise(folder: Path, tensors: dict[str, Tensor], settings: LearnerSettings) -> dict[str, Tensor] | None:

@@ -75,7 +75,8 @@ class LearnerSettings:
     memory_tokens: int = 256
     """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
     max_tokens: int = 32_768
-    """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory."""
+    """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory.
+    The model's own context bounds them too."""
     micro_batch_tokens: int = 4096
     """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
     checkpointing: bool = False

@@ -18,7 +18,7 @@ from afterwit.learner import memory
 from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
 from afterwit.learner.load import device_of, load_model
 from afterwit.learner.phase import Phase, Progress
-from afterwit.learner.policy import Policy
+from afterwit.learner.policy import Policy, write_model
 from afterwit.learner.score import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import needs_base, update
@@ -82,11 +82,16 @@ class Trainer:
     def build(self, samples: Sequence[Sample]) -> tuple[list[Item], list[Refused]]:
         """What the next update can learn of the samples, and which it refuses."""
         limits = Limits(
-            max_tokens=self.settings.max_tokens,
+            max_tokens=self._context(),
             max_staleness=self.settings.max_staleness,
             version=self.versions.newest(),
         )
         return build(samples, self._rendering, self._placement, limits, self.objective)
+
+    def _context(self) -> int:
+        """Tokens of prompt and response at most: the setting, or the model's own context where less."""
+        context = getattr(self.policy().model.config.get_text_config(), "max_position_embeddings", None)
+        return min(self.settings.max_tokens, context or self.settings.max_tokens)
 
     def train(
         self,
@@ -131,7 +136,7 @@ class Trainer:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
         def fill(folder: Path) -> None:
-            policy.save_model(folder, self.versions.base)
+            write_model(policy.model, folder, self.versions.base)
             progress(Phase.WRITING)
             policy.save_state(folder)
 
@@ -142,9 +147,17 @@ class Trainer:
         base = self._frozen()
         if base is None or self.objective.memory_weight == 0:
             return []
-        asked = memory.asks(remembered, self._rendering, self._placement, self.settings, seed=seed)
-        end_ids = self._rendering.end_ids
-        return memory.answers(base, asked, most=self.settings.memory_tokens, end_ids=end_ids, seed=seed)
+        most = min(self.settings.memory_tokens, self._context() - 1)
+        asked = memory.asks(
+            remembered,
+            self._rendering,
+            self._placement,
+            count=self.settings.memory_samples,
+            hinted=self.settings.memory_hints,
+            room=self._context() - most,
+            seed=seed,
+        )
+        return memory.answers(base, asked, most=most, end_ids=self._rendering.end_ids, seed=seed)
 
     def _frozen(self) -> PreTrainedModel | None:
         """The base, in the very kernels of the policy; None where the objective never reads it."""

@@ -78,14 +78,14 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, 
 async def _swapped(engine: Engine, model: PreTrainedModel, base: Path, tolerance: float) -> str:
     import torch
 
-    from afterwit.learner.policy import configure
+    from afterwit.learner.policy import write_model
     from afterwit.learner.score import probe
 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1 + MOVED * torch.randn(parameter.shape, generator=_seeded()).to(parameter))
     with tempfile.TemporaryDirectory() as folder:
-        configure(model, Path(folder), base)
+        write_model(model, Path(folder), base)
         expected = probe(model)
         await engine.stage(1, Path(folder))
     served = await engine.probe(expected.ids)
