@@ -1,0 +1,52 @@
+"""A judge without a model: it answers each call as a function says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from afterwit.core.message import Message
+
+HINT_MARK = "[HINT_START]"
+HINT_WORDS = "Read the file before you edit it."
+HINT = rf"\boxed{{1}}[HINT_START]{HINT_WORDS}[HINT_END]"
+
+
+def asks_for_hint(messages: Sequence[Message]) -> bool:
+    """Which of the two questions this is."""
+    return any(HINT_MARK in (message.content or "") for message in messages)
+
+
+class FakeJudge:
+    """Implements JudgeClient. `answer` gets the messages; an exception that it returns is raised."""
+
+    def __init__(self, answer: Callable[[Sequence[Message]], str | Exception] | None = None) -> None:
+        self.answer = answer or (lambda messages: HINT if asks_for_hint(messages) else r"\boxed{-1}")
+        self.asked: list[tuple[tuple[Message, ...], float, int, int]] = []
+        self.most_at_once = 0
+        self._now = 0
+        self.hold: asyncio.Event | None = None
+        """Calls wait for it where it is set."""
+        self.called = asyncio.Event()
+
+    @property
+    def hints_asked(self) -> int:
+        return sum(asks_for_hint(messages) for messages, *_ in self.asked)
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        self.asked.append((tuple(messages), temperature, max_tokens, seed))
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        self.called.set()
+        try:
+            await asyncio.sleep(0)
+            if self.hold is not None:
+                await self.hold.wait()
+            said = self.answer(messages)
+        finally:
+            self._now -= 1
+        if isinstance(said, Exception):
+            raise said
+        return said
