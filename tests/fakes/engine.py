@@ -34,6 +34,7 @@ class FakeEngine:
             vocabulary=vocabulary,
             end_ids=frozenset({end_id}),
             basis=Basis.PROCESSED,
+            dtype="float32",
             fingerprint="fake",
         )
         self.version = 3

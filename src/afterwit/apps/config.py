@@ -20,6 +20,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.judge_settings import JudgeSettings
+from afterwit.stages.publish import PublishSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"
 NOT_SETTINGS = frozenset({HOME_VARIABLE, "AFTERWIT_CONFIG", "AFTERWIT_KEY"})
@@ -38,6 +39,7 @@ class Settings(BaseModel):
     judge: JudgeSettings = JudgeSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
+    publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from afterwit.apps import child
 from afterwit.apps.config import Settings
 from afterwit.apps.parts import judge_client, judge_stage, load_engine
-from afterwit.apps.wiring import VERSIONS, bound_store, model_folder, remember_model
-from afterwit.core.errors import SettingError
+from afterwit.apps.wiring import bound_store, model_folder, remember_model, versions_of
+from afterwit.core.errors import AfterwitError, SettingError
 from afterwit.engines.port import Engine
+from afterwit.learner.versions import Versions
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.hosts import is_loopback
 from afterwit.stages.gateway.server import Listener, bind
@@ -26,13 +29,14 @@ from afterwit.stages.keep import Keep, Limits
 from afterwit.stages.publish import Publisher
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals, Standing, work
-from afterwit.store import AsyncStore
+from afterwit.store import AsyncStore, Store
 from afterwit.wire.render import Renderer
 
 STAGES = ("gateway", "judge", "learn")
 KEEP_EVERY_S = 60.0
 LEARNER_STOP_S = 20.0
 """Seconds that the learner may take to finish or give up its update at the end."""
+log = logging.getLogger(__name__)
 
 
 class Loop:
@@ -96,9 +100,31 @@ class Loop:
         """Load the model, then what it has learned so far: the first request meets the newest version."""
         self.engine = await asyncio.to_thread(load_engine, self._settings, folder)
         self._stack.push_async_callback(self.engine.close)
-        publisher = Publisher(self.store, self.engine, self._home / VERSIONS, now=time.time)
-        await publisher.step()
-        self._spawn(publisher.run(self._signals))
+        shelf = versions_of(self._home, folder)
+        settings = self._settings.publish
+        publisher = Publisher(
+            engine=self.engine,
+            shelf=shelf,
+            published=partial(self._published, shelf),
+            tolerance=settings.tolerance_for(self.engine.facts.dtype, self._settings.learner.dtype),
+        )
+        tell, back_off = self._teller("publish"), BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
+        try:
+            await publisher.step()
+        except AfterwitError as error:
+            log.warning("publish: %s", error)
+        self._spawn(publisher.run(self._signals, tell=tell, poll_s=settings.poll_s, back_off=back_off))
+
+    async def _published(self, shelf: Versions, number: int) -> None:
+        """Tell the store what is served; the manifest is enough for it to know the version."""
+        version, now = shelf.get(number), time.time()
+        assert version is not None
+
+        def record(store: Store) -> None:
+            store.commit_version(version, now=now)
+            store.published(number, now=now)
+
+        await self.store.call(record)
 
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
         """Last to start and first to stop: everything behind it is there for as long as it answers."""

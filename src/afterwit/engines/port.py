@@ -34,6 +34,8 @@ class Facts:
     end_ids: frozenset[int]
     """Ids that end a turn."""
     basis: Basis
+    dtype: str
+    """What it computes in: `float32`, `bfloat16`, `float16`."""
     fingerprint: str
     """Hash of tokenizer and base weights; a store is bound to it."""
 
@@ -76,7 +78,7 @@ class Engine(Protocol):
         """Stream one response. Raises EngineUnavailable when the engine does not answer."""
 
     async def stage(self, version: int, folder: Path) -> None:
-        """Load a version's weights beside the live ones; nothing is routed to them. EngineError if they don't fit."""
+        """Load a version's weights beside the live ones, routed to by nobody. EngineError if they don't fit."""
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1]."""

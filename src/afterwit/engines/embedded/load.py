@@ -43,6 +43,7 @@ def read_facts(folder: Path, config: PreTrainedConfig, settings: EmbeddedSetting
         vocabulary=plain["vocab_size"],
         end_ids=end_ids(folder, plain.get("eos_token_id")),
         basis=Basis.PROCESSED,
+        dtype=str(place(settings)[1]).removeprefix("torch."),
         fingerprint=fingerprint(folder),
     )
 

@@ -1,0 +1,68 @@
+"""A whole loop over a tiny random model, with a judge who always has the same thing to say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from openai import AsyncOpenAI
+
+from afterwit.apps.config import Settings, load
+from afterwit.core.message import Message
+from tests.fakes.models import tiny_qwen3
+
+T = TypeVar("T")
+
+HINT = "Read the file before you write about it, then answer in one line."
+
+
+class PlainJudge:
+    """Finds every response wrong, and always says the same should have been done."""
+
+    async def ask(self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int) -> str:
+        return rf"\boxed{{-1}}" if "0" in _boxes(messages) else rf"\boxed{{1}} [HINT_START]{HINT}[HINT_END]"
+
+
+def _boxes(messages: Sequence[Message]) -> str:
+    """Which boxes the prompt offers: the evaluation's has a 0."""
+    text = "".join(message.content or "" for message in messages)
+    return "0" if "[HINT_START]" not in text else ""
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen3(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def settings(model: Path, tmp_path: Path) -> Callable[..., Settings]:
+    def make(sections: Mapping[str, Mapping[str, Any]] | None = None) -> Settings:
+        below: dict[str, dict[str, Any]] = {
+            "serve": {"port": 0, "learner_restart_s": 0.2},
+            "gateway": {"max_tokens": 24},
+            "judge": {"poll_s": 0.05},
+            "learner": {"batch": 2, "min_batch": 1, "max_wait_s": 0.5, "lr": 1e-3, "poll_s": 0.05, "threads": 1},
+        }
+        for name, section in (sections or {}).items():
+            below.setdefault(name, {}).update(section)
+        return load(home=tmp_path, below={"model": str(model)} | below, environment={})
+
+    return make
+
+
+def client(url: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+
+
+async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 60.0) -> T:
+    """What `look` returns once it is not None."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if (found := await look()) is not None:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"nothing within {within_s} s")

@@ -1,0 +1,96 @@
+"""New weights while requests stream: nobody is turned away, nothing is cut, every token knows its version."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from openai import AsyncOpenAI
+
+from afterwit.apps.config import Settings
+from afterwit.apps.loop import Loop
+from afterwit.core.version import Origin, Version
+from afterwit.learner.load import load_model
+from afterwit.learner.score import probe
+from afterwit.learner.versions import Versions
+from tests.fakes.models import reweighted
+from tests.journey.conftest import client, until
+
+
+@pytest.mark.parametrize(
+    ("streams", "swaps"), [(32, 4), pytest.param(200, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+async def test_streams_live_through_swaps(
+    settings: Callable[..., Settings], model: Path, tmp_path: Path, streams: int, swaps: int
+) -> None:
+    versions = Versions(root=tmp_path / "versions", base=model)
+    write_version(versions, 0)
+    async with Loop(settings(), tmp_path, ("gateway",)) as loop:
+        assert loop.url is not None
+        agent = client(loop.url)
+        done = asyncio.Event()
+        served: list[int] = []
+        talking = [asyncio.create_task(keep_talking(agent, number, done, served)) for number in range(streams)]
+        for number in range(1, swaps + 1):
+            await asyncio.to_thread(write_version, versions, number)
+            await until(lambda number=number: reached(loop, number), within_s=120)
+        done.set()
+        await asyncio.gather(*talking)
+        seen = await loop.store.call(
+            lambda store: {version for record in store.turns() for version in record.turn.sampled.versions}
+        )
+        spans = await loop.store.call(lambda store: [record.turn.sampled.versions for record in store.turns()])
+    assert len(served) >= streams
+    assert seen == set(range(swaps + 1))
+    assert all(list(span) == sorted(span) for span in spans)
+
+
+async def reached(loop: Loop, number: int) -> bool | None:
+    assert loop.engine is not None
+    return True if loop.engine.version >= number else None
+
+
+async def keep_talking(agent: AsyncOpenAI, number: int, done: asyncio.Event, served: list[int]) -> None:
+    """Stream one answer after another, each whole; at least one."""
+    turn = 0
+    while turn == 0 or not done.is_set():
+        messages = [{"role": "user", "content": f"Speaker {number}, question {turn}: what comes next?"}]
+        stream = await agent.chat.completions.create(
+            model="afterwit", messages=messages, stream=True, max_tokens=24, stream_options={"include_usage": True}
+        )
+        finish, tokens = None, 0
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].finish_reason:
+                finish = chunk.choices[0].finish_reason
+            if chunk.usage:
+                tokens = chunk.usage.completion_tokens
+        assert finish in ("stop", "length")
+        assert tokens > 0
+        served.append(number)
+        turn += 1
+
+
+def write_version(versions: Versions, number: int) -> None:
+    """A version as the learner writes it, its weights moved at random."""
+
+    def fill(folder: Path) -> None:
+        if number:
+            reweighted(folder, versions.base, seed=number)
+
+    folder = versions.base if number == 0 else versions.root / "being-measured"
+    if number:
+        reweighted(folder, versions.base, seed=number)
+    measured = probe(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))
+    version = Version(
+        number=number,
+        parent=number - 1 if number else None,
+        origin=Origin.UPDATE if number else Origin.BASE,
+        created=time.time(),
+        probe=measured,
+    )
+    with versions.writing():
+        versions.write(version, fill)

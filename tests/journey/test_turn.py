@@ -1,0 +1,72 @@
+"""One turn from the request to the weights, through every stage, with a client that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.loop import Loop
+from afterwit.core.lifecycle import State
+from afterwit.learner.versions import Versions
+from afterwit.store import Record
+from tests.journey.conftest import HINT, PlainJudge, client, until
+
+ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}
+REPLY = {"role": "user", "content": "No: you never read the file. Please read it first."}
+
+
+async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
+    settings: Callable[..., Settings], model: Path, tmp_path: Path
+) -> None:
+    async with Loop(settings(), tmp_path, judge=PlainJudge()) as loop:
+        assert loop.url is not None
+        agent = client(loop.url)
+        first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
+        assert first.system_fingerprint == "v0"
+        said = {"role": "assistant", "content": first.choices[0].message.content}
+        second = await agent.chat.completions.create(model="afterwit", messages=[ASKED, said, REPLY])
+        turn = first.id.removeprefix("chatcmpl-")
+
+        async def trained() -> Record | None:
+            record = await loop.store.call(lambda store: store.turn(turn))
+            return record if record.state is State.TRAINED else None
+
+        record = await until(trained)
+        assert record.next_state is not None
+        assert [message.content for message in record.next_state.messages] == [REPLY["content"]]
+        assert record.verdict is not None
+        assert (record.verdict.reward, record.verdict.hints) == (-1, (HINT,))
+        assert record.trained_in == (1,)
+        assert len(record.turn.sampled.ids) == first.usage.completion_tokens
+        assert len(record.turn.prompt_ids) == first.usage.prompt_tokens
+
+        child = await loop.store.call(lambda store: store.turn(second.id.removeprefix("chatcmpl-")))
+        assert (child.turn.parent, child.turn.session) == (turn, record.turn.session)
+
+        async def served() -> str | None:
+            again = await agent.chat.completions.create(model="afterwit", messages=[ASKED], max_tokens=4)
+            return again.system_fingerprint if again.system_fingerprint != "v0" else None
+
+        assert await until(served) == "v1"
+    versions = Versions(root=tmp_path / "versions", base=model)
+    assert [version.turns for version in versions.all()] == [(), (turn,)]
+
+
+async def test_what_was_learned_is_there_after_a_restart(
+    settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    async with Loop(settings(), tmp_path, judge=PlainJudge()) as loop:
+        assert loop.url is not None
+        agent = client(loop.url)
+        first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
+        await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
+
+        async def published() -> int | None:
+            return await loop.store.call(lambda store: store.latest_published()) or None
+
+        assert await until(published) == 1
+    async with Loop(settings(), tmp_path, ("gateway",)) as again:
+        assert again.url is not None
+        answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
+        assert answer.system_fingerprint == "v1"
