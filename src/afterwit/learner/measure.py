@@ -37,7 +37,8 @@ def batch(
 
 
 def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
-    """How many tokens each candidate taught, and mean |log pi_T - log pi_old| of the sampled tokens."""
+    """How many tokens each candidate taught, and means over the taught tokens: |log pi_T - log pi_old|, and how
+    many of the student's top-K ids are the teacher's."""
     taught = [(sample.mask_T, target.lesson) for sample, target in pairs if target.lesson is not None]
     if not taught:
         return {}
@@ -46,7 +47,8 @@ def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
     counts = {
         f"hint_{hint}_tokens": float(count) for hint, count in enumerate(torch.bincount(chosen).tolist())
     }
-    return {**counts, "teacher_gap": gaps.abs().mean().item()}
+    overlap = torch.cat([lesson.overlap_T[mask_T] for mask_T, lesson in taught])
+    return {**counts, "teacher_gap": gaps.abs().mean().item(), "overlap": overlap.double().mean().item()}
 
 
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:

@@ -25,6 +25,8 @@ class Lesson:
     """h*: which candidate teaches at each position."""
     gap_T: Tensor
     """log pi_T^{h*}(y) - log pi_old(y): token OPD's advantage, and a reader's view of any OPD."""
+    overlap_T: Tensor
+    """O[h*]: how many of the student's top-K ids are among that teacher's."""
     kept: Kept
 
 
@@ -69,4 +71,5 @@ def _lesson(sample: Sample, found: Candidates, old_T: Tensor, settings: Objectiv
     overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
     hint_T = choose(overlap_HT, settings.hint_selection, sample.mask_T, sample.hint_lengths)
     gap_T = pick(found.sampled_teacher_HT, hint_T) - old_T
-    return Lesson(hint_T=hint_T, gap_T=gap_T, kept=keep(found, hint_T, settings))
+    overlap_T = pick(overlap_HT, hint_T)
+    return Lesson(hint_T=hint_T, gap_T=gap_T, overlap_T=overlap_T, kept=keep(found, hint_T, settings))
