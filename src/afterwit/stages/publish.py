@@ -92,8 +92,8 @@ class Publisher:
     async def step(self) -> bool:
         """Serve the newest version that can be; False where that is the one served.
 
-        Raises what was wrong with a newer one, after an older one (never one that was taken back) has been tried
-        in its place. A version that failed its probe is not tried again; one that could not be loaded is.
+        Raises what was wrong with a newer one, after older ones (none that was taken back) were tried in its
+        place. A version that failed its probe is not tried again; one that could not be loaded is.
         """
         await self._record()
         newer = await asyncio.to_thread(

@@ -190,7 +190,7 @@ class EmbeddedEngine:
         return self._staged
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not (self._open and self._worker.is_alive()):
             raise EngineUnavailable("The engine was closed.")
 
 

@@ -18,9 +18,9 @@ from afterwit.engines.embedded.stream import Stream
 class Lane:
     """Used from the worker's thread only.
 
-    Row r of the cache belongs to `running[r]`. Rows [0, decoding) extend by one token a tick, together; the
-    rows behind them still read their prompts, one chunk a tick. A row that ends is filled by the last one, so
-    that the decoding rows stay adjacent and attention reads them in place.
+    Row r of the cache belongs to `running[r]`. The first rows extend by one token a tick, together; the last
+    ones, those in `_reading`, still read their prompts, one chunk of one of them a tick. A row that ends is
+    filled from behind, so that the extending rows stay adjacent and attention reads them in place.
     """
 
     def __init__(
@@ -31,9 +31,13 @@ class Lane:
         self.line: Line[Stream] = Line(slots=slots, reserve=reserve)
         self.running: list[Stream] = []
         self.sampled = 0
-        self._decoding = 0
+        self._reading: list[Stream] = []
         self._chunk = chunk
         self._cache = SlotCache(slots=slots, context_length=context_length)
+
+    @property
+    def _extending(self) -> int:
+        return len(self.running) - len(self._reading)
 
     @property
     def idle(self) -> bool:
@@ -56,6 +60,7 @@ class Lane:
         """One decode step for every response that is being said, then one chunk of one prompt."""
         while stream := self.line.next(self.running):
             self.running.append(stream)
+            self._reading.append(stream)
         self._decode()
         self._read(number)
 
@@ -66,11 +71,11 @@ class Lane:
         for stream in self.running:
             stream.deliver(error)
         self.running.clear()
-        self._decoding = 0
+        self._reading.clear()
         self._cache.clear()
 
     def _decode(self) -> None:
-        streams = self.running[: self._decoding]
+        streams = self.running[: self._extending]
         if not streams:
             return
         draws = [stream.draw() for stream in streams]
@@ -98,10 +103,9 @@ class Lane:
             return _failed(error)
 
     def _read(self, number: int) -> None:
-        unread = self.running[self._decoding :]
-        if not unread:
+        if not self._reading:
             return
-        stream = reads_next(unread, number)
+        stream = reads_next(self._reading, number)
         try:
             outcome = self._read_chunk(stream)
         except Exception as error:
@@ -117,8 +121,8 @@ class Lane:
         stream.fed += len(ids)
         if stream.unread:
             return None
-        self._swap(row, self._decoding)
-        self._decoding += 1
+        self._swap(row, self._extending)
+        self._reading.remove(stream)
         return _drawn(logits_1V, [stream.draw()])[0]
 
     def _hand(self, stream: Stream, outcome: Drawn) -> None:
@@ -134,12 +138,13 @@ class Lane:
             self._leave(stream)
 
     def _leave(self, stream: Stream) -> None:
-        hole = self.running.index(stream)
-        if hole < self._decoding:
-            self._decoding -= 1
-            self._move(self._decoding, hole)
-            hole = self._decoding
-        self._move(len(self.running) - 1, hole)
+        hole, last = self.running.index(stream), len(self.running) - 1
+        if stream in self._reading:
+            self._reading.remove(stream)
+        else:
+            self._move(self._extending - 1, hole)
+            hole = self._extending - 1
+        self._move(last, hole)
         self.running.pop()
         if not self.running:
             self._cache.clear()

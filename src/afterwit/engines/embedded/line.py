@@ -65,7 +65,7 @@ class Line(Generic[W]):
 
 def reads_next(unread: Sequence[W], tick: int) -> W:
     """Which prompt is read on: the first of people's, in every PATIENCE-th tick the first of background's."""
-    turn = tick % PATIENCE == PATIENCE - 1
+    turn = tick % PATIENCE == 0
     return next((waiter for waiter in unread if waiter.background == turn), unread[0])
 
 

@@ -88,14 +88,13 @@ class Worker(threading.Thread):
     @torch.inference_mode()
     def run(self) -> None:
         while self._going:
-            self._obey()
             try:
+                self._obey()
                 self._step()
             except Exception as error:  # ours, not one request's: none of them can be trusted to go on
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
             self._outbox.flush()
-        self._obey()
 
     def _obey(self) -> None:
         """Carry out what was posted; sleep where there is nothing else to do."""

@@ -1,0 +1,44 @@
+"""Small models on disk, once a run, and engines that are closed after each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
+
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen3(tmp_path_factory.mktemp("qwen"))
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def newer_qwen(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The weights of `qwen` after some learning."""
+    return reweighted(tmp_path_factory.mktemp("newer"), qwen, seed=1)
+
+
+@pytest.fixture(params=["qwen", "llama"])
+def family(request: pytest.FixtureRequest) -> Path:
+    """Each family's folder in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def engine(qwen: Path) -> AsyncIterator[EmbeddedEngine]:
+    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(prefill_chunk=16, slots=8), seed=0)
+    yield engine
+    await engine.close()

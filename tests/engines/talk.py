@@ -1,0 +1,66 @@
+"""How the tests talk to an engine: ask for a response, get it whole; score it again by a plain forward."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from afterwit.core.turn import Sampling
+from afterwit.engines.port import Engine, Generate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A whole response."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    forced: tuple[bool, ...]
+    ended: str | None
+    steps: int
+
+
+def ask(
+    prompt: Any, *, weights: Any = None, background: bool = False, forced: Any = (), **sampling: Any
+) -> Generate:
+    """A request; `sampling` as in `Sampling`, 24 tokens unless told."""
+    fields = {"max_tokens": 24} | sampling
+    more = {} if weights is None else {"weights": weights}
+    return Generate(
+        prompt_ids=tuple(prompt),
+        sampling=Sampling(**fields),
+        forced_prefix=tuple(forced),
+        background=background,
+        **more,
+    )
+
+
+async def say(engine: Engine, request: Generate) -> Said:
+    """The response to `request`, gathered from its steps."""
+    async with aclosing(engine.generate(request)) as steps:
+        taken = [step async for step in steps]
+    columns = ("ids", "logprobs", "versions", "forced")
+    gathered = {name: tuple(value for step in taken for value in getattr(step, name)) for name in columns}
+    return Said(**gathered, ended=taken[-1].ended, steps=len(taken))
+
+
+def plain_logits(folder: Path, ids: Any) -> Tensor:
+    """Logits of transformers' own forward, no cache, eager attention, in float32, [T, V]."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
+
+
+def rescored(folder: Path, request: Generate, said: Said, temperature: float) -> Tensor:
+    """Log-probs of the response by a plain forward at `temperature`, [T]."""
+    logits_TV = plain_logits(folder, (*request.prompt_ids, *said.ids))
+    start = len(request.prompt_ids) - 1
+    logprobs_TV = (logits_TV[start:-1] / temperature).log_softmax(-1)
+    return logprobs_TV.gather(-1, torch.tensor(said.ids)[:, None])[:, 0]
