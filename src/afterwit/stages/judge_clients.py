@@ -180,6 +180,8 @@ class EngineJudge:
         request = Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
         try:
             answer = await self._generate(request)
+        except RequestError as error:
+            raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
         except EngineError as error:
             raise JudgeUnavailable(f"the engine cannot judge: {error}") from error
         # a template may leave a thought open, which the answer then only closes
