@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,7 +149,7 @@ async def house(
 
     fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
     store = AsyncStore(Store.open(folder / "store.db", fingerprint=None))
-    clock, woken = Clock(), []
+    clock, woken, turns = Clock(), [], count(1)
     app = build_app(
         engine or fake,
         renderer,
@@ -156,6 +157,7 @@ async def house(
         settings or GatewaySettings(),
         wake_judge=lambda: woken.append(True),
         now=clock,
+        entropy=lambda size: next(turns).to_bytes(size),
     )
     listener = Listener(app, bind("127.0.0.1", 0))
     await listener.start()

@@ -8,15 +8,18 @@ from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from afterwit.core.errors import RequestError
+
+HEARD_OUT = 4
+"""How many times the limit is read, and thrown away, before a sender is cut off."""
 
 
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
     """Raise 413 or 415 for what the headers already tell."""
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length) > limit:
+    if length.isascii() and length.isdigit() and int(length[:20]) > HEARD_OUT * limit:
         raise _too_large(limit)
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise RequestError(415, "unsupported_encoding", "Send the body uncompressed.")
@@ -26,23 +29,33 @@ def check_headers(headers: Mapping[str, str], limit: int) -> None:
 
 
 async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
-    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece."""
+    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece.
+
+    A body that is somewhat too large is read to its end first: who is cut off while sending hears no answer.
+    """
     pieces: list[bytes] = []
     size = 0
     more = True
-    while more:
-        try:
-            message = await asyncio.wait_for(receive(), pause_s)
-        except TimeoutError as error:
-            raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit:
-            raise _too_large(limit)
+    while more and size <= HEARD_OUT * limit:
+        message = await _next(receive, pause_s)
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size <= limit:
+            pieces.append(piece)
         more = message.get("more_body", False)
+    if size > limit:
+        raise _too_large(limit)
     return b"".join(pieces)
+
+
+async def _next(receive: Receive, pause_s: float) -> Message:
+    try:
+        message = await asyncio.wait_for(receive(), pause_s)
+    except TimeoutError as error:
+        raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message
 
 
 async def read_json(

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.binding import partition_of
-from afterwit.core.ids import ENTROPY_BYTES, choice_turn, turn_id
+from afterwit.core.binding import Partition, arrive, partition_of
+from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.binder import Bound, bind_request
 from afterwit.stages.gateway.body import read_json
@@ -20,7 +21,7 @@ from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.door import CALLER
 from afterwit.stages.gateway.keys import Caller, scope_of
 from afterwit.stages.gateway.keys import Scope as KeyScope
-from afterwit.stages.gateway.prepare import Prompt, check_model, check_supported, prepare
+from afterwit.stages.gateway.prepare import check_model, check_supported, prepare
 from afterwit.stages.gateway.recorder import Recorder, guarded
 from afterwit.stages.gateway.reply import Reply
 from afterwit.stages.gateway.request import Request
@@ -51,30 +52,41 @@ class Chat:
         check_model(asked, self._gateway.names)
         check_supported(asked, self._gateway.engine.facts.vocabulary)
         with self._gateway.load.hold(asked.n):
-            request = Request(
-                asked=asked,
-                prompt=await self._prepare(asked, size),
-                scope=scope_of(caller, headers.get("user-agent")),
-                teaches=caller.may(KeyScope.TEACH),
-                partition=partition_of(headers, body),
-                turn=turn_id(self._gateway.now(), self._gateway.entropy(ENTROPY_BYTES - 1) + b"\0"),
-                created=self._gateway.now(),
-            )
+            user = scope_of(caller, headers.get("user-agent"))
+            work = partial(self._read, asked, user, partition_of(headers, body), caller.may(KeyScope.TEACH))
+            # a long conversation is read in a thread, so that the streams of others go on
+            request = await asyncio.to_thread(work) if size >= settings.thread_from_bytes else work()
             await self._respond(request, receive, send)
 
-    async def _prepare(self, asked: ChatRequest, size: int) -> Prompt:
-        """Render; a long conversation in a thread, so that the streams of others go on."""
-        gateway = self._gateway
-        facts, now = gateway.engine.facts, gateway.now()
-        if size < gateway.settings.thread_from_bytes:
-            return prepare(asked, gateway.renderer, context_length=facts.context_length, now=now)
-        return await asyncio.to_thread(
-            prepare, asked, gateway.renderer, context_length=facts.context_length, now=now
+    def _read(self, asked: ChatRequest, scope: str, partition: Partition, teaches: bool) -> Request:
+        """Render the conversation, and fingerprint it for binding."""
+        gateway, now = self._gateway, self._gateway.now()
+        facts = gateway.engine.facts
+        return Request(
+            asked=asked,
+            prompt=prepare(asked, gateway.renderer, context_length=facts.context_length, now=now),
+            scope=scope,
+            teaches=teaches,
+            arrival=arrive(
+                turn=turn_id(now, gateway.entropy(ENTROPY_BYTES - 1) + b"\0"),
+                scope=scope,
+                conversation=asked.conversation,
+                partition=partition,
+                streamed=asked.stream,
+            ),
+            created=now,
         )
 
     async def _respond(self, request: Request, receive: Receive, send: Send) -> None:
         gateway = self._gateway
-        bound = await guarded(gateway, lambda store: bind_request(store, request))
+        bind = partial(
+            bind_request,
+            arrival=request.arrival,
+            scope=request.scope,
+            teaches=request.teaches,
+            now=request.created,
+        )
+        bound = await guarded(gateway, bind)
         if bound is not None and bound.answered:
             gateway.wake_judge()
         choices = [self._choice(request, index, bound) for index in range(request.asked.n)]
@@ -86,7 +98,7 @@ class Chat:
         asked, prompt, renderer = request.asked, request.prompt, self._gateway.renderer
         return Choice(
             index=index,
-            turn=choice_turn(request.turn, index),
+            turn=request.turns[index],
             sampling=self._sampling(prompt.sampling, index, bound),
             reply=Reply(
                 detokenizer=Detokenizer.of(renderer),
@@ -103,14 +115,14 @@ class Chat:
         forced = self._gateway.settings.force_temperature
         if sampling.seed is not None and index:
             sampling = replace(sampling, seed=sampling.seed + index)
-        if forced is not None and bound is not None and bound.binding.kind is Kind.MAIN:
+        if forced is not None and bound is not None and bound.kind is Kind.MAIN:
             sampling = replace(sampling, temperature=forced)
         return sampling
 
 
 def _sink(request: Request, bound: Bound | None, send: Send) -> Sink:
     head = Head(
-        turn=request.turn,
+        turn=request.arrival.turn,
         created=int(request.created),
         model=request.asked.model or "",
         counts=request.asked.include_usage,
@@ -124,7 +136,7 @@ def _sink(request: Request, bound: Bound | None, send: Send) -> Sink:
 def _headers(request: Request, bound: Bound | None) -> Iterator[tuple[bytes, bytes]]:
     """Which turn this is; nothing where it could not be bound, because then it is not recorded."""
     if bound is not None:
-        yield b"x-afterwit-turn", request.turn.encode()
+        yield b"x-afterwit-turn", request.arrival.turn.encode()
         yield b"x-afterwit-session", bound.binding.session.encode()
 
 

@@ -38,4 +38,8 @@ class InFlight:
     async def drain(self) -> None:
         """Take nothing new; return when everything under way has ended."""
         self.draining = True
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Return when nothing is under way."""
         await self._idle.wait()

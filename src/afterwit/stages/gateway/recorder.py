@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from afterwit.core.errors import StoreError
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Finish, Turn
-from afterwit.stages.gateway.binder import Bound, full_of
+from afterwit.stages.gateway.binder import Bound, settle_again
 from afterwit.stages.gateway.choice import Choice
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.request import Request
@@ -52,25 +53,30 @@ class Recorder:
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
         bound = self._bound
-        if bound is None or not await guarded(self._gateway, self._writing(choice, finish, bound)):
+        if bound is not None and await guarded(self._gateway, self._writing(choice, finish, bound)):
+            self._gateway.troubles.pop("store", None)
+        else:
             self._gateway.metrics.unrecorded.inc()
 
     def _writing(self, choice: Choice, finish: Finish, bound: Bound) -> Callable[[Store], bool]:
-        turn = self._turn(choice, finish, bound)
-        full_hash, full_depth = full_of(bound, turn.message)
+        turn, arrival = self._turn(choice, finish, bound), bound.arrival
+        full_hash, full_depth = arrival.full(turn.message)
         retried = bound.binding.retry_of if choice.index == 0 else None
         now = self._gateway.now()
 
         def write(store: Store) -> bool:
+            kind = settle_again(store, bound, own=self._request.turns, now=now)
+            settled = replace(turn, kind=kind)
             store.add_turn(
-                turn,
-                prompt_hash=bound.prompt_hash,
+                settled,
+                prompt_hash=arrival.prompt_hash,
                 full_hash=full_hash,
-                depth=bound.depth,
+                depth=arrival.depth,
                 full_depth=full_depth,
                 delivered=False,
-                reason=untrainable(turn) or bound.binding.reason,
+                reason=untrainable(settled) or bound.binding.reason,
                 now=now,
+                shape=arrival.shape,
                 supersedes=retried,
             )
             return True
@@ -84,7 +90,7 @@ class Recorder:
             scope=request.scope,
             session=binding.session,
             parent=binding.parent,
-            kind=binding.kind,
+            kind=bound.kind,
             created=request.created,
             model=self._gateway.engine.facts.model,
             conversation=request.prompt.conversation,
@@ -98,13 +104,11 @@ class Recorder:
 
 
 async def guarded(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
-    """What the store answers, None where it fails: /readyz and the log say so until it works again."""
+    """What the store answers, None where it fails: /readyz says so until a turn is recorded again."""
     try:
-        result = await gateway.store.call(work)
+        return await gateway.store.call(work)
     except StoreError as error:
         if "store" not in gateway.troubles:
             log.error("turns are not recorded: %s", error)
         gateway.troubles["store"] = f"Turns are served but not recorded: {error}"
         return None
-    gateway.troubles.pop("store", None)
-    return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterwit.core.binding import Partition
+from afterwit.core.binding import Arrival
+from afterwit.core.ids import choice_turn
 from afterwit.stages.gateway.prepare import Prompt
 from afterwit.wire.chat_request import ChatRequest
 
@@ -18,9 +19,12 @@ class Request:
     scope: str
     """Key and client family."""
     teaches: bool
-    partition: Partition
-    """What the client's own ids say of its sessions."""
-    turn: str
-    """The first choice's turn: the response is named after it."""
+    arrival: Arrival
+    """The request as it is bound. Its turn is the first choice's: the response is named after it."""
     created: float
     """Seconds since the epoch."""
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The turn of each choice."""
+        return tuple(choice_turn(self.arrival.turn, index) for index in range(self.asked.n))

@@ -1,0 +1,192 @@
+"""What a client gets when something is wrong: with its request, its key, the engine, or the hour."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.gateway.house import USER, House, house
+
+from afterwit.core.errors import EngineUnavailable
+from afterwit.stages.gateway.settings import GatewaySettings
+
+
+def root(gateway: House) -> str:
+    return gateway.url.removesuffix("/v1")
+
+
+async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(gateway: House):
+    gateway.engine.fail_after = 0
+    for stream in (False, True):
+        answer = await gateway.ask(stream=stream)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+    gateway.engine.error = EngineUnavailable("gone")
+    assert (await gateway.ask()).status_code == 502
+    assert await gateway.records() == []
+    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 503
+    gateway.engine.fail_after = None
+    await gateway.ask()
+    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 200
+
+
+async def test_an_engine_that_fails_in_the_middle_ends_the_stream_with_an_error_object(gateway: House):
+    gateway.engine.fail_after = 3
+    answer = await gateway.ask(stream=True)
+    *chunks, last, rest = answer.text.split("\n\n")
+    assert (answer.status_code, rest) == (200, "")
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "engine_failed"
+    assert len(chunks) > 1
+    assert (await gateway.ask()).status_code == 500
+
+
+async def test_one_choice_that_fails_ends_the_others(gateway: House):
+    gateway.engine.fail_after = 2
+    answer = await gateway.ask(stream=True, n=3)
+    assert answer.text.count('"error"') == 1
+    assert gateway.app.gateway.load.count == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b"[]", "invalid_json"),
+        (b'{"a": "\\ud800"}', "invalid_json"),
+        (b"[" * 5000, "invalid_json"),
+        (b'{"messages": [{"role": "user", "content": "x"}]}', "missing_model"),
+    ],
+)
+async def test_bodies_that_are_no_request_are_a_400(gateway: House, body, code):
+    answer = await gateway.http.post(
+        "/chat/completions", content=body, headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
+async def test_a_body_in_another_form_is_a_415(gateway: House):
+    for headers in ({"content-type": "text/plain"}, {"content-encoding": "gzip"}):
+        answer = await gateway.http.post("/chat/completions", content=b"{}", headers=headers)
+        assert answer.status_code == 415
+
+
+async def test_a_body_that_is_too_large_is_a_413_told_or_untold(tmp_path, renderer):
+    async with house(tmp_path, renderer, settings=GatewaySettings(max_body_bytes=1000)) as gateway:
+        answer = await gateway.ask([{"role": "user", "content": "x" * 2000}])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+        async def pieces():
+            for _ in range(20):
+                yield b" " * 100
+
+        headers = {"content-type": "application/json"}
+        answer = await gateway.http.post("/chat/completions", content=pieces(), headers=headers)
+        assert answer.status_code == 413
+
+
+async def test_a_body_that_stalls_is_a_408(tmp_path, renderer):
+    async with house(tmp_path, renderer, settings=GatewaySettings(body_timeout_s=0.1)) as gateway:
+        host, port = root(gateway).removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+async def test_one_request_too_many_is_told_when_to_come_back(tmp_path, renderer):
+    async with house(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as gateway:
+        gateway.engine.pause_after = 0
+        first = asyncio.ensure_future(gateway.ask())
+        await gateway.engine.paused.wait()
+        refused = await gateway.ask()
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
+        gateway.engine.resume.set()
+        assert (await first).status_code == 200
+
+
+async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: House):
+    gateway.engine.pause_after = 2
+    running = asyncio.ensure_future(gateway.chunks())
+    await gateway.engine.paused.wait()
+    drain = asyncio.ensure_future(gateway.app.drain())
+    await asyncio.sleep(0)
+    refused = await gateway.ask()
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 503
+    gateway.engine.resume.set()
+    assert (await running)[-1]["choices"][0]["finish_reason"] == "stop"
+    await drain
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/nope", "/v1/completions", "/v1/chat/completions/"])
+async def test_what_is_not_there_is_a_quick_404_in_json(gateway: House, path):
+    answer = await gateway.http.get(root(gateway) + path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_route")
+
+
+async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: House):
+    answer = await gateway.http.get("/chat/completions")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    for path in ("/", "/v1/models", "/healthz"):
+        head = await gateway.http.head(root(gateway) + path)
+        assert (head.status_code, head.content) == (200, b"")
+    assert (await gateway.http.head(root(gateway) + "/nope")).status_code == 404
+
+
+async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: House):
+    for headers in ({"host": "evil.org"}, {"origin": "https://evil.org"}, {"origin": "null"}):
+        answer = await gateway.http.post("/chat/completions", json={}, headers=headers)
+        assert answer.status_code == 403
+    assert "access-control-allow-origin" not in (await gateway.ask()).headers
+
+
+async def test_with_keys_nobody_comes_in_without_one(gateway: House):
+    key = await gateway.add_key("ann", "chat")
+    for path in ("/chat/completions", "/feedback"):
+        answer = await gateway.http.post(path, json={"model": "tiny", "messages": USER})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert (await gateway.http.get("/models")).status_code == 401
+    assert (await gateway.http.get(root(gateway) + "/metrics")).status_code == 401
+    for headers in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
+        assert (await gateway.http.get("/models", headers=headers)).status_code == 200
+    wrong = await gateway.http.get("/models", headers={"authorization": "Bearer aw-wrong"})
+    assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer")
+
+
+async def test_each_scope_opens_its_own_door(gateway: House):
+    doors = {
+        "chat": ("POST", gateway.url + "/chat/completions", {"model": "tiny", "messages": USER}),
+        "teach": ("POST", gateway.url + "/feedback", {"response_id": "x", "thumb": "up"}),
+        "read": ("GET", root(gateway) + "/metrics", None),
+    }
+    for held in doors:
+        key = await gateway.add_key(held, held)
+        for needed, (method, url, body) in doors.items():
+            answer = await gateway.http.request(
+                method, url, json=body, headers={"authorization": f"Bearer {key}"}
+            )
+            assert (answer.status_code == 403) == (held != needed)
+
+
+async def test_probes_need_no_key_and_are_told_nothing_but_the_word(gateway: House):
+    key = await gateway.add_key("ann", "read")
+    bare = await gateway.http.get(root(gateway) + "/readyz")
+    assert (bare.status_code, bare.json()) == (200, {"status": "ready"})
+    full = await gateway.http.get(root(gateway) + "/readyz", headers={"x-api-key": key})
+    assert "stages" in full.json()
+
+
+async def test_nothing_that_was_said_reaches_the_log(gateway: House, caplog):
+    caplog.set_level("DEBUG")
+    secret = "the-secret-word"
+    gateway.says[:] = [f"{secret} indeed"]
+    await gateway.ask([{"role": "user", "content": secret}])
+    await gateway.ask([{"role": secret, "content": secret}])
+    gateway.engine.fail_after = 2
+    await gateway.ask([{"role": "user", "content": secret}], stream=True)
+    ours = [
+        record.getMessage() for record in caplog.records if record.name.startswith(("afterwit", "uvicorn"))
+    ]
+    assert ours
+    assert not any(secret in line for line in ours)

@@ -1,0 +1,97 @@
+"""Explicit feedback: who may give it, and what comes of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gateway.house import USER, House
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.verdict import Feedback
+
+
+async def give(gateway: House, key: str | None = None, **body):
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return await gateway.http.post("/feedback", json=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("said", "feedback"),
+    [
+        ({"thumb": "up"}, Feedback(reward=1)),
+        ({"thumb": "down", "text": "Wrong file."}, Feedback(reward=-1, text="Wrong file.")),
+        ({"verdict": "success"}, Feedback(reward=1)),
+        ({"verdict": "failure"}, Feedback(reward=-1)),
+        ({"text": "Shorter, please."}, Feedback(text="Shorter, please.")),
+    ],
+)
+async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: House, said, feedback):
+    response = (await gateway.ask()).json()["id"]
+    answer = await give(gateway, response_id=response, **said)
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "object": "feedback",
+        "turn": response.removeprefix("chatcmpl-"),
+        "state": "ANSWERED",
+        "trains": True,
+        "message": "Recorded; the turn will be judged with it.",
+    }
+    (record,) = await gateway.records()
+    assert record.next_state is not None
+    assert record.next_state.feedback == feedback
+    assert gateway.woken == [True]
+
+
+async def test_each_choice_takes_its_own(gateway: House):
+    response = (await gateway.ask(n=2)).json()["id"]
+    assert (await give(gateway, response_id=response, choice=1, thumb="down")).status_code == 200
+    first, second = await gateway.records()
+    assert (first.state, second.state) == (State.OPEN, State.ANSWERED)
+    assert (await give(gateway, response_id=response, choice=2, thumb="up")).status_code == 404
+
+
+async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: House):
+    response = (await gateway.ask(presence_penalty=1)).json()["id"]
+    answer = (await give(gateway, turn=response.removeprefix("chatcmpl-"), thumb="up")).json()
+    assert (answer["trains"], answer["state"]) == (False, "SKIPPED")
+    assert "does not train" in answer["message"]
+    (record,) = await gateway.records()
+    assert record.reason is Reason.PENALTIES
+    assert gateway.woken == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"thumb": "up"}, 400),
+        ({"response_id": 3, "thumb": "up"}, 400),
+        ({"response_id": "chatcmpl-x"}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "sideways"}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": ["up"]}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "up", "verdict": "failure"}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "up", "choice": -1}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "up", "choice": True}, 400),
+        ({"response_id": "chatcmpl-x", "text": " "}, 400),
+        ({"response_id": "chatcmpl-x", "text": "x" * 20_001}, 400),
+        ({"response_id": "chatcmpl-x", "thumb": "up"}, 404),
+        ({"response_id": "chatcmpl-" + "0" * 26, "thumb": "up"}, 404),
+        ({"response_id": "chatcmpl-" + "é" * 26, "thumb": "up"}, 404),
+    ],
+)
+async def test_what_is_no_feedback_is_refused(gateway: House, body, status):
+    assert (await give(gateway, **body)).status_code == status
+
+
+async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway: House):
+    keys = {name: await gateway.add_key(name, "chat", "teach") for name in ("own", "other")}
+    keys["boss"] = await gateway.add_key("boss", "admin")
+    response = await gateway.http.post(
+        "/chat/completions",
+        json={"model": "tiny", "messages": USER},
+        headers={"authorization": f"Bearer {keys['own']}"},
+    )
+    statuses = {
+        name: (await give(gateway, key, response_id=response.json()["id"], thumb="up")).status_code
+        for name, key in keys.items()
+    }
+    assert statuses == {"own": 200, "other": 403, "boss": 200}

@@ -1,0 +1,170 @@
+"""What the store holds of a response, and when."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from tests.gateway.house import TOOL, USER, House, house
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.turn import Finish, Kind
+from afterwit.stages.gateway.settings import GatewaySettings
+
+REPLIED = [*USER, {"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "No, again."}]
+
+
+async def test_a_turn_holds_exactly_what_the_engine_was_given_and_sampled(gateway: House, renderer):
+    await gateway.ask(tools=[TOOL], temperature=0.6, top_p=0.9, seed=1)
+    (record,) = await gateway.records()
+    asked, turn = gateway.engine.asked[0], record.turn
+    assert turn.prompt_ids == asked.prompt_ids == renderer.prompt_ids(turn.conversation)
+    assert renderer.decode(turn.sampled.ids) == "Hello there.<|im_end|>"
+    assert turn.sampled.logprobs[:3] == (0.0, -0.25, -0.5)
+    assert set(turn.sampled.versions) == {3}
+    assert turn.sampling == asked.sampling
+    assert (turn.kind, turn.finish, turn.message.content) == (Kind.MAIN, Finish.STOP, "Hello there.")
+    assert (record.state, record.delivered, turn.teaches) == (State.OPEN, True, True)
+
+
+async def test_the_response_and_its_headers_name_the_turn(gateway: House):
+    answer = await gateway.ask()
+    (record,) = await gateway.records()
+    assert answer.json()["id"] == "chatcmpl-" + record.turn.id
+    assert answer.headers["x-afterwit-turn"] == record.turn.id
+    assert answer.headers["x-afterwit-session"] == record.turn.session
+
+
+async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gateway: House):
+    found = {}
+    body = {"model": "tiny", "messages": USER, "stream": True}
+    async with gateway.http.stream("POST", "/chat/completions", json=body) as answer:
+        async for line in answer.aiter_lines():
+            if '"finish_reason":"stop"' in line:
+                found["finish"] = len(await gateway.records())
+    assert found == {"finish": 1}
+
+
+async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: House):
+    await gateway.ask()
+    assert gateway.woken == []
+    await gateway.ask(REPLIED)
+    first, second = await gateway.records()
+    assert gateway.woken == [True]
+    assert (first.state, second.state) == (State.ANSWERED, State.OPEN)
+    assert first.next_state is not None
+    assert [message.content for message in first.next_state.messages] == ["No, again."]
+    assert (second.turn.session, second.turn.parent) == (first.turn.session, first.turn.id)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"presence_penalty": 0.5}, Reason.PENALTIES),
+        ({"logit_bias": {"7": 1}}, Reason.PENALTIES),
+        ({"temperature": 0}, None),
+        ({"max_tokens": 1}, None),
+    ],
+)
+async def test_settings_that_make_a_turn_untrainable_are_served_and_say_so(gateway: House, asked, reason):
+    assert (await gateway.ask(**asked)).status_code == 200
+    (record,) = await gateway.records()
+    assert record.reason is reason
+    assert record.state is (State.SKIPPED if reason else State.OPEN)
+
+
+async def test_a_client_that_leaves_cancels_the_engine_and_its_turn_does_not_train(gateway: House):
+    gateway.engine.pause_after = 3
+    body = {"model": "tiny", "messages": USER, "stream": True}
+    async with gateway.http.stream("POST", "/chat/completions", json=body) as answer:
+        await anext(answer.aiter_lines())
+        await gateway.engine.paused.wait()
+    (record,) = await settled(gateway)
+    assert gateway.engine.cancelled == 1
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.CLIENT_LEFT)
+    assert (record.turn.finish, record.delivered) == (Finish.CLIENT_LEFT, False)
+    assert len(record.turn.sampled.ids) == 3
+    assert record.turn.message.content == "Hello"
+
+
+async def test_a_client_that_waits_for_the_whole_answer_may_leave_too(gateway: House):
+    gateway.engine.pause_after = 0
+    asked = asyncio.ensure_future(gateway.ask())
+    await gateway.engine.paused.wait()
+    asked.cancel()
+    (record,) = await settled(gateway)
+    assert (record.reason, record.turn.sampled.ids) == (Reason.CLIENT_LEFT, ())
+
+
+async def test_the_same_request_after_a_disconnect_is_a_retry_and_no_second_turn(gateway: House):
+    gateway.engine.pause_after = 2
+    with pytest.raises(httpx.ReadTimeout):
+        await gateway.http.post(
+            "/chat/completions",
+            json={"model": "tiny", "messages": USER},
+            timeout=httpx.Timeout(5.0, read=0.2),
+        )
+    await settled(gateway)
+    gateway.engine.pause_after = None
+    assert (await gateway.ask()).status_code == 200
+    left, retried = await gateway.records()
+    assert left.superseded_by == retried.turn.id
+    assert (left.state, retried.state) == (State.SKIPPED, State.OPEN)
+    assert retried.turn.session == left.turn.session
+
+
+async def settled(gateway: House):
+    """The records when nothing is under way any more."""
+    await gateway.app.gateway.load.idle()
+    return await gateway.records()
+
+
+async def test_a_key_that_does_not_teach_is_served_and_its_turns_do_not_train(gateway: House):
+    key = await gateway.add_key("ann", "chat")
+    gateway.http.headers["authorization"] = f"Bearer {key}"
+    await gateway.ask()
+    await gateway.ask(REPLIED)
+    first, second = await gateway.records()
+    assert {first.reason, second.reason} == {Reason.KEY_DOES_NOT_TEACH}
+    assert first.next_state is None
+
+
+async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: House):
+    one, other = (
+        await gateway.add_key("one", "chat", "teach"),
+        await gateway.add_key("other", "chat", "teach"),
+    )
+    for key, agent, messages in ((one, "a/1", USER), (other, "a/1", REPLIED), (one, "b/1", REPLIED)):
+        headers = {"authorization": f"Bearer {key}", "user-agent": agent}
+        await gateway.http.post(
+            "/chat/completions", json={"model": "tiny", "messages": messages}, headers=headers
+        )
+    records = await gateway.records()
+    assert [record.state for record in records] == [State.OPEN] * 3
+    assert len({record.turn.session for record in records}) == 3
+
+
+async def test_where_the_store_fails_serving_goes_on_and_readyz_says_that_nothing_is_recorded(gateway: House):
+    def fill(store) -> None:
+        store._database.execute("PRAGMA max_page_count = 1")
+
+    await gateway.store.call(fill)
+    gateway.says[:] = ["Hello there. " * 200]
+    answer = await gateway.ask()
+    assert answer.status_code == 200
+    assert await gateway.records() == []
+    ready = (await gateway.http.get(gateway.url.removesuffix("/v1") + "/readyz")).json()
+    sentences = {stage["stage"]: stage["message"] for stage in ready["stages"] if not stage["ok"]}
+    assert sentences["store"].startswith("Turns are served but not recorded")
+    metrics = (await gateway.http.get(gateway.url.removesuffix("/v1") + "/metrics")).text
+    assert "afterwit_unrecorded_turns_total 1.0" in metrics
+
+
+async def test_32_conversations_at_once_are_recorded_each_in_its_own_session(tmp_path, renderer):
+    async with house(tmp_path, renderer, settings=GatewaySettings(max_requests=64)) as gateway:
+        asked = [[{"role": "user", "content": f"Number {number}"}] for number in range(32)]
+        answers = await asyncio.gather(*(gateway.ask(messages, stream=True) for messages in asked))
+        assert {answer.status_code for answer in answers} == {200}
+        records = await gateway.records()
+        assert len({record.turn.session for record in records}) == 32
