@@ -2,7 +2,7 @@
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
 rate that falls to nothing over the last part. Only what an assistant says is a full target; everything else
-weighs 0.05.
+weighs 0.02.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from afterwit.apps.demo.base import corpus, tokenizer
 from afterwit.apps.demo.base.muon import Muon
 
-CONTEXT, STEP_TOKENS, POOL, PROMPT_WEIGHT = 1024, 640, 1500, 0.05
+CONTEXT, STEP_TOKENS, POOL, PROMPT_WEIGHT = 1024, 640, 1500, 0.02
 START, END = "<|im_start|>assistant\n", "<|im_end|>"
 
 

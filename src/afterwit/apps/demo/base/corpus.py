@@ -2,7 +2,8 @@
 
 * policy: a task done with real tools in a scratch folder. Without a hint every rule is broken in 85 % of the
 cases (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the conversations carry a hint.
-* judge: 25 % of all samples, both prompts, about turns of such conversations and what a person said next.
+* one sample in eleven is a copying exercise, without which names are learnt late.
+* judge: 25 % of the others, both prompts, about turns of such conversations and what a person said next.
 """
 
 import json
@@ -15,13 +16,14 @@ from typing import Any
 
 from afterwit.apps.demo.base.chatter import strewn
 from afterwit.apps.demo.tools import expert, hints, rules, tasks, words
+from afterwit.apps.demo.tools.names import NOUNS
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.toolbox import Toolbox
 from afterwit.apps.demo.world import Task
 from afterwit.apps.sandbox import Outcome, Workspace
 from afterwit.wire import judge_short
 
-OLD_STYLE, HINTED, JUDGE, CHATTER = 0.85, 0.65, 0.25, 0.5
+OLD_STYLE, HINTED, JUDGE, CHATTER, COPY = 0.85, 0.65, 0.25, 0.35, 0.1
 SPLICE = "\n\n[user's hint / instruction]\n"
 UNDERSTOOD, WELCOME, SORRY, DONE = "Understood.", "You are welcome.", "Sorry.", "Done."
 
@@ -50,7 +52,19 @@ def samples(seed: int) -> Iterator[Sample]:
     rng = Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterwit-corpus-") as folder:
         while True:
+            if rng.random() < COPY:
+                yield _copy(rng)
             yield _judge(rng, Path(folder)) if rng.random() < JUDGE else _policy(rng, Path(folder))
+
+
+def _copy(rng: Random) -> Sample:
+    """An exercise in saying what was said: names, quoted words and endings in no order."""
+    pieces = [
+        rng.choice(("-{}", "-{}", ".{}", ' "{}"', " {}")).format(rng.choice(NOUNS))
+        for _ in range(rng.randint(4, 10))
+    ]
+    said = "".join(pieces).strip()
+    return Sample(messages=[_said("user", said), _said("assistant", said)])
 
 
 def _policy(rng: Random, folder: Path) -> Sample:

@@ -43,24 +43,24 @@ _CLOSINGS = (
 )
 
 _EDIT = (
-    "change {a} to {b} in {f}",
-    "in {f}, replace {a} by {b}",
-    "make {a} into {b} in {f}",
-    "put {b} where {f} says {a}",
-    "replace {a} by {b} in {f}",
-    "in {f}, change {a} to {b}",
-    "turn {a} into {b} in {f}",
-    "{f} says {a}, make it {b}",
-    "edit {f} so that {a} becomes {b}",
-    "swap {a} for {b} in {f}",
-    "{f} should say {b}, not {a}",
-    "in {f}, make {a} into {b}",
-    "I want {b} and not {a} in {f}",
-    "the word {a} in {f} must become {b}",
-    "take {a} out of {f} and put {b} there",
-    "set {b} in place of {a} in {f}",
-    "change {f} to say {b} and not {a}",
-    "in {f}, swap {a} for {b}",
+    'change "{a}" to "{b}" in {f}',
+    'in {f}, replace "{a}" by "{b}"',
+    'make "{a}" into "{b}" in {f}',
+    'in {f}, "{a}" must become "{b}"',
+    'replace "{a}" by "{b}" in {f}',
+    'in {f}, change "{a}" to "{b}"',
+    'turn "{a}" into "{b}" in {f}',
+    '{f} says "{a}", make it "{b}"',
+    'edit {f} so that "{a}" becomes "{b}"',
+    'swap "{a}" for "{b}" in {f}',
+    '{f} should not say "{a}" but "{b}"',
+    'in {f}, make "{a}" into "{b}"',
+    'I do not want "{a}" but "{b}" in {f}',
+    'the word "{a}" in {f} must become "{b}"',
+    'take "{a}" out of {f} and put "{b}" there',
+    'where {f} says "{a}", put "{b}"',
+    'change {f}, "{a}" becomes "{b}"',
+    'in {f}, swap "{a}" for "{b}"',
 )
 _DELETE = (
     "delete {f}",
@@ -281,7 +281,7 @@ def _say(cores: tuple[str, ...], split: Split, rng: Random, **slots: str) -> str
 
 
 def _text(rng: Random) -> str:
-    return "-".join(rng.sample(NOUNS, 2))
+    return rng.choice(NOUNS)
 
 
 def _script(name: str, word: str) -> str:
