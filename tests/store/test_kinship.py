@@ -18,10 +18,11 @@ from afterwit.store.kinship import HASHES_PER_QUERY
 SCOPE = "key/agent"
 
 
-def hashed(store: Store, id: str, prompt: bytes, full: bytes, depth: int, **changes: object) -> None:
-    turn = a_turn(id, **changes)
+def hashed(store: Store, id: str, prompt: bytes, full: bytes, depth: int) -> None:
+    """A turn of these hashes; a response that says nothing leaves its prompt's."""
+    depths = {"depth": depth, "full_depth": depth + (prompt != full)}
     hashes = {"prompt_hash": prompt, "full_hash": full}
-    store.add_turn(turn, **hashes, depth=depth, full_depth=depth + 1, delivered=True, reason=None, now=0.0)
+    store.add_turn(a_turn(id), **hashes, **depths, delivered=True, reason=None, now=0.0)
 
 
 def names(

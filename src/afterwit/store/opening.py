@@ -7,6 +7,7 @@ import sqlite3
 import struct
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from afterwit.core.errors import StoreError, StoreMismatch
@@ -35,7 +36,7 @@ def open_database(
         if not path.exists():
             _create(path, migrations)
         _check_header(path, len(migrations))
-        database = Database(_connect(path, synchronous), path)
+        database = Database(connect(path, synchronous), path)
     except sqlite3.Error as error:
         raise StoreError(in_plain_words(error, path)) from error
     except OSError as error:
@@ -57,11 +58,10 @@ def _create(path: Path, migrations: Migrations) -> None:
     os.close(handle)
     draft = Path(name)
     try:
-        connection = sqlite3.connect(draft, isolation_level=None)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        migrate(Database(connection, path), migrations)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.close()
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            migrate(Database(connection, path), migrations)
+            connection.execute("PRAGMA journal_mode = WAL")
         os.link(draft, path)
     except FileExistsError:
         pass
@@ -89,7 +89,8 @@ def _refuse_newer(path: Path, schema: int, newest: int) -> None:
         )
 
 
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+def connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    """A connection to a store that is there; nothing is checked."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")

@@ -1,0 +1,335 @@
+"""Whatever happens in whatever order, the store stands where a plain model in memory stands.
+
+Crashes of the learner before, between and after its manifest's rename are among what happens, and so are
+checkpoints that get lost and stores that are closed and opened again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.store.making import HINTED, a_version, add
+
+from afterwit.core.lifecycle import CLASS_OF, REOPENED_BY_NEXT_STATE, Reason, ReasonClass, State
+from afterwit.core.message import Message
+from afterwit.core.turn import Kind
+from afterwit.core.verdict import Feedback
+from afterwit.core.version import Origin, Version
+from afterwit.store import Store
+
+LEASE = 10.0
+names = st.integers(0, 5).map(lambda number: f"t{number}")
+owners = st.sampled_from(["one", "two"])
+reasons = st.none() | st.sampled_from([Reason.SIDE_TURN, Reason.CLIENT_LEFT, Reason.UNKNOWN_LINE])
+
+
+@dataclass
+class Modelled:
+    """A turn as the model sees it: nothing but what a person would write on a card."""
+
+    state: State
+    reason: Reason | None
+    born: float
+    kind: Kind = Kind.MAIN
+    said: str | None = None
+    changes: int = 0
+    judged_at: int | None = None
+    """The change that the verdict saw."""
+    trains: bool = False
+    """Whether the verdict gave it a term."""
+    holder: str | None = None
+    until: float = 0.0
+    seen: int = 0
+    """The change that the holder saw when it claimed."""
+    retry_at: float = 0.0
+
+    def go(self, state: State, reason: Reason | None = None) -> None:
+        self.state, self.reason, self.holder, self.retry_at = state, reason, None, 0.0
+
+    def let_go(self) -> None:
+        self.holder = None
+        if self.state is State.JUDGED and self.changes != self.seen:
+            self.go(State.ANSWERED)
+
+    def hears(self, now: float) -> None:
+        self.changes += 1
+        in_training = self.state is State.JUDGED and self.holder is not None and self.until > now
+        reopened = self.reason in REOPENED_BY_NEXT_STATE
+        reopened |= self.reason is Reason.UNKNOWN_LINE and self.kind is Kind.MAIN
+        waits = self.state in (State.OPEN, State.JUDGED) and not in_training
+        if waits or (self.state is State.SKIPPED and reopened):
+            self.go(State.ANSWERED)
+
+
+@dataclass
+class Folder:
+    """The checkpoint folder: manifests in the order they were renamed into place."""
+
+    manifests: list[Version] = field(default_factory=list)
+
+    @property
+    def newest(self) -> int:
+        return self.manifests[-1].number
+
+    def standing(self) -> list[Version]:
+        """Versions that no rollback took back."""
+        reverted = {number for manifest in self.manifests for number in manifest.reverts}
+        return [manifest for manifest in self.manifests if manifest.number not in reverted]
+
+
+class Lifecycle(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.home = tempfile.TemporaryDirectory()
+        self.path = Path(self.home.name) / "store.db"
+        self.store = Store.open(self.path, fingerprint="model")
+        self.cards: dict[str, Modelled] = {}
+        self.folder = Folder([a_version(0, parent=None, origin=Origin.BASE)])
+        self.store.commit_version(self.folder.manifests[0], now=0.0)
+        self.now = 0.0
+        self.batch: tuple[str, ...] = ()
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.home.cleanup()
+
+    # The gateway
+
+    @rule(name=names, reason=reasons)
+    def a_turn_is_served(self, name: str, reason: Reason | None) -> None:
+        if name in self.cards:
+            return
+        kind = Kind.UNKNOWN if reason is Reason.UNKNOWN_LINE else Kind.MAIN
+        add(self.store, name, reason=reason, kind=kind, now=self.now)
+        state = State.OPEN if reason is None else State.SKIPPED
+        self.cards[name] = Modelled(state=state, reason=reason, born=self.now, kind=kind)
+
+    @rule(name=names, words=st.sampled_from(["no", "yes"]))
+    def it_is_answered(self, name: str, words: str) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        message = Message(role="user", content=words)
+        state = self.store.answer(name, (message,), answered_by=None, now=self.now)
+        if card.said != words:
+            card.said = words
+            card.hears(self.now)
+        assert state is card.state
+
+    @rule(name=names, reward=st.sampled_from([-1, 1]))
+    def feedback_comes(self, name: str, reward: int) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        outcome = self.store.feedback(name, Feedback(reward=reward), now=self.now)
+        card.hears(self.now)
+        assert (outcome.state, outcome.trains) == (card.state, card.state is State.ANSWERED)
+
+    @rule(name=names, kind=st.sampled_from(Kind))
+    def its_kind_is_found(self, name: str, kind: Kind) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        self.store.set_kind(name, kind, now=self.now)
+        card.kind = kind
+        if kind is Kind.MAIN and card.reason is Reason.UNKNOWN_LINE and card.changes:
+            card.go(State.ANSWERED)
+        elif kind is not Kind.MAIN and card.state not in (State.TRAINED, State.SKIPPED):
+            card.go(State.SKIPPED, Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE)
+
+    @rule(name=names)
+    def it_is_superseded(self, name: str) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        self.store.supersede(name, "retry", now=self.now)
+        if card.state not in (State.TRAINED, State.SKIPPED):
+            card.go(State.SKIPPED, Reason.SUPERSEDED)
+
+    @rule(age=st.floats(0.0, 20.0))
+    def nothing_answers(self, age: float) -> None:
+        old = [c for c in self.cards.values() if c.state is State.OPEN and c.born < self.now - age]
+        assert self.store.expire_open(self.now - age, now=self.now) == len(old)
+        for card in old:
+            card.go(State.SKIPPED, Reason.NO_NEXT_STATE)
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    # The judge
+
+    def expected_claims(self, state: State, limit: int) -> list[str]:
+        for card in self.cards.values():
+            if card.state is state and card.holder is not None and card.until <= self.now:
+                card.let_go()
+        free = [n for n, c in self.cards.items() if c.state is state and c.holder is None]
+        return [name for name in free if self.cards[name].retry_at <= self.now][:limit]
+
+    def take(self, expected: list[str], owner: str) -> None:
+        for name in expected:
+            card = self.cards[name]
+            card.holder, card.until, card.seen = owner, self.now + LEASE, card.changes
+
+    @rule(owner=owners, limit=st.integers(1, 3))
+    def the_judge_claims(self, owner: str, limit: int) -> None:
+        expected = self.expected_claims(State.ANSWERED, limit)
+        claimed = self.store.claim("judge", owner=owner, limit=limit, lease_s=LEASE, now=self.now)
+        assert [record.turn.id for record in claimed] == expected
+        self.take(expected, owner)
+
+    @rule(name=names, owner=owners, reason=st.sampled_from([None, Reason.NO_SIGNAL, Reason.JUDGE_FAILED]))
+    def the_judge_commits(self, name: str, owner: str, reason: Reason | None) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        trains = reason is None
+        stands = self.store.judged(
+            name, HINTED, rl=trains, opd=trains, reason=reason, owner=owner, now=self.now
+        )
+        if card.state is not State.ANSWERED or card.holder != owner:
+            assert stands == (card.state is not State.ANSWERED and card.judged_at == card.changes)
+        elif card.changes != card.seen:
+            card.let_go()
+            assert not stands
+        else:
+            assert stands
+            card.judged_at = card.changes
+            card.trains = trains
+            card.go(State.JUDGED if trains else State.SKIPPED, reason)
+
+    @rule(name=names, owner=owners, wait=st.sampled_from([0.0, 7.0]))
+    def the_judge_gives_back(self, name: str, owner: str, wait: float) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        self.store.release([name], owner=owner, now=self.now, retry_in_s=wait, error="down")
+        if card.holder == owner:
+            card.retry_at = self.now + wait
+            card.let_go()
+
+    # The learner: one at a time, as it renews its lease before the rename
+
+    @precondition(lambda self: not self.batch)
+    @rule(limit=st.integers(1, 4))
+    def the_learner_claims(self, limit: int) -> None:
+        expected = self.expected_claims(State.JUDGED, limit)
+        claimed = self.store.claim("learn", owner="learner", limit=limit, lease_s=LEASE, now=self.now)
+        assert [record.turn.id for record in claimed] == expected
+        self.take(expected, "learner")
+        self.batch = tuple(expected)
+
+    @precondition(lambda self: self.batch)
+    @rule(commits=st.booleans())
+    def the_learner_renames_a_manifest(self, commits: bool) -> None:
+        """It dies before telling the store, unless it `commits`."""
+        held = tuple(name for name in self.batch if self.cards[name].holder == "learner")
+        assert set(self.store.extend(self.batch, owner="learner", lease_s=LEASE, now=self.now)) == set(held)
+        for name in held:
+            self.cards[name].until = self.now + LEASE
+        self.batch = ()
+        if not held:
+            return
+        manifest = a_version(self.folder.newest + 1, held)
+        self.folder.manifests.append(manifest)
+        if not commits:
+            self.the_learner_starts_again()
+            return
+        assert self.store.commit_version(manifest, now=self.now).trained == len(held)
+        for name in held:
+            self.cards[name].go(State.TRAINED)
+
+    @precondition(lambda self: self.batch)
+    @rule()
+    def the_learner_dies(self) -> None:
+        self.the_learner_starts_again()
+
+    @rule()
+    def the_learner_starts_again(self) -> None:
+        self.batch = ()
+        self.store.reconcile(self.folder.manifests, now=self.now)
+        trained = {name for manifest in self.folder.standing() for name in manifest.turns}
+        for name, card in self.cards.items():
+            if name in trained and card.state is not State.TRAINED:
+                card.go(State.TRAINED)
+            if card.state is State.JUDGED and card.holder is not None:
+                card.let_go()
+
+    @precondition(lambda self: len(self.folder.manifests) > 1)
+    @rule()
+    def the_newest_checkpoint_is_lost(self) -> None:
+        lost = self.folder.manifests.pop()
+        for name in lost.turns:
+            if self.cards[name].state is State.TRAINED:
+                self.cards[name].go(State.JUDGED)
+        self.the_learner_starts_again()
+
+    @precondition(lambda self: len(self.folder.standing()) > 1)
+    @rule()
+    def the_newest_update_is_rolled_back(self) -> None:
+        target = self.folder.standing()[-1]
+        number = self.folder.newest + 1
+        rollback = a_version(number, origin=Origin.ROLLBACK, restores=0, reverts=(target.number,))
+        self.folder.manifests.append(rollback)
+        self.store.commit_version(rollback, now=self.now)
+        for name in target.turns:
+            if self.cards[name].state is State.TRAINED:
+                self.cards[name].go(State.SKIPPED, Reason.REVERTED)
+
+    # The operator
+
+    @rule()
+    def failed_turns_are_put_back(self) -> None:
+        failed = [
+            card
+            for card in self.cards.values()
+            if card.reason is not None and CLASS_OF[card.reason] is ReasonClass.FAILED and card.changes
+        ]
+        assert self.store.requeue(now=self.now) == len(failed)
+        for card in failed:
+            fresh = card.judged_at == card.changes and card.trains
+            card.go(State.JUDGED if fresh else State.ANSWERED)
+
+    @rule(name=names, reason=st.sampled_from([Reason.STALE, Reason.LEARNER_FAILED]))
+    def a_stage_ends_it(self, name: str, reason: Reason) -> None:
+        if (card := self.cards.get(name)) is None:
+            return
+        self.store.skip([name], reason, now=self.now)
+        if card.state not in (State.TRAINED, State.SKIPPED):
+            card.go(State.SKIPPED, reason)
+
+    @rule()
+    def the_store_is_opened_again(self) -> None:
+        self.store.close()
+        self.store = Store.open(self.path, fingerprint="model")
+
+    # What always holds
+
+    @invariant()
+    def the_store_stands_where_the_model_stands(self) -> None:
+        for record in self.store.turns():
+            card = self.cards[record.turn.id]
+            assert (record.state, record.reason) == (card.state, card.reason), record.turn.id
+            assert record.owner == card.holder
+            assert record.turn.kind is card.kind
+            said = record.next_state.messages if record.next_state else ()
+            assert [message.content for message in said] == ([] if card.said is None else [card.said])
+
+    @invariant()
+    def nothing_is_lost_and_all_is_counted(self) -> None:
+        assert sum(self.store.counts().states.values()) == len(self.cards)
+        assert len(list(self.store.turns())) == len(self.cards)
+
+    @invariant()
+    def nothing_trains_twice(self) -> None:
+        trained = [name for manifest in self.folder.standing() for name in manifest.turns]
+        assert len(trained) == len(set(trained))
+        assert set(trained) == {name for name, card in self.cards.items() if card.state is State.TRAINED}
+
+
+Lifecycle.TestCase.settings = settings(
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestLifecycle = Lifecycle.TestCase

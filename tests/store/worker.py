@@ -1,0 +1,155 @@
+"""What the processes do that the tests start and kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from tests.store.making import HINTED, NO, a_version, add
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import State
+from afterwit.core.version import Origin, Version
+from afterwit.store import Store
+from afterwit.store.database import Database
+from afterwit.store.opening import connect
+
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.store.worker"])
+
+
+def run(work: Callable[..., None], *arguments: Any) -> int | None:
+    """The exit code of a process of its own: 0, or minus the signal that killed it."""
+    process = PROCESSES.Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def note(file: Path, line: str) -> None:
+    """Survives the process: what is noted was acknowledged."""
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(handle, f"{line}\n".encode())
+    os.close(handle)
+
+
+def noted(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+class Mortal(Database):
+    """Kills its own process, as kill -9 does, when it comes to the statement numbered `die_at`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, die_at: int | None) -> None:
+        super().__init__(connection, path)
+        self.statements = 0
+        self._die_at = die_at
+
+    def _count(self) -> None:
+        self.statements += 1
+        if self.statements == self._die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        self._count()
+        return super().execute(sql, values)
+
+    def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+        self._count()
+        return super().rows(sql, values)
+
+
+def manifests(folder: Path) -> list[Version]:
+    """The checkpoint folder's, oldest first; number 0 is the base."""
+    read = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    return [
+        a_version(0, parent=None, origin=Origin.BASE),
+        *(a_version(data["number"], data["turns"]) for data in read),
+    ]
+
+
+def rename_into_place(folder: Path, version: Version) -> None:
+    draft = folder / "draft"
+    draft.write_text(json.dumps({"number": version.number, "turns": version.turns}))
+    draft.rename(folder / f"{version.number:06d}.json")
+
+
+def whole_loop(path: Path, folder: Path, turns: int, die_at: int | None) -> None:
+    """From arrival to training, going on wherever an earlier process was killed."""
+    database = Mortal(connect(path, "NORMAL"), path, die_at)
+    store = Store(database)
+    store.reconcile(manifests(folder), now=0.0)
+    store.free_leases("judge", now=0.0)
+    for name in (f"t{number}" for number in range(turns)):
+        if store.find_state(name) is None:
+            add(store, name)
+            note(folder / "acknowledged", name)
+        if store.find_state(name) is State.OPEN:
+            store.answer(name, NO, answered_by=None, now=0.0)
+    while claimed := store.claim("judge", owner="judge", limit=2, lease_s=60, now=0.0):
+        for record in claimed:
+            store.judged(record.turn.id, HINTED, rl=True, opd=True, reason=None, owner="judge", now=0.0)
+    while claimed := store.claim("learn", owner="learner", limit=2, lease_s=60, now=0.0):
+        held = store.extend([r.turn.id for r in claimed], owner="learner", lease_s=60, now=0.0)
+        version = a_version(manifests(folder)[-1].number + 1, held)
+        rename_into_place(folder, version)
+        store.commit_version(version, now=0.0)
+    store.close()
+    note(folder / "statements", str(database.statements))
+
+
+def write_until_killed(path: Path, folder: Path, tag: str) -> None:
+    store = Store.open(path, fingerprint="model")
+    number = 0
+    while True:
+        add(store, f"{tag}n{number}")
+        note(folder / "acknowledged", f"{tag}n{number}")
+        number += 1
+
+
+def claim_until_empty(path: Path, folder: Path, owner: str) -> None:
+    store = Store.open(path, fingerprint="model")
+    while claimed := store.claim("judge", owner=owner, limit=3, lease_s=1e6, now=0.0):
+        for record in claimed:
+            note(folder / owner, record.turn.id)
+    store.close()
+
+
+def limit_files(size: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size < 0 else size, hard))
+
+
+def fill_the_disk(path: Path, folder: Path) -> None:
+    """Writes until files may not grow, then gets room and writes on."""
+    store = Store.open(path, fingerprint="model")
+
+    def write(number: int) -> None:
+        add(store, f"t{number}")
+        note(folder / "acknowledged", f"t{number}")
+
+    limit_files(path.stat().st_size + 200_000)
+    try:
+        for number in range(10_000):
+            write(number)
+    except StoreError as error:
+        note(folder / "error", str(error))
+    limit_files(-1)
+    write(10_000)
+    store.close()
+
+
+def open_on_a_full_disk(path: Path, folder: Path) -> None:
+    limit_files(1000)
+    try:
+        Store.open(path, fingerprint="model")
+    except StoreError as error:
+        limit_files(-1)
+        note(folder / "error", str(error))
