@@ -1,4 +1,4 @@
-"""A double of store and gateway for binding: remembers turns in a dict and acts on what the pure code decides."""
+"""A double of store and gateway: remembers turns in a dict and acts on what the pure code decides."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def chat(body: dict[str, Any]) -> Conversation:
 
 
 def tree(rows: list[Row]) -> list[tuple[str, int | None, int]]:
-    """Per turn: its kind, its parent's place among `rows`, and the place of the turn its session is named after."""
+    """Per turn: its kind, its parent's place in `rows`, and that of the turn its session is named after."""
     place = {row.id: index for index, row in enumerate(rows)}
     return [
         (

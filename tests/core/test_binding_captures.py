@@ -20,7 +20,7 @@ def test_hermes_grows_one_line_across_a_resume():
 
 
 def test_hermes_background_review_is_beside_the_line_and_answers_nothing():
-    """Order of the recording: greet, tool result, review, title, review goes on, the person again, result, review."""
+    """The order: greeting, tool result, review, title, review goes on, the person again, result, review."""
     rows = replay("hermes_review")
     assert tree(rows) == [
         ("main", None, 0),
@@ -75,7 +75,7 @@ def test_opencode_after_its_compaction_is_the_session_of_the_summary_in_a_new_se
 
 
 def test_mini_swe_agent_complains_of_a_reply_that_it_deletes():
-    """Even places call the tool; odd ones say "I am done." and are deleted with a complaint, as is the ninth."""
+    """Even places call the tool; odd ones, and the ninth, are deleted with a complaint."""
     rows = replay("mini_swe_agent")
     assert tree(rows) == [
         ("main", None, 0),

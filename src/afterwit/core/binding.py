@@ -54,7 +54,7 @@ def bind(
     parent = found[0] if len(found) == 1 else None
     same = latest(c for c in others if c.depth == arrival.depth > 0 and c.prompt_hash == arrival.prompt_hash)
     kind = _kind(arrival, None if parent is None else parent.candidate, patterns)
-    if same is not None and not same.delivered:
+    if same is not None and not same.arrived:
         return _again(arrival, same, parent, kind, retried=True)
     if len(found) > 1:
         return Binding(session=arrival.turn, parent=None, kind=kind, reason=Reason.AMBIGUOUS_PARENT)

@@ -36,6 +36,11 @@ class Candidate:
     shape: Shape | None = None
     """How its request was made; None where that was not kept."""
 
+    @property
+    def arrived(self) -> bool:
+        """Whether the client has the answer: it was delivered, or the conversation goes on from it."""
+        return self.delivered or self.children > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:

@@ -1,0 +1,213 @@
+"""Binding, for any conversation: an honest one finds its parents, however retold, whoever else talks."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.bindings import Memory, Row, says, talk
+
+from afterwit.core.arrival import arrive
+from afterwit.core.binding import Candidate, Partition, bind
+from afterwit.core.ids import call_id, turn_id
+from afterwit.core.message import ROLES, Message, ToolCall
+from afterwit.core.turn import Kind
+
+words = st.text(max_size=12)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words
+objects = st.dictionaries(words, scalars | st.lists(scalars, max_size=2), max_size=3)
+Step = tuple[str, list[dict], list[str]]
+steps = st.tuples(words, st.lists(objects, max_size=2), st.lists(words, min_size=1, max_size=2))
+"""A response (text and calls' arguments) and what people say to it."""
+few = settings(max_examples=40, deadline=None)
+scripts = st.lists(steps, min_size=1, max_size=4)
+
+
+class Talk:
+    """One client's conversation, played step by step. `marker` makes its responses unlike any other's."""
+
+    def __init__(
+        self, marker: str, script: list[Step], retell: Callable[[Message], Message] = lambda m: m
+    ) -> None:
+        self.history = [says("system", "Be brief."), says("user", "the same first prompt")]
+        self.marker, self.script, self.retell = marker, script, retell
+        self.rows: list[Row] = []
+
+    def step(self, memory: Memory) -> bool:
+        """One request; False when the conversation is over."""
+        if len(self.rows) == len(self.script):
+            return False
+        text, arguments, replies = self.script[len(self.rows)]
+
+        def response(turn: str) -> Message:
+            made = (
+                ToolCall(id=call_id(turn, index), name="tool", arguments=json.dumps(value))
+                for index, value in enumerate(arguments)
+            )
+            return says("assistant", f"{self.marker} {len(self.rows)} {text}", tool_calls=tuple(made))
+
+        row = memory.ask(talk(*self.history), response)
+        self.rows.append(row)
+        results = (says("tool", "ok", tool_call_id=call.id) for call in row.response.tool_calls)
+        self.history += [self.retell(row.response), *map(self.retell, results)]
+        self.history += [self.retell(says("user", f"well: {reply}")) for reply in replies]
+        return True
+
+    def check(self) -> None:
+        """Every turn is the child of the one before it, which it answers in full."""
+        assert [row.binding.parent for row in self.rows] == [None, *(row.id for row in self.rows[:-1])]
+        assert {row.binding.session for row in self.rows} == {self.rows[0].id}
+        assert {row.kind for row in self.rows} == {Kind.MAIN}
+        for row, (_, arguments, replies) in zip(self.rows[:-1], self.script, strict=False):
+            assert len(row.next_state) == len(arguments) + len(replies)
+
+
+@few
+@given(script=scripts)
+def test_an_honest_growing_conversation_always_finds_its_parent(script):
+    memory, one = Memory(), Talk("a", script)
+    while one.step(memory):
+        pass
+    one.check()
+
+
+@few
+@given(scripts=st.lists(scripts, min_size=2, max_size=3), order=st.randoms(use_true_random=False))
+def test_conversations_that_arrive_in_any_order_never_cross(scripts: list[list[Step]], order: random.Random):
+    memory = Memory()
+    talks = [Talk(f"talk{number}", script) for number, script in enumerate(scripts)]
+    waiting = list(talks)
+    while waiting:
+        one = order.choice(waiting)
+        if not one.step(memory):
+            waiting.remove(one)
+    for one in talks:
+        one.check()
+
+
+def retelling(seed: int) -> Callable[[Message], Message]:
+    """A client that changes everything which says nothing, each time anew."""
+    chance = random.Random(seed)
+
+    def spaced(text: str | None) -> str | None:
+        if text is None:
+            return None
+        return chance.choice(["", "\n", "  "]) + text.replace(" ", chance.choice([" ", "\n", " \t "])) + " "
+
+    def call(made: ToolCall) -> ToolCall:
+        value = json.loads(made.arguments)
+        items = list(value.items())
+        chance.shuffle(items)
+        separators = chance.choice([(",", ":"), (" ,  ", " : ")])
+        text = json.dumps(dict(items), ensure_ascii=chance.random() < 0.5, separators=separators)
+        return ToolCall(id=made.id.upper()[:4] + "_" + made.id[4:], name=made.name, arguments=text)
+
+    def retell(message: Message) -> Message:
+        content = spaced(message.content)
+        if message.role == "assistant":
+            content = f"<think>{chance.random()} so</think>{content}"
+        elif chance.random() < 0.5:
+            content = f"{content}<system-reminder>{chance.random()}</system-reminder>"
+        return Message(
+            role=message.role,
+            content=content,
+            reasoning=chance.choice([None, "hm"]) if message.role == "assistant" else None,
+            tool_calls=tuple(call(made) for made in message.tool_calls),
+            tool_call_id=message.tool_call_id and message.tool_call_id.upper(),
+            name=chance.choice([None, "tool"]),
+        )
+
+    return retell
+
+
+@few
+@given(script=scripts, seed=st.integers(min_value=0, max_value=2**32))
+def test_retelling_changes_nothing(script, seed):
+    memory, one = Memory(), Talk("a", script, retelling(seed))
+    while one.step(memory):
+        pass
+    one.check()
+
+
+@few
+@given(script=scripts)
+def test_scopes_never_cross(script):
+    memory, one = Memory(), Talk("a", script)
+    while one.step(memory):
+        pass
+    other = memory.ask(talk(*one.history), says("assistant", "x"), scope="another key/client")
+    assert (other.binding.parent, other.binding.session, other.binding.answers) == (None, other.id, None)
+
+
+@few
+@given(script=scripts, where=st.integers(min_value=0, max_value=3))
+def test_a_retry_anywhere_stands_where_the_first_attempt_stood(script, where):
+    memory, one = Memory(), Talk("a", script[: where + 1])
+    while one.step(memory):
+        pass
+    cut = one.rows[-1]
+    cut.delivered = False
+    again = memory.ask(talk(*cut.arrival.messages), says("assistant", "again"))
+    assert again.binding.retry_of == cut.id
+    assert (again.binding.parent, again.binding.session) == (cut.binding.parent, cut.binding.session)
+    assert again.kind is Kind.MAIN
+
+
+anything = st.builds(
+    lambda role, content, thought, made, call, name: Message(
+        role=role, content=content, reasoning=thought, tool_calls=tuple(made), tool_call_id=call, name=name
+    ),
+    st.sampled_from(ROLES),
+    st.none() | words | st.sampled_from(["<think>", "</think>", "\ud800", "<system-reminder>"]),
+    st.none() | words,
+    st.lists(
+        st.builds(
+            lambda identifier, name, arguments: ToolCall(id=identifier, name=name, arguments=arguments),
+            words | st.just(call_id(turn_id(1.0, b"0123456789"), 0)),
+            words,
+            words | st.sampled_from(["{", "[" * 3000, "1e999", "NaN", '{"a": 1e400}', '"\\ud800"']),
+        ),
+        max_size=2,
+    ),
+    st.none() | words,
+    st.none() | words,
+)
+hashes = st.binary(min_size=16, max_size=16)
+
+
+@few
+@given(history=st.lists(anything, min_size=1, max_size=6), data=st.data())
+def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data):
+    arrival = arrive(
+        turn=turn_id(2.0, b"9876543210"),
+        scope="s",
+        conversation=talk(*history),
+        partition=Partition(),
+        streamed=False,
+    )
+    known = st.sampled_from(arrival.fingerprints) | hashes
+    depths = st.integers(min_value=0, max_value=arrival.depth + 2)
+    stored = st.builds(
+        Candidate,
+        turn=st.sampled_from(["a", "b", *arrival.mentions]),
+        session=st.sampled_from(["a", "b"]),
+        parent=st.none() | st.just("a"),
+        prompt_hash=known,
+        full_hash=known,
+        depth=depths,
+        full_depth=depths,
+        delivered=st.booleans(),
+        kind=st.sampled_from(Kind),
+        created=st.floats(min_value=0, max_value=9),
+        children=st.integers(min_value=0, max_value=2),
+        side_text=st.none() | words,
+    )
+    candidates = data.draw(st.lists(stored, max_size=5, unique_by=lambda one: one.turn))
+    binding = bind(arrival, candidates)
+    assert binding.session in {arrival.turn, *(candidate.session for candidate in candidates)}
+    assert binding.answers is None or binding.next_state
+    assert all(message.role in ("user", "tool") for message in binding.next_state)
+    assert binding == bind(arrival, list(reversed(candidates))), "the order of candidates says nothing"

@@ -1,0 +1,53 @@
+"""Ids that survive what clients do to them and lead back to their turn."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.ids import call_id, response_id, turn_id, turn_of_call, turn_of_response
+
+entropy = st.binary(min_size=10, max_size=10)
+times = st.floats(min_value=0, max_value=4e9)
+
+
+@given(now=times, entropy=entropy, index=st.integers(min_value=0, max_value=1023))
+def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, index):
+    turn = turn_id(now, entropy)
+    call = call_id(turn, index)
+    assert turn.isalnum()
+    assert turn == turn.lower()
+    assert call.isalnum()
+    assert len(call) <= 40, "the longest id that OpenAI's own API takes"
+    for told in (call, call.upper(), "call_" + call[4:], f" {call}-"):
+        assert turn_of_call(told) == turn
+    assert turn_of_response(response_id(turn)) == turn_of_response(turn) == turn
+
+
+@given(one=times, other=times, entropy=entropy)
+def test_turn_ids_sort_by_time(one, other, entropy):
+    if int(one * 1000) < int(other * 1000):
+        assert turn_id(one, entropy) < turn_id(other, entropy)
+
+
+@given(entropies=st.lists(entropy, min_size=2, max_size=2, unique=True), now=times)
+def test_other_entropy_is_another_id(entropies, now):
+    assert turn_id(now, entropies[0]) != turn_id(now, entropies[1])
+
+
+@given(text=st.text())
+def test_what_we_did_not_issue_is_nobodys(text):
+    assert turn_of_call(text) is None
+
+
+@pytest.mark.parametrize("theirs", ["call_a883db2dc477", "toolu_e55ba3b4e26e431b", "", "call"])
+def test_other_peoples_ids_are_nobodys(theirs):
+    assert turn_of_call(theirs) is None
+
+
+def test_too_little_entropy_is_refused():
+    with pytest.raises(ValueError, match="10 bytes of entropy, not 3"):
+        turn_id(1.0, b"abc")
+    with pytest.raises(ValueError, match="does not fit"):
+        call_id("x", 1024)
