@@ -28,7 +28,11 @@ def _tables() -> str:
 
 def _table(section: str, kind: type) -> str:
     notes = _notes(kind)
-    rows = [f"## `[{section}]`\n\n{inspect.getdoc(kind)}\n", "| setting | default | what and why |", "| --- | --- | --- |"]
+    rows = [
+        f"## `[{section}]`\n\n{inspect.getdoc(kind)}\n",
+        "| setting | default | what and why |",
+        "| --- | --- | --- |",
+    ]
     for field in dataclasses.fields(kind):
         default = field.default if field.default is not dataclasses.MISSING else field.default_factory()
         rows.append(f"| `{field.name}` | `{default!r}` | {notes.get(field.name, '')} |")
@@ -40,6 +44,10 @@ def _notes(kind: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
     notes = {}
     for field, note in zip(body, body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(note, ast.Expr)
+            and isinstance(note.value, ast.Constant)
+        ):
             notes[field.target.id] = " ".join(str(note.value.value).split()).replace("|", "\\|")
     return notes

@@ -28,7 +28,9 @@ def test_a_recipe_lies_below_the_file(home: Path) -> None:
 
 
 def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
-    (home / "config.toml").write_text("[judge]\nvotes = 5\n\n[learner]\nlearning_rat = 1\n[judges]\nvotes = 1\n")
+    (home / "config.toml").write_text(
+        "[judge]\nvotes = 5\n\n[learner]\nlearning_rat = 1\n[judges]\nvotes = 1\n"
+    )
     with pytest.raises(SettingError, match=r"learner.learning_rat in .*config.toml, line 5"):
         load(home=home, environment={})
 

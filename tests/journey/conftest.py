@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 from openai import AsyncOpenAI
+from tests.fakes.models import tiny_qwen3
 
 from afterwit.apps.config import Settings, load
 from afterwit.core.message import Message
-from tests.fakes.models import tiny_qwen3
 
 T = TypeVar("T")
 
@@ -23,8 +23,10 @@ HINT = "Read the file before you write about it, then answer in one line."
 class PlainJudge:
     """Finds every response wrong, and always says the same should have been done."""
 
-    async def ask(self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int) -> str:
-        return rf"\boxed{{-1}}" if "0" in _boxes(messages) else rf"\boxed{{1}} [HINT_START]{HINT}[HINT_END]"
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        return r"\boxed{-1}" if "0" in _boxes(messages) else rf"\boxed{{1}} [HINT_START]{HINT}[HINT_END]"
 
 
 def _boxes(messages: Sequence[Message]) -> str:
@@ -45,7 +47,14 @@ def settings(model: Path, tmp_path: Path) -> Callable[..., Settings]:
             "serve": {"port": 0, "learner_restart_s": 0.2},
             "gateway": {"max_tokens": 24},
             "judge": {"poll_s": 0.05},
-            "learner": {"batch": 2, "min_batch": 1, "max_wait_s": 0.5, "lr": 1e-3, "poll_s": 0.05, "threads": 1},
+            "learner": {
+                "batch": 2,
+                "min_batch": 1,
+                "max_wait_s": 0.5,
+                "lr": 1e-3,
+                "poll_s": 0.05,
+                "threads": 1,
+            },
         }
         for name, section in (sections or {}).items():
             below.setdefault(name, {}).update(section)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from openai import AsyncOpenAI
+from tests.fakes.models import reweighted
+from tests.journey.conftest import client, until
 
 from afterwit.apps.config import Settings
 from afterwit.apps.loop import Loop
@@ -17,8 +19,6 @@ from afterwit.core.version import Origin, Version
 from afterwit.learner.load import load_model
 from afterwit.learner.score import probe
 from afterwit.learner.versions import Versions
-from tests.fakes.models import reweighted
-from tests.journey.conftest import client, until
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,9 @@ async def test_streams_live_through_swaps(
         agent = client(loop.url)
         done = asyncio.Event()
         served: list[int] = []
-        talking = [asyncio.create_task(keep_talking(agent, number, done, served)) for number in range(streams)]
+        talking = [
+            asyncio.create_task(keep_talking(agent, number, done, served)) for number in range(streams)
+        ]
         for number in range(1, swaps + 1):
             await asyncio.to_thread(write_version, versions, number)
             await until(lambda number=number: reached(loop, number), within_s=120)
@@ -43,7 +45,9 @@ async def test_streams_live_through_swaps(
         seen = await loop.store.call(
             lambda store: {version for record in store.turns() for version in record.turn.sampled.versions}
         )
-        spans = await loop.store.call(lambda store: [record.turn.sampled.versions for record in store.turns()])
+        spans = await loop.store.call(
+            lambda store: [record.turn.sampled.versions for record in store.turns()]
+        )
     assert len(served) >= streams
     assert seen == set(range(swaps + 1))
     assert all(list(span) == sorted(span) for span in spans)
@@ -60,7 +64,11 @@ async def keep_talking(agent: AsyncOpenAI, number: int, done: asyncio.Event, ser
     while turn == 0 or not done.is_set():
         messages = [{"role": "user", "content": f"Speaker {number}, question {turn}: what comes next?"}]
         stream = await agent.chat.completions.create(
-            model="afterwit", messages=messages, stream=True, max_tokens=24, stream_options={"include_usage": True}
+            model="afterwit",
+            messages=messages,
+            stream=True,
+            max_tokens=24,
+            stream_options={"include_usage": True},
         )
         finish, tokens = None, 0
         async for chunk in stream:

@@ -21,7 +21,9 @@ STEADY_S = 60.0
 Report = Callable[[bool, str], Any]
 
 
-async def keep_alive(settings: Settings, home: Path, *, pause_s: float, stop_s: float, report: Report) -> None:
+async def keep_alive(
+    settings: Settings, home: Path, *, pause_s: float, stop_s: float, report: Report
+) -> None:
     """Run the learner until cancelled; restart it with growing pauses, and say so through `report`."""
     loop = asyncio.get_running_loop()
     wait_s = pause_s
@@ -72,8 +74,10 @@ def _cause(code: int | None) -> str:
 
 
 def _learn(settings: Settings, home: Path) -> None:
+    from afterwit.apps.logs import log_plainly
     from afterwit.apps.train import learn
 
+    log_plainly()
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -39,6 +39,8 @@ def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
 def turn_table(records: Sequence[Record], moment: Moment) -> Table:
     """One row a turn."""
     table = Table("turn", "when", "state", "kind", "reward", "hints", "response", box=None, pad_edge=False)
+    for column in table.columns[:2]:
+        column.no_wrap = True
     for record in records:
         verdict = record.verdict
         table.add_row(
@@ -85,7 +87,11 @@ def counts_line(counts: Counts) -> Text:
 
 def version_table(versions: Sequence[VersionRow], serving: int, moment: Moment) -> Table:
     """One row a version."""
-    table = Table("version", "from", "how", "made", "learned from", "loss", "served since", box=None, pad_edge=False)
+    table = Table(
+        "version", "from", "how", "made", "learned from", "loss", "served since", box=None, pad_edge=False
+    )
+    for column in table.columns:
+        column.no_wrap = True
     for version in versions:
         loss = version.metrics.get("loss")
         how = version.origin.value

@@ -43,7 +43,12 @@ class Loop:
     """An async context: inside it the chosen stages run. `url` is where clients talk, None without a gateway."""
 
     def __init__(
-        self, settings: Settings, home: Path, stages: tuple[str, ...] = STAGES, *, judge: JudgeClient | None = None
+        self,
+        settings: Settings,
+        home: Path,
+        stages: tuple[str, ...] = STAGES,
+        *,
+        judge: JudgeClient | None = None,
     ) -> None:
         """`judge` stands in for the judge that the settings name."""
         for stage in stages:
@@ -108,7 +113,10 @@ class Loop:
             published=partial(self._published, shelf),
             tolerance=settings.tolerance_for(self.engine.facts.dtype, self._settings.learner.dtype),
         )
-        tell, back_off = self._teller("publish"), BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
+        tell, back_off = (
+            self._teller("publish"),
+            BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random),
+        )
         try:
             await publisher.step()
         except AfterwitError as error:

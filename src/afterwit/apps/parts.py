@@ -38,7 +38,9 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     """The endpoint at `judge.url`, else the served model's own frozen weights."""
     if settings.url is None:
         if engine is None:
-            raise SettingError("without a gateway here there is no model to judge with: set judge.url and judge.model")
+            raise SettingError(
+                "without a gateway here there is no model to judge with: set judge.url and judge.model"
+            )
         return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
     if settings.model is None:
         raise SettingError("judge.url is set: judge.model must name the judge's model there")

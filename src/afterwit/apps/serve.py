@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from pathlib import Path
 
@@ -11,12 +10,13 @@ import uvloop
 from rich.console import Console
 
 from afterwit.apps.config import Settings
+from afterwit.apps.logs import log_plainly
 from afterwit.apps.loop import Loop
 
 
 def run(settings: Settings, home: Path, stages: tuple[str, ...]) -> None:
     """Run the stages until SIGINT or SIGTERM; a second signal stops at once."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    log_plainly()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, home, stages))
 
@@ -26,7 +26,7 @@ async def _serve(settings: Settings, home: Path, stages: tuple[str, ...]) -> Non
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stopping, stop, number)
-    with console.status("starting"):
+    with console.status("loading the model"):
         loop = Loop(settings, home, stages)
         await loop.__aenter__()
     try:

@@ -33,7 +33,11 @@ def show_turn(record: Record, settings: Settings, home: Path, *, advantages: boo
     for hint, tokens in scored:
         console.print(Panel(_coloured(tokens), title=f"with the hint: {hint[:90]}", title_align="left"))
     if scored:
-        console.print(Text("green: the teacher, shown the hint, finds the token likelier; red: less likely", style="dim"))
+        console.print(
+            Text(
+                "green: the teacher, shown the hint, finds the token likelier; red: less likely", style="dim"
+            )
+        )
 
 
 def _parts(record: Record) -> Iterator[RenderableType]:
@@ -111,7 +115,9 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
     tau = temperature(turn) if turn.sampled.basis is Basis.PROCESSED else 1.0
     ids_T = torch.tensor(turn.sampled.ids, device=teacher.device)
     texts = [renderer.decode([index]) for index in turn.sampled.ids]
-    for (hint, _), logits_TV in zip(hinted, stream_logits(teacher, rows, learner.micro_batch_tokens), strict=True):
+    for (hint, _), logits_TV in zip(
+        hinted, stream_logits(teacher, rows, learner.micro_batch_tokens), strict=True
+    ):
         logprobs_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0].tolist()
         gaps = [new - old for new, old in zip(logprobs_T, turn.sampled.logprobs, strict=True)]
         yield hint, list(zip(texts, gaps, strict=True))

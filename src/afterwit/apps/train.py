@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -10,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
+from afterwit.apps.logs import log_plainly
 from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
 
 
 def run(settings: Settings, home: Path, *, forever: bool) -> None:
     """Train over the home's store until no batch is left, or, `forever`, until SIGINT or SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log_plainly()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -29,7 +29,9 @@ def make_home(home: Path) -> Path:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingError(f"the home folder {home} cannot be made: {error.strerror}; choose another with --home") from error
+        raise SettingError(
+            f"the home folder {home} cannot be made: {error.strerror}; choose another with --home"
+        ) from error
     return home
 
 
@@ -87,7 +89,9 @@ def open_store(home: Path | None) -> Iterator[Store]:
     """A home's store for a command: it must be there. Any model's."""
     path = home_of(home) / STORE
     if not path.exists():
-        raise SettingError(f"there is no store at {path}: start `afterwit serve` first, or name another --home")
+        raise SettingError(
+            f"there is no store at {path}: start `afterwit serve` first, or name another --home"
+        )
     store = Store.open(path, fingerprint=None)
     try:
         yield store

@@ -10,7 +10,9 @@ import typer
 
 def demo(
     world: Annotated[str, typer.Option(help="tools: a project's house rules in a real sandbox.")] = "tools",
-    objective: Annotated[str | None, typer.Option(help="hybrid, topk_opd, token_opd or rl. Default: the recipe's.")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="hybrid, topk_opd, token_opd or rl. Default: the recipe's.")
+    ] = None,
     interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
     seed: Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")] = 0,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),

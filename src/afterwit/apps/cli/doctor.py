@@ -10,7 +10,9 @@ from afterwit.apps.cli.options import Config, Home, Set
 
 
 def doctor(
-    model: Annotated[str | None, typer.Argument(help="The model to check; default: the configured one.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="The model to check; default: the configured one.")
+    ] = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,

@@ -14,12 +14,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
 @app.command()
 def add(
     name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="chat: call the model. teach: its turns may train. read: turns, metrics. admin: all."),
+        typer.Option(
+            help="chat: call the model. teach: its turns may train. read: turns, metrics. admin: all."
+        ),
     ] = None,
     home: Home = None,
 ) -> None:
@@ -57,4 +60,3 @@ def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
 
     with open_store(home) as store:
         store.revoke_key(name, now=time.time())
-

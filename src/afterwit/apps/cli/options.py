@@ -23,5 +23,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for 
 
 
 def moment(seconds: float | None) -> str:
-    """A time for people; empty for None."""
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    """A time for people, without the date if it is today's; empty for None."""
+    if seconds is None:
+        return ""
+    then = time.localtime(seconds)
+    today = time.localtime()[:3] == then[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)

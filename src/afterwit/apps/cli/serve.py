@@ -11,7 +11,8 @@ from afterwit.apps.cli.options import Config, Home, Set
 
 def serve(
     model: Annotated[
-        str | None, typer.Argument(help="A Hugging Face model folder or a hub id, for example Qwen/Qwen3-0.6B.")
+        str | None,
+        typer.Argument(help="A Hugging Face model folder or a hub id, for example Qwen/Qwen3-0.6B."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,

@@ -10,7 +10,9 @@ from afterwit.apps.cli.options import Config, Home, Set
 
 
 def train(
-    model: Annotated[str | None, typer.Argument(help="The model the store belongs to; default: the configured.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="The model the store belongs to; default: the configured.")
+    ] = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
     home: Home = None,
     config: Config = None,

@@ -1,10 +1,10 @@
 """`afterwit doctor`: self-tests of this installation, each with a plain sentence on what to do.
 
-    machine       home, disk, port, device
-    model         template, tokenizer, empty hint
-    mathematics   what the learner relies on: empty hint, teacher sensitivity, passes cut anywhere
-    engine        sampled log-probs, and the swap, against the learner's own
-    store         the store's binding, the stages' own words, the judge
+machine       home, disk, port, device
+model         template, tokenizer, empty hint
+mathematics   what the learner relies on: empty hint, teacher sensitivity, passes cut anywhere
+engine        sampled log-probs, and the swap, against the learner's own
+store         the store's binding, the stages' own words, the judge
 """
 
 from afterwit.apps.doctor.finding import Finding

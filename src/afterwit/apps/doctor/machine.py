@@ -25,8 +25,12 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
         lambda: _room(settings, home, folder),
         remedy="free some space, or lower learner.keep_versions",
     )
-    yield tested("port", lambda: _port(settings), remedy="stop what listens there, or choose another with --port")
-    yield tested("device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu")
+    yield tested(
+        "port", lambda: _port(settings), remedy="stop what listens there, or choose another with --port"
+    )
+    yield tested(
+        "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
+    )
 
 
 def _writable(home: Path) -> str:

@@ -58,7 +58,9 @@ class _Logits:
 
     def sensitive(self) -> str:
         hinted, swapped = self._gradient(self.alone[1]), self._gradient(self.alone[1].flip(-1))
-        expect(hinted.norm().item() > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
+        expect(
+            hinted.norm().item() > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's"
+        )
         expect((hinted - swapped).norm().item() > 0.0, "another teacher gives the same gradient")
         return f"the hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher moves it elsewhere"
 

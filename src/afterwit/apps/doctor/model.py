@@ -22,7 +22,9 @@ HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 def check(folder: Path, versions: Versions, placement: Placement) -> Iterator[Finding]:
     """Every test of the model's files."""
-    yield tested("template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja")
+    yield tested(
+        "template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja"
+    )
     yield tested(
         "empty hint",
         lambda: _empty_hint(Renderer.load(folder), placement),
@@ -43,8 +45,13 @@ def _template(folder: Path) -> str:
 def _empty_hint(renderer: Renderer, placement: Placement) -> str:
     plain = renderer.prompt_ids(SAMPLE)
     expect(renderer.prompt_ids(SAMPLE) == plain, "rendering twice gives different ids")
-    expect(renderer.prompt_ids(splice(SAMPLE, "", placement)) == plain, "an empty hint changes the prompt's ids")
-    expect(renderer.prompt_ids(splice(SAMPLE, HINT, placement)) != plain, "a hint leaves the prompt's ids as they were")
+    expect(
+        renderer.prompt_ids(splice(SAMPLE, "", placement)) == plain, "an empty hint changes the prompt's ids"
+    )
+    expect(
+        renderer.prompt_ids(splice(SAMPLE, HINT, placement)) != plain,
+        "a hint leaves the prompt's ids as they were",
+    )
     return "leaves the prompt's ids as they are, and a real one does not"
 
 

@@ -24,7 +24,9 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     if not path.exists():
         yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")
     else:
-        yield tested("store", lambda: _opens(path, folder), remedy="choose another --home, or the model it belongs to")
+        yield tested(
+            "store", lambda: _opens(path, folder), remedy="choose another --home, or the model it belongs to"
+        )
         yield from _stages(path)
     if settings.judge.url is not None:
         yield tested(
