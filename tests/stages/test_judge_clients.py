@@ -320,6 +320,13 @@ async def test_an_engine_that_fails_leaves_the_turn_waiting(renderer, error):
         await ask(engine_judge(engine, renderer))
 
 
+async def test_a_question_that_does_not_fit_the_engine_is_a_refusal(renderer):
+    engine = engine_saying(renderer, "Good.")
+    engine.fail_after, engine.error = 0, RequestError(400, "context_length_exceeded", "too long")
+    with pytest.raises(JudgeRefused, match="too long"):
+        await ask(engine_judge(engine, renderer))
+
+
 async def test_a_cancelled_question_is_cancelled_in_the_engine(renderer):
     engine = engine_saying(renderer, "Good. Very good.")
     engine.pause_after = 1

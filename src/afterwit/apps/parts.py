@@ -12,7 +12,6 @@ from afterwit.apps.config import Settings
 from afterwit.apps.wiring import worker_name
 from afterwit.core.errors import SettingError
 from afterwit.core.hindsight import JudgePrompts
-from afterwit.core.voting import Rules
 from afterwit.engines.port import Engine
 from afterwit.stages.judge import Clock, Judge
 from afterwit.stages.judge_clients import EngineJudge, HttpJudge, JudgeClient
@@ -42,16 +41,7 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
                 "without a gateway here there is no model to judge with: set judge.url and judge.model"
             )
         return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
-    if settings.model is None:
-        raise SettingError("judge.url is set: judge.model must name the judge's model there")
-    return HttpJudge(
-        settings.url,
-        settings.model,
-        key=_secret(settings.api_key_env),
-        timeout_s=settings.timeout_s,
-        extra=settings.body_extra,
-        omit=settings.body_omit,
-    )
+    return HttpJudge.of(settings, os.environ)
 
 
 def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
@@ -62,13 +52,7 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         client=client,
         prompts=judge_prompts(judge),
         settings=judge,
-        rules=Rules(
-            votes=judge.votes,
-            accept=judge.accept,
-            max_candidates=judge.max_candidates,
-            longest=settings.objective.hint_selection == "longest",
-            quote_words=judge.quote_words,
-        ),
+        rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
         owner=worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
     )
@@ -85,11 +69,3 @@ def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
         response_chars=settings.response_chars,
         next_state_chars=settings.next_state_chars,
     )
-
-
-def _secret(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    if not os.environ.get(variable):
-        raise SettingError(f"judge.api_key_env names {variable}, which is not set in the environment")
-    return os.environ[variable]

@@ -83,7 +83,7 @@ class JudgeSettings:
     """Longest wait between two tries, also where the judge asks for a longer one."""
     poll_s: float = 2.0
     """Seconds between two looks for answered turns when nobody wakes the judge."""
-    lease_s: float = 120.0
+    lease_s: float = 30.0
     """Seconds until another process may take over a turn whose judge died; renewed while it is judged."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)
     """More fields for the request to `url`, such as `{chat_template_kwargs = {enable_thinking = false}}`."""
