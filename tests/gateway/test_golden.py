@@ -1,0 +1,11 @@
+"""Streams as they leave, byte for byte. `python -m tests.gateway.golden` writes them anew."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gateway.golden import CASES, path_of, transcript
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_stream_is_byte_for_byte_as_agreed(name, tmp_path, renderer):
+    assert await transcript(name, tmp_path, renderer) == path_of(name).read_bytes()
