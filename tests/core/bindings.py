@@ -97,7 +97,11 @@ class Memory:
             hit = {candidate.prompt_hash, candidate.full_hash} & hashes or row.id in arrival.named
             if row.scope == scope and (hit or row.kind is Kind.SIDE):
                 found.append(candidate)
-        return found
+        return found + self._at_home(arrival)
+
+    def _at_home(self, arrival: Arrival) -> list[Candidate]:
+        main = [row for row in self if row.kind is Kind.MAIN and row.arrival.home == arrival.home is not None]
+        return [replace(self._candidate(row), newest=True) for row in main[-1:]]
 
     def _candidate(self, row: Row) -> Candidate:
         full_hash, full_depth = row.arrival.full(row.response)

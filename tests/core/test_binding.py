@@ -207,6 +207,23 @@ def test_the_clients_word_on_the_turn_decides():
     assert main.kind is Kind.MAIN
 
 
+def test_under_one_id_a_side_turn_of_its_own_prompt_is_the_sessions_and_a_main_one_is_not():
+    memory, own = Memory(), Partition(session="s")
+    title = talk(says("system", "You are a title generator."), HI)
+    early = memory.ask(title, SURE, partition=own)
+    main = memory.ask(talk(HI), HELLO, partition=own)
+    late = memory.ask(title, SURE, partition=own)
+    other = memory.ask(talk(MORE), SURE, partition=own)
+    foreign = memory.ask(title, SURE, partition=Partition(session="t"))
+    assert tree([early, main, late, other, foreign]) == [
+        ("side", None, 0),
+        ("main", None, 1),
+        ("side", None, 1),
+        ("main", None, 3),
+        ("side", None, 4),
+    ]
+
+
 SUMMARY = says(
     "assistant", "The user greeted us, we greeted back, and then nothing more was left to do. " * 2
 )

@@ -61,14 +61,14 @@ def test_opencode_title_shares_the_id_and_nothing_else():
     assert rows[2].said == (f'"{AGAIN}"',)
 
 
-def test_opencode_after_its_compaction_is_the_session_of_the_summary_in_a_new_segment():
+def test_opencode_after_its_compaction_is_a_new_segment_of_the_same_session():
     rows = replay("opencode_compaction")
     assert tree(rows) == [
         ("side", None, 0),
         ("main", None, 1),
-        ("side", None, 2),
-        ("main", None, 2),
-        ("main", 3, 2),
+        ("side", None, 1),
+        ("main", None, 1),
+        ("main", 3, 1),
     ]
     assert rows[2].next_state == rows[1].next_state == ()
     assert rows[3].said == ("hello-from-tool\n",)

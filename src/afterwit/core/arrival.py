@@ -44,6 +44,11 @@ class Arrival:
         return tuple(self.mentions)[-MOST_NAMED:]
 
     @property
+    def home(self) -> bytes | None:
+        """What every turn under the client's own session id has in common; None without such an id."""
+        return None if self.partition.session is None else self.fingerprints[0]
+
+    @property
     def prompt_hash(self) -> bytes:
         return self.fingerprints[-1]
 

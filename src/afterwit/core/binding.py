@@ -14,7 +14,7 @@ from afterwit.core.arrival import arrive as arrive
 from afterwit.core.arrival import brought as brought
 from afterwit.core.arrival import next_state
 from afterwit.core.evidence import Candidate as Candidate
-from afterwit.core.evidence import Followed, followed, latest, quoted, rejected
+from afterwit.core.evidence import Followed, at_home, followed, latest, quoted, rejected
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.partition import Partition as Partition
@@ -65,8 +65,8 @@ def bind(
         return _rejecting(arrival, deleted, _kind(arrival, deleted, patterns))
     if parent is not None:
         return _following(arrival, parent, kind)
-    summary = quoted(arrival, others)
-    return Binding(session=arrival.turn if summary is None else summary.session, parent=None, kind=kind)
+    kin = quoted(arrival, others) or (at_home(others) if kind is Kind.SIDE else None)
+    return Binding(session=arrival.turn if kin is None else kin.session, parent=None, kind=kind)
 
 
 def _kind(arrival: Arrival, parent: Candidate | None, patterns: Sequence[Pattern] | None) -> Kind:

@@ -35,6 +35,8 @@ class Candidate:
     """The reply of a recent side turn."""
     shape: Shape | None = None
     """How its request was made; None where that was not kept."""
+    newest: bool = False
+    """It is the newest main-line turn under the session id that the client sends."""
 
     @property
     def arrived(self) -> bool:
@@ -117,6 +119,11 @@ def quoted(arrival: Arrival, candidates: Sequence[Candidate]) -> Candidate | Non
     """The side turn, a summary, whose reply stands in this conversation: a compacted form of an older one."""
     texts = [plain_text(message) for message in arrival.messages]
     return latest(c for c in candidates if _is_quoted(c.side_text or "", texts))
+
+
+def at_home(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The turn whose session a side turn serves that has a prompt of its own, where the client's id tells."""
+    return latest(c for c in candidates if c.newest)
 
 
 def _is_quoted(reply: str, texts: Sequence[str]) -> bool:
