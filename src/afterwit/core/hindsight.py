@@ -34,8 +34,9 @@ class View:
 class JudgePrompts(Protocol):
     """How the two questions are put."""
 
-    max_tokens: int
-    """Room for one answer, its thinking included."""
+    @property
+    def max_tokens(self) -> int:
+        """Room for one answer, its thinking included."""
 
     def evaluation(self, view: View) -> tuple[Message, ...]:
         """How good was the response, as the next state shows it?"""
@@ -74,7 +75,7 @@ def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _cleaned(message: Message) -> Message:
-    content = strip_injected(message.content or "").strip()
+    content = strip_injected(message.content or "")
     return Message(role=message.role, content=content, tool_call_id=message.tool_call_id, name=message.name)
 
 

@@ -19,6 +19,6 @@ def strip_blocks(text: str) -> str:
 
 
 def strip_injected(text: str) -> str:
-    """The text without blocks, time stamps and run-time lines that clients are known to add."""
-    without = strip_blocks(text)
+    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add."""
+    without = strip_blocks(text).strip()
     return _OPENCLAW_RUNTIME.sub("", _OPENCLAW_STAMP.sub("", without))
