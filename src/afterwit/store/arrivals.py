@@ -30,6 +30,7 @@ class Arrivals(Part):
         reason: Reason | None,
         now: float,
         shape: Shape | None = None,
+        home: bytes | None = None,
         answers: Answer | None = None,
         supersedes: str | None = None,
     ) -> None:
@@ -39,6 +40,7 @@ class Arrivals(Part):
         Raises StoreError when the id is taken.
         """
         columns = identity_columns(turn) | {
+            "home": home,
             "prompt_hash": prompt_hash,
             "full_hash": full_hash,
             "depth": depth,

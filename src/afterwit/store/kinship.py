@@ -33,20 +33,32 @@ class Kinship(Part):
     """Nothing here changes anything. Side turns are never counted as children."""
 
     def candidates(
-        self, scope: str, hashes: Sequence[bytes], turn_ids: Sequence[str], *, side_limit: int = 8
+        self,
+        scope: str,
+        hashes: Sequence[bytes],
+        turn_ids: Sequence[str],
+        *,
+        home: bytes | None = None,
+        side_limit: int = 8,
     ) -> list[Candidate]:
         """The turns of a scope that a request may continue, repeat or edit, in no order.
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
-        `side_limit` side replies come with their text, which a compacted conversation may quote.
+        `side_limit` side replies come with their text, which a compacted conversation may quote; and the newest
+        main-line turn of `home`, where the client names its sessions.
         """
         found = {row["id"]: row for row in self._by_hash(scope, hashes)}
         if turn_ids:
             sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
             found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
         sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
-        plain = [_candidate(row, None) for turn, row in found.items() if turn not in sides]
+        newest = {row["id"]: row for row in self._newest(scope, home)}
+        plain = [
+            _candidate(row, None, newest=turn in newest)
+            for turn, row in (found | newest).items()
+            if turn not in sides
+        ]
         return plain + [_candidate(row, orjson.loads(row["message"])["content"]) for row in sides.values()]
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
@@ -68,6 +80,12 @@ class Kinship(Part):
             f"{CANDIDATE}, c.message {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND c.message IS NOT NULL"
         )
         return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, limit))
+
+    def _newest(self, scope: str, home: bytes | None) -> list[sqlite3.Row]:
+        if home is None:
+            return []
+        sql = f"{CANDIDATE} {FOUND} WHERE t.home = ? AND t.scope = ? AND t.kind = 'main'"
+        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT 1", (home, scope))
 
     def branch(self, turn: str) -> Branch | None:
         """How a turn stands; None where it is not here (any more)."""
@@ -100,7 +118,7 @@ def _branch(row: sqlite3.Row) -> Branch:
     )
 
 
-def _candidate(row: sqlite3.Row, side_text: str | None) -> Candidate:
+def _candidate(row: sqlite3.Row, side_text: str | None, *, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
         session=row["session"],
@@ -115,4 +133,5 @@ def _candidate(row: sqlite3.Row, side_text: str | None) -> Candidate:
         children=row["children"],
         side_text=side_text,
         shape=None if row["shape"] is None else Shape.read(row["shape"]),
+        newest=newest,
     )

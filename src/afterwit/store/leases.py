@@ -28,13 +28,10 @@ class Leases(Part):
         """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s`."""
         state = WAITS_IN[stage]
         with self._database.transaction():
-            self._end_leases(state, now=now, before=now)
-            found = self._database.rows(
-                "SELECT seq FROM turns WHERE state = ? AND owner IS NULL AND retry_at <= ?"
-                " ORDER BY seq LIMIT ?",
-                (state, now, limit),
-            )
-            seqs = [row["seq"] for row in found]
+            while overtaken := [life for life in self._claimable(state, limit, now) if life.overtaken]:
+                for life in overtaken:
+                    unlease(self._database, life, now=now)
+            seqs = [life.seq for life in self._claimable(state, limit, now)]
             self._database.execute(
                 "UPDATE turns SET owner = ?, lease_until = ?, claimed_revision = revision"
                 f" WHERE seq IN ({marks(len(seqs))})",
@@ -42,20 +39,23 @@ class Leases(Part):
             )
             return records_by_seq(self._database, seqs)
 
-    def _end_leases(self, state: State, *, now: float, before: float) -> int:
-        """Take back what was leased until `before` or earlier."""
+    def _claimable(self, state: State, limit: int, now: float) -> list[Life]:
         found = self._database.rows(
-            f"SELECT {COLUMNS} FROM turns WHERE state = ? AND owner IS NOT NULL AND lease_until <= ?",
-            (state, before),
+            f"SELECT {COLUMNS} FROM turns WHERE state = ? AND reason IS NULL"
+            " AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ? ORDER BY seq LIMIT ?",
+            (state, now, now, limit),
         )
-        for row in found:
-            unlease(self._database, Life.of(row), now=now)
-        return len(found)
+        return [Life.of(row) for row in found]
 
     def free_leases(self, stage: Stage, *, now: float) -> int:
         """Take back all leases of a stage whose workers are known to be gone."""
         with self._database.transaction():
-            return self._end_leases(WAITS_IN[stage], now=now, before=float("inf"))
+            found = self._database.rows(
+                f"SELECT {COLUMNS} FROM turns WHERE state = ? AND owner IS NOT NULL", (WAITS_IN[stage],)
+            )
+            for row in found:
+                unlease(self._database, Life.of(row), now=now)
+        return len(found)
 
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
         """Hold on to a claim; the turns that are still the owner's."""

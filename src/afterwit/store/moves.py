@@ -48,6 +48,11 @@ class Life:
         """Whether the next state changed after the turn was claimed."""
         return self.claimed_revision is not None and self.claimed_revision != self.revision
 
+    @property
+    def overtaken(self) -> bool:
+        """Whether newer words came after a verdict while a learner held the turn."""
+        return self.state is State.JUDGED and self.outdated
+
     def takes_next_state(self, now: float) -> bool:
         """Whether a new next state has the turn judged (again). Under an update it is as good as trained."""
         if self.state is State.JUDGED:
@@ -94,7 +99,7 @@ def move(
 
 def unlease(database: Database, life: Life, *, now: float) -> None:
     """Give a claimed turn back. A verdict that newer words overtook meanwhile sends it to be judged anew."""
-    if life.state is State.JUDGED and life.outdated:
+    if life.overtaken:
         move(database, life, State.ANSWERED, now=now)
         return
     database.execute(

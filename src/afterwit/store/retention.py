@@ -32,10 +32,10 @@ class Retention(Part):
         """
         removed = 0
         if max_age_s is not None:
-            while removed < limit and (batch := self._ended(now - max_age_s, min(BATCH, limit - removed))):
+            while removed < limit and (batch := self._ended(min(BATCH, limit - removed), now - max_age_s)):
                 removed += self._remove(batch)
         if max_bytes is not None:
-            while removed < limit and self.size() > max_bytes and (batch := self._ended(now, BATCH)):
+            while removed < limit and self.size() > max_bytes and (batch := self._ended(BATCH)):
                 removed += self._remove(batch)
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
@@ -48,11 +48,17 @@ class Retention(Part):
         )
         return int((pages - free) * size)
 
-    def _ended(self, created_before: float, limit: int) -> list[sqlite3.Row]:
+    def _ended(self, limit: int, created_before: float = float("inf")) -> list[sqlite3.Row]:
+        """The oldest turns that ended and have content, up to the first one created later."""
+        young = self._database.row(
+            "SELECT seq FROM contents CROSS JOIN turns t USING (seq) WHERE t.created > ?"
+            " ORDER BY seq LIMIT 1",
+            (created_before,),
+        )
         return self._database.rows(
-            "SELECT t.seq, t.id FROM turns t JOIN contents USING (seq)"
-            " WHERE t.state IN ('SKIPPED', 'TRAINED') AND t.created <= ? ORDER BY t.seq LIMIT ?",
-            (created_before, limit),
+            "SELECT seq, t.id FROM contents CROSS JOIN turns t USING (seq)"
+            " WHERE seq < ? AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY seq LIMIT ?",
+            (2**62 if young is None else young["seq"], limit),
         )
 
     def _remove(self, batch: Sequence[sqlite3.Row]) -> int:
