@@ -18,6 +18,7 @@ from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
 from afterwit.learner.rows import Row
+from afterwit.learner.score import response_logits
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import needs_base, update
 from afterwit.objective import evaluate
@@ -270,3 +271,17 @@ def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> 
         norms.append(update(policy, model, items, [], objective, settings, quiet)["grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert norms[2] == pytest.approx(norms[0], rel=0.05)
+
+
+@pytest.mark.parametrize(("basis", "tau"), [(Basis.PROCESSED, 0.6), (Basis.RAW, 0.6), (Basis.PROCESSED, 1.0)])
+def test_an_engine_that_sampled_from_the_same_weights_shows_no_mismatch(
+    base: Path, renderer: Renderer, basis: Basis, tau: float
+) -> None:
+    plain = lesson(renderer, 0, tau=tau, basis=basis)
+    row = Row(prompt=plain.turn.prompt_ids, response=plain.turn.sampled.ids)
+    (logits_TV,) = response_logits(frozen(base), [row])
+    divisor = tau if basis is Basis.PROCESSED else 1.0
+    chosen = torch.log_softmax(logits_TV / divisor, -1).gather(-1, torch.tensor(row.response)[:, None])[:, 0]
+    same = lesson(renderer, 0, tau=tau, basis=basis, logprobs=tuple(chosen.tolist()))
+    _, metrics = moved(base, base, items_of([same], renderer, ObjectiveSettings()), ObjectiveSettings())
+    assert metrics["mismatch_max"] < 1e-6  # the store and the learner keep log-probs in float32

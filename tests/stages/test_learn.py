@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tests.fakes.lessons import lesson, teach
 from tests.fakes.models import tiny_qwen3
 from tests.stages.learning import Place, learn_and_die, learn_on_a_full_disk
 
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import SettingError, StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
@@ -457,3 +458,35 @@ def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
     with place.store() as store:
         place.learn(store).run(lambda: len(rests) == 3, rest=rest)
     assert "the weights of version 2 are not in" in rests[1]
+
+
+class Jammed(Store):
+    """A store whose disk is full for the first release."""
+
+    full = True
+
+    def release(self, *args: Any, **more: Any) -> None:
+        if self.full:
+            self.full = False
+            raise StoreError("no space left for the store")
+        super().release(*args, **more)
+
+
+def test_turns_that_could_not_be_given_back_are_freed_as_soon_as_the_store_works(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    fill(place, lessons(0, 1))
+    broken, said = [True], list[str]()
+
+    def watch(phase: Phase) -> None:
+        if phase is Phase.STEPPED and broken and broken.pop():
+            raise OSError(28, "No space left on device")
+
+    store = Jammed.open(place.home / "store.db", fingerprint="tiny")
+    place.clock.now = 1e6
+    place.learn(store, watch).run(
+        lambda: len(said) == 2, rest=lambda seconds: said.append(status(store).message)
+    )
+    store.close()
+    assert said == ["no space left for the store", "wrote version 1 from 2 turns"]
+    assert trained(place) == [("turn0000", "turn0001")]

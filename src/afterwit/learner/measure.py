@@ -37,8 +37,9 @@ def batch(
 
 
 def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
-    """How many tokens each candidate taught, and means over the taught tokens: |log pi_T - log pi_old|, and how
-    many of the student's top-K ids are the teacher's."""
+    """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
+    the overlap of the student's top-K ids with the teacher's.
+    """
     taught = [(sample.mask_T, target.lesson) for sample, target in pairs if target.lesson is not None]
     if not taught:
         return {}

@@ -21,6 +21,7 @@ from afterwit.learner.phase import Phase, Progress
 from afterwit.learner.schedule import due, retry_in
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.trouble import Trouble, trouble
+from afterwit.stages.learn_words import on_failure, on_version, sentence, tokens
 from afterwit.store.rows import Record
 from afterwit.store.store import Store
 
@@ -89,8 +90,8 @@ class Learn:
             raise
         except Exception as error:  # the loop outlives it and tries again
             log.warning("learn: the step failed", exc_info=error)
-            self._say(False, _sentence(error))
-            self._ill = True
+            self._say(False, sentence(error))
+            self._ill, self._known = True, -1  # what it left half done, such as a lease, is put right first
             return False
         if self._ill and not worked:
             self._say(True, WAITING)
@@ -137,9 +138,7 @@ class Learn:
         except VersionTaken as error:
             log.info("learn: %s; the batch goes to the version after it", error)
             self._release(turns)
-        except (
-            Exception
-        ) as error:  # this batch's failure: it waits, is blamed or ends, and the stage says why
+        except Exception as error:  # a failure of this batch, not of the stage
             self._failed(records, error)
         else:
             if version is not None:
@@ -162,7 +161,7 @@ class Learn:
         self._known = version.number
         progress(Phase.COMMITTED)
         self._versions.prune(self._settings.keep_versions)
-        self._say(*_verdict_on(version, self._settings.mismatch_alarm))
+        self._say(*on_version(version, alarm=self._settings.mismatch_alarm))
 
     def _skip(self, refused: Sequence[Refused]) -> None:
         turns = defaultdict(list)
@@ -198,16 +197,15 @@ class Learn:
         the longest's, and the others go on without it."""
         log.warning("learn: the update failed", exc_info=error)
         kind, blamed = trouble(error), list(records)
+        longest = max(records, key=lambda record: tokens(record.turn))
         if kind is Trouble.MEMORY:
-            blamed = [
-                max(records, key=lambda record: len(record.turn.prompt_ids) + len(record.turn.sampled.ids))
-            ]
-        self._say(False, _explained(kind, error, records, blamed))
+            blamed = [longest]
+        self._say(False, on_failure(kind, error, turns=len(records), longest=longest.turn))
         if kind is Trouble.DISK:
             self._release([record.turn.id for record in records], retry_in_s=self._settings.retry_s)
             return
         for record in blamed:
-            self._blame(record, _sentence(error))
+            self._blame(record, sentence(error))
         self._release([record.turn.id for record in records if record not in blamed])
 
     def _blame(self, record: Record, error: str) -> None:
@@ -235,46 +233,19 @@ class Learn:
 
         return progress
 
-    def _say(self, ok: bool, sentence: str) -> None:
-        if self._standing == (ok, sentence):
+    def _say(self, ok: bool, words: str) -> None:
+        if self._standing == (ok, words):
             return
-        log.log(logging.INFO if ok else logging.WARNING, "learn: %s", sentence)
+        log.log(logging.INFO if ok else logging.WARNING, "learn: %s", words)
         try:
-            self._store.set_status(STAGE, ok, sentence, now=self._now())
+            self._store.set_status(STAGE, ok, words, now=self._now())
         except AfterwitError as error:  # a full disk takes no status either: the log has it
             log.warning("learn: its status cannot be stored: %s", error)
         else:
-            self._standing = (ok, sentence)
+            self._standing = (ok, words)
 
 
 def _sample(record: Record) -> Sample:
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
     return Sample(turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd)
-
-
-def _verdict_on(version: Version, alarm: float) -> tuple[bool, str]:
-    mismatch = version.metrics.get("mismatch_mean", 0.0)
-    if mismatch > alarm:
-        return False, (
-            f"version {version.number}: the engine's log-probs are {mismatch:.3g} nats from the learner's on"
-            f" average (alarm at {alarm:g}); is learner.dtype the engine's, and their model the same?"
-        )
-    return True, f"wrote version {version.number} from {len(version.turns)} turns"
-
-
-def _explained(kind: Trouble, error: Exception, records: Sequence[Record], blamed: Sequence[Record]) -> str:
-    if kind is Trouble.DISK:
-        return f"no room to write a version ({error}); {len(records)} turns wait, free some space"
-    if kind is Trouble.MEMORY:
-        turn = blamed[0].turn
-        tokens = len(turn.prompt_ids) + len(turn.sampled.ids)
-        return (
-            f"out of memory in an update of {len(records)} turns; the longest, {turn.id} of {tokens} tokens,"
-            " waits; lower learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
-        )
-    return f"an update of {len(records)} turns failed: {_sentence(error)}; they are tried again"
-
-
-def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__}: {error}"
