@@ -1,4 +1,4 @@
-"""Small random models in real Hugging Face folders, made offline: config, weights, tokenizer, chat template."""
+"""Small random models in real Hugging Face folders, made offline, with tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
-
-from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -36,7 +35,7 @@ LLAMA3_SPECIALS = (
 
 
 def tiny_qwen3(folder: Path, *, seed: int = 0, **config: Any) -> Path:
-    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides its fields."""
+    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides fields."""
     tokenizer = _tokenizer(QWEN3_SPECIALS, QWEN3_MARKERS)
     ids = {token: tokenizer.token_to_id(token) for token in QWEN3_SPECIALS}
     shape = _shape(tokenizer, tie_word_embeddings=True, head_dim=16) | config
