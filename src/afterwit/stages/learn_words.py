@@ -26,7 +26,8 @@ def on_failure(kind: Trouble, error: Exception, *, turns: int, longest: Turn) ->
     if kind is Trouble.MEMORY:
         return (
             f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"
-            " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
+            " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set"
+            " learner.checkpointing"
         )
     return f"an update of {turns} turns failed: {sentence(error)}; they are tried again"
 
