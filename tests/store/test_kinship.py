@@ -127,6 +127,21 @@ def served(store: Store, arrival: Arrival, reply: Message) -> Binding:
     return binding
 
 
+def test_the_newest_main_turn_under_the_clients_own_id_comes_with_the_candidates(store: Store) -> None:
+    hashes = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2}
+    for name, kind, home in (("a", Kind.MAIN, b"h"), ("b", Kind.MAIN, b"h"), ("c", Kind.MAIN, b"other")):
+        store.add_turn(a_turn(name, kind=kind), **hashes, delivered=True, reason=None, home=home, now=0.0)
+    found = store.candidates(SCOPE, [], [], home=b"h")
+    assert [(one.turn, one.newest) for one in found] == [("b", True)]
+    assert store.candidates(SCOPE, [], [], home=b"none") == []
+    assert store.candidates("other/agent", [], [], home=b"h") == []
+    assert {one.turn: one.newest for one in store.candidates(SCOPE, [b"p"], [], home=b"h")} == {
+        "a": False,
+        "b": True,
+        "c": False,
+    }
+
+
 def test_a_conversation_of_many_turns_binds_each_to_the_one_before(store: Store) -> None:
     said: list[Message] = []
     for number in range(40):

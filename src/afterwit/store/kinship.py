@@ -45,8 +45,8 @@ class Kinship(Part):
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
-        `side_limit` side replies come with their text, which a compacted conversation may quote; and the newest
-        main-line turn of `home`, where the client names its sessions.
+        `side_limit` side replies come with their text, which a compacted conversation may quote; so does the
+        newest main-line turn of `home`, where the client names its sessions.
         """
         found = {row["id"]: row for row in self._by_hash(scope, hashes)}
         if turn_ids:

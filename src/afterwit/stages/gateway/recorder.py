@@ -77,6 +77,7 @@ class Recorder:
                 reason=untrainable(settled) or bound.binding.reason,
                 now=now,
                 shape=arrival.shape,
+                home=arrival.home,
                 supersedes=retried,
             )
             return True
