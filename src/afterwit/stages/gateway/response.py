@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
 from afterwit.engines.port import Generate, Step
@@ -108,7 +108,7 @@ class Response:
         return max(versions, default=self._gateway.engine.version)
 
 
-async def _together(works: list) -> None:
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all; the first failure ends the others and is raised as itself."""
     if len(works) == 1:
         await works[0]

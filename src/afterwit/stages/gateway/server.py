@@ -16,7 +16,7 @@ from afterwit.stages.gateway.app import GatewayApp
 
 log = logging.getLogger("afterwit.gateway")
 
-CLOSE_S = 5
+CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
 
 
@@ -60,13 +60,16 @@ class Listener:
         return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
     async def start(self) -> None:
-        """Return when it accepts connections."""
+        """Return when it accepts connections. SettingError where another process was faster."""
         self._task = asyncio.ensure_future(self._server.serve(sockets=[self._sock]))
         ready = asyncio.ensure_future(self._server.ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
         if self._task.done():
-            ready.cancel()
-            await self._task
+            try:
+                await self._task
+            except OSError as error:
+                raise SettingError(f"{self.url}: {error.strerror}; choose another address") from error
 
     async def stop(self, drain_s: float) -> None:
         """Refuse new requests, give running ones `drain_s` seconds, then close."""
