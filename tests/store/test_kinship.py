@@ -79,6 +79,16 @@ def test_a_candidate_knows_how_its_request_was_made(store: Store) -> None:
     assert found.shape == shape
 
 
+def test_the_newest_main_line_turn_of_a_named_session_is_found(store: Store) -> None:
+    common = {"depth": 1, "full_depth": 2, "delivered": True, "reason": None, "now": 0.0}
+    for name, kind in (("old", Kind.MAIN), ("new", Kind.MAIN), ("title", Kind.SIDE)):
+        hashes = {"prompt_hash": f"p{name}".encode(), "full_hash": f"f{name}".encode()}
+        store.add_turn(a_turn(name, kind=kind), **hashes, **common, home=b"theirs")
+    found = store.candidates(SCOPE, [], [], home=b"theirs", side_limit=0)
+    assert [candidate.turn for candidate in found] == ["new"]
+    assert store.candidates(SCOPE, [], [], home=b"another", side_limit=0) == []
+
+
 def test_children_are_counted_without_side_turns(store: Store) -> None:
     add(store, "a")
     add(store, "b", parent="a")
