@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -194,6 +195,28 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
         assert all(torch.equal(one[key], other[key]) for key in other)
     assert [number for number in (1, 2, 3) if place.versions.has_weights(number)] == [2, 3]
     assert len(list(place.versions.root.glob("[0-9]*"))) == 4
+
+
+@pytest.mark.slow
+def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
+    place: Place, lessons: Callable[..., list[Sample]], undisturbed: Place, processes: ForkServerContext
+) -> None:
+    """At moments nobody chose: between bytes, inside SQLite, while loading."""
+    place = busy(place)
+    fill(place, lessons(*range(12)))
+    random, kills = Random(7), 0
+    while kills < 40:
+        process = processes.Process(target=place.drain)
+        process.start()
+        process.join(random.uniform(0.0, 0.4))
+        kills += process.exitcode is None
+        process.kill()
+        process.join()
+    place.drain()
+    assert trained(place) == trained(undisturbed)
+    assert states(place) == states(undisturbed)
+    one, other = (load_file(each.versions.place(3) / "model.safetensors") for each in (place, undisturbed))
+    assert all(torch.equal(one[key], other[key]) for key in other)
 
 
 def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
