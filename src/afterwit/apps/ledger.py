@@ -39,7 +39,7 @@ def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
 def turn_table(records: Sequence[Record], moment: Moment) -> Table:
     """One row a turn."""
     table = Table("turn", "when", "state", "kind", "reward", "hints", "response", box=None, pad_edge=False)
-    for column in table.columns[:2]:
+    for column in table.columns:
         column.no_wrap = True
     for record in records:
         verdict = record.verdict

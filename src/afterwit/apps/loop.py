@@ -132,6 +132,7 @@ class Loop:
             store.commit_version(version, now=now)
             store.published(number, now=now)
 
+        log.info("publish: serving version %d", number)
         await self.store.call(record)
 
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
