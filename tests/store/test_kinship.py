@@ -13,7 +13,7 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
 from afterwit.store import Store
-from afterwit.store.kinship import HASHES_PER_QUERY
+from afterwit.store.kinship import FIRST_HASHES
 
 SCOPE = "key/agent"
 
@@ -52,7 +52,7 @@ def test_a_deep_conversation_finds_its_parent_and_spares_the_turns_long_before(s
         hashed(store, f"t{depth}", hashes[depth - 1], hashes[depth], depth)
     found = names(store, hashes)
     assert "t297" in found
-    assert len(found) <= HASHES_PER_QUERY
+    assert len(found) <= FIRST_HASHES
 
 
 def test_an_old_parent_of_a_long_request_is_found(store: Store) -> None:
