@@ -99,6 +99,12 @@ def test_a_closing_tag_inside_an_argument_closes_nothing():
     assert read(text)[2] == [(0, "f", arguments)]
 
 
+def test_an_argument_that_holds_closing_tags_without_end_is_content():
+    text = '<tool_call>{"name": "f", "arguments": {"a": "' + "</tool_call>" * 50
+    for at in ((), tuple(range(0, len(text), 7))):
+        assert read(text, at=at)[1:3] == (text, [])
+
+
 @pytest.mark.parametrize(
     "malformed",
     [

@@ -19,6 +19,8 @@ CALL, END_CALL = "<tool_call>", "</tool_call>"
 PYTHON_TAG = "<|python_tag|>"
 MARKERS = frozenset({THINK, END_THINK, CALL, END_CALL, PYTHON_TAG})
 """Texts that the reader needs to see, even where a tokenizer calls them special."""
+MOST_QUOTED_TAGS = 32
+"""Closing tags that an argument's text may hold; each costs a look at the whole call."""
 
 
 class Style(StrEnum):
@@ -101,6 +103,8 @@ class Reader:
         """Not handed on yet."""
         self._fresh = True
         """Nothing of the current part was handed on: white space that opens it is not part of it."""
+        self._quoted = self._inner = 0
+        """Where to look for the end of a call, and how many tags before it stand in a string."""
         self._content: list[str] = []
         self._thought: list[str] = []
         self._calls: list[Call] = []
@@ -172,9 +176,10 @@ class Reader:
         return self._say_safe(Content, CALL, last)
 
     def _call(self, last: bool) -> list[Event]:
-        end = self._text.find(END_CALL)
-        while end >= 0 and _inside_a_string(self._text[:end]):
-            end = self._text.find(END_CALL, end + 1)
+        end = self._text.find(END_CALL, self._quoted)
+        while end >= 0 and self._inner < MOST_QUOTED_TAGS and _inside_a_string(self._text[:end]):
+            self._quoted, self._inner = end + 1, self._inner + 1
+            end = self._text.find(END_CALL, self._quoted)
         if end < 0 and not last:
             return []
         body, rest = (self._text, "") if end < 0 else (self._text[:end], self._text[end + len(END_CALL) :])
@@ -198,6 +203,7 @@ class Reader:
 
     def _enter(self, where: _Where, rest: str) -> None:
         self._where, self._fresh, self._text = where, True, rest
+        self._quoted = self._inner = 0
 
     def _say_safe(self, kind: type[Content] | type[Thought], marker: str, last: bool) -> list[Event]:
         """Hand on what can no longer belong to a marker or to the white space before one."""
