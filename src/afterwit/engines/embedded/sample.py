@@ -32,28 +32,38 @@ class Draw:
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Each row's next id and its log-prob, [B] and [B]."""
+    """Each row's next id and its log-prob, [B] and [B]; not finite where the logits are not."""
     scaled_BV = _truncated(_tempered(_penalised(logits_BV.float(), draws), draws), draws)
-    logprobs_BV = scaled_BV.log_softmax(-1)
-    ids_B = logprobs_BV.argmax(-1)
-    if not all(row.sampling.greedy for row in draws):
+    relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
+    cdf_BV = relative_BV.exp().cumsum(-1, dtype=_precise(relative_BV.device))
+    ids_B = _chosen(relative_BV, cdf_BV, draws)
+    logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
+    return ids_B.tolist(), logprobs_B.tolist()
+
+
+def _chosen(relative_BV: Tensor, cdf_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    ids_B = _inverse_cdf(cdf_BV, [row.uniform for row in draws])
+    if any(row.sampling.greedy for row in draws):
         greedy_B = torch.tensor([row.sampling.greedy for row in draws], device=ids_B.device)
-        ids_B = torch.where(greedy_B, ids_B, _inverse_cdf(logprobs_BV, [row.uniform for row in draws]))
+        ids_B = torch.where(greedy_B, relative_BV.argmax(-1), ids_B)
     for index, row in enumerate(draws):
         if row.forced is not None:
             ids_B[index] = row.forced
-    chosen_B = logprobs_BV.gather(-1, ids_B[:, None])[:, 0]
-    return ids_B.tolist(), chosen_B.tolist()
+    return ids_B
 
 
-def _inverse_cdf(logprobs_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The first id whose cumulative probability exceeds the uniform, [B]; never one of probability 0."""
-    cdf_BV = logprobs_BV.double().exp().cumsum(-1)
+def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
+    """The first id whose cumulative weight exceeds the uniform's share, [B]; never one of weight 0."""
     total_B = cdf_BV[:, -1]
-    uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=cdf_BV.device)
-    threshold_B = torch.minimum(uniforms_B * total_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
-    found_B = torch.searchsorted(cdf_BV, threshold_B[:, None], right=True)[:, 0]
+    share_B = torch.tensor(uniforms, dtype=cdf_BV.dtype, device=cdf_BV.device) * total_B
+    share_B = torch.minimum(share_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
+    found_B = torch.searchsorted(cdf_BV, share_B[:, None], right=True)[:, 0]
     return found_B.clamp_(max=cdf_BV.shape[-1] - 1)
+
+
+def _precise(device: torch.device) -> torch.dtype:
+    """float64, or float32 on Apple's GPUs, which have nothing finer."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _tempered(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
