@@ -6,13 +6,12 @@ A call is handed on when it is complete. One that does not parse is content: not
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.call_json import ends_in_a_string, parse_call, parse_calls
 
 THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
@@ -177,13 +176,13 @@ class Reader:
 
     def _call(self, last: bool) -> list[Event]:
         end = self._text.find(END_CALL, self._quoted)
-        while end >= 0 and self._inner < MOST_QUOTED_TAGS and _inside_a_string(self._text[:end]):
+        while end >= 0 and self._inner < MOST_QUOTED_TAGS and ends_in_a_string(self._text[:end]):
             self._quoted, self._inner = end + 1, self._inner + 1
             end = self._text.find(END_CALL, self._quoted)
         if end < 0 and not last:
             return []
         body, rest = (self._text, "") if end < 0 else (self._text[:end], self._text[end + len(END_CALL) :])
-        call = _parse(body)
+        call = parse_call(body)
         if call is None:
             whole = CALL + body + (END_CALL if end >= 0 else "")
             self._where, self._fresh, self._text = _Where.ANSWER, False, rest
@@ -196,7 +195,7 @@ class Reader:
             return []
         whole, self._text = self._text, ""
         self._where = _Where.ANSWER
-        calls = _parse_bare(whole.strip().removeprefix(PYTHON_TAG))
+        calls = parse_calls(whole.strip().removeprefix(PYTHON_TAG))
         if not calls:
             return self._said(Content(text=whole))
         return [event for call in calls for event in self._called(*call)]
@@ -246,74 +245,3 @@ def _safe_length(text: str, marker: str) -> int:
         if marker.startswith(text[-length:]):
             return len(text[:-length].rstrip())
     return len(text.rstrip())
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def _inside_a_string(body: str) -> bool:
-    """Whether a call's text ends inside a JSON string: then what closes it belongs to the string."""
-    try:
-        _DECODER.raw_decode(body.strip())
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
-    except (ValueError, RecursionError):
-        return False
-    return False
-
-
-def _parse(body: str) -> tuple[str, str] | None:
-    """Name and arguments of one call, None where the text is none."""
-    calls = _parse_bare(body)
-    return calls[0] if len(calls) == 1 else None
-
-
-def _parse_bare(text: str) -> list[tuple[str, str]]:
-    """The calls that a text consists of, empty where it is anything else."""
-    calls, text = [], text.strip()
-    while text:
-        try:
-            data, end = _DECODER.raw_decode(text)
-        except (ValueError, RecursionError):
-            return []
-        call = _as_call(data, text[:end])
-        if call is None:
-            return []
-        calls.append(call)
-        text = text[end:].lstrip().removeprefix(";").lstrip()
-    return calls
-
-
-def _as_call(data: Any, written: str) -> tuple[str, str] | None:
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
-        return None
-    key = "arguments" if "arguments" in data else "parameters"
-    arguments = data.get(key, {})
-    if isinstance(arguments, str):
-        return (data["name"], arguments) if _is_object(arguments) else None
-    if not isinstance(arguments, dict):
-        return None
-    return data["name"], _as_written(written, key, arguments)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(_DECODER.decode(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _as_written(call: str, key: str, arguments: dict[str, Any]) -> str:
-    """The arguments' own text within a call's: what was sampled is what the client receives."""
-    for found in re.finditer(rf'"{key}"\s*:\s*', call):
-        try:
-            parsed, end = _DECODER.raw_decode(call, found.end())
-        except ValueError:
-            continue
-        if parsed == arguments:
-            return call[found.end() : end]
-    return json.dumps(arguments, ensure_ascii=False)
