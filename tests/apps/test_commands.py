@@ -39,7 +39,18 @@ def test_turns_as_json_is_one_object_a_line_with_what_programs_need(home: Path) 
     lines = run.invoke(app, ["turns", "--json", "--home", str(home)]).stdout.splitlines()
     turns = {turn["id"]: turn for turn in map(json.loads, lines)}
     assert turns.keys() == {"aopen", "bfailed", "cjudged", "dtrained"}
-    needed = {"id", "session", "parent", "kind", "state", "reason", "versions", "next_state", "reward", "hints"}
+    needed = {
+        "id",
+        "session",
+        "parent",
+        "kind",
+        "state",
+        "reason",
+        "versions",
+        "next_state",
+        "reward",
+        "hints",
+    }
     assert all(needed <= turn.keys() for turn in turns.values())
     assert (turns["bfailed"]["state"], turns["bfailed"]["reason"]) == ("SKIPPED", "penalties")
     assert turns["cjudged"]["hints"] == ["Open the file that was named."]
@@ -61,7 +72,13 @@ def test_a_table_of_turns_counts_states_and_reasons(home: Path) -> None:
 def test_show_tells_a_turn_with_its_votes_and_hints(home: Path) -> None:
     command = ["show", "chatcmpl-cjudged", "--no-advantages", "--home", str(home)]
     text = run.invoke(app, command, env={"COLUMNS": "160"}).stdout
-    for part in ("next state: user", "No, the other file.", "reward -1 by votes", "hint: Open the file", "invalid (no box)"):
+    for part in (
+        "next state: user",
+        "No, the other file.",
+        "reward -1 by votes",
+        "hint: Open the file",
+        "invalid (no box)",
+    ):
         assert part in text
 
 

@@ -22,10 +22,12 @@ from afterwit.learner.versions import Versions
 from afterwit.store import Store
 from tests.journey.conftest import client
 
-SETTINGS = (
-    "learner.batch=2 learner.min_batch=1 learner.max_wait_s=0.2 learner.lr=1e-3 learner.poll_s=0.05 learner.threads=1 "
-    "learner.keep_versions=50 learner.max_staleness=1000 serve.learner_restart_s=0.2 judge.poll_s=0.05 judge.max_tokens=4 gateway.max_tokens=8"
-).split()
+SETTINGS = {
+    "learner": "batch=2 min_batch=1 max_wait_s=0.2 lr=1e-3 poll_s=0.05 threads=1 keep_versions=50 max_staleness=1000",
+    "judge": "poll_s=0.05 max_tokens=4",
+    "gateway": "max_tokens=8",
+    "serve": "learner_restart_s=0.2",
+}
 
 
 class Server:
@@ -34,7 +36,17 @@ class Server:
     def __init__(self, model: Path, home: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/v1"
         flags = [part for setting in SETTINGS for part in ("--set", setting)]
-        command = [sys.executable, "-m", "afterwit", "serve", str(model), "--home", str(home), "--port", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "afterwit",
+            "serve",
+            str(model),
+            "--home",
+            str(home),
+            "--port",
+            str(port),
+        ]
         self._log = home / "serve.log"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([*command, *flags], start_new_session=True, stderr=log)

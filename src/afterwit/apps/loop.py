@@ -1,4 +1,4 @@
-"""The loop in one process: gateway, judge, publisher and housekeeping on an event loop, the learner as a child."""
+"""The loop in one process: gateway, judge, publisher, housekeeping; the learner as a child process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """An async context: inside it the chosen stages run. `url` is where clients talk, None without a gateway."""
+    """An async context: inside it the chosen stages run. `url` is where clients talk, if there is a gateway."""
 
     def __init__(
         self,

@@ -55,8 +55,8 @@ def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
     """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
 
-    `fresh` is the mean over tokens that these very weights sampled: there engine and learner must agree, while
-    over older ones the policy has moved.
+    `fresh` is the mean over tokens that these very weights sampled: there engine and learner must agree,
+    while over older ones the policy has moved.
     """
     parts = [
         (target.mismatch_T[sample.mask_T].abs(), _fresh(item)[sample.mask_T.cpu()])

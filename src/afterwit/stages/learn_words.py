@@ -13,9 +13,9 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
     mismatch = version.metrics.get("mismatch_fresh", 0.0)
     if mismatch > alarm:
         return False, (
-            f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g} nats from"
-            f" the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their model the"
-            " same?"
+            f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g} nats"
+            f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
+            " model the same?"
         )
     return True, f"wrote version {version.number} from {len(version.turns)} turns"
 

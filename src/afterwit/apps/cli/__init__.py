@@ -45,7 +45,7 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; our own errors are one line, without a traceback. `arguments`: the process's by default."""
+    """Run a command, the process's by default; our own errors are one line, without a traceback."""
     try:
         app(arguments)
     except AfterwitError as error:

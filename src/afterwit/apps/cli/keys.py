@@ -48,7 +48,7 @@ def list_keys(home: Home = None) -> None:
 
     table = Table("name", "scopes", "made", "revoked")
     with open_store(home) as store:
-        for key in store.keys():
+        for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
             table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
     Console().print(table)
 

@@ -62,7 +62,9 @@ class _Logits:
             hinted.norm().item() > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's"
         )
         expect((hinted - swapped).norm().item() > 0.0, "another teacher gives the same gradient")
-        return f"the hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher moves it elsewhere"
+        return (
+            f"a hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher elsewhere"
+        )
 
     def invariant(self) -> str:
         gaps = [(a - b).abs().max().item() for a, b in zip(self.together, self.alone, strict=True)]
