@@ -7,8 +7,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
-from tests.wire.test_detokenize import cuts, split
 
 from afterwit.wire.tool_calls import (
     Call,
@@ -20,6 +18,8 @@ from afterwit.wire.tool_calls import (
     opens_thought,
     style_of,
 )
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
+from tests.wire.test_detokenize import cuts, split
 
 
 def read(text: str, style: Style = Style.TAGGED, *, thinking: bool = False, at: tuple[int, ...] = ()):
