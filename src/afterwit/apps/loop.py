@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """An async context: inside it the chosen stages run. `url` is where clients talk, if there is a gateway."""
+    """An async context in which the chosen stages run. `url` is for clients, None without a gateway."""
 
     def __init__(
         self,
