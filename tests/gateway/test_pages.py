@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.house import House
 
 from afterwit import __version__
+from tests.gateway.house import House
 
 
 @pytest.fixture

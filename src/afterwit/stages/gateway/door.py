@@ -23,6 +23,8 @@ HEADERS = "afterwit.headers"
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """What needs no key: probes have none."""
 
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
+
 log = logging.getLogger("afterwit.gateway")
 
 
@@ -66,9 +68,7 @@ class Door:
             frames = "".join(traceback.format_tb(error.__traceback__))
             # the exception's own words may quote a conversation
             log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
-            return RequestError(
-                500, "internal_error", "Something failed inside Afterwit; its log says where."
-            )
+            return INTERNAL
         return None
 
     async def _admit(self, scope: Scope) -> None:

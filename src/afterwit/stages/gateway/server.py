@@ -16,6 +16,8 @@ from afterwit.stages.gateway.app import GatewayApp
 
 log = logging.getLogger("afterwit.gateway")
 
+KEEP_ALIVE_S = 75
+"""Seconds an idle connection stays open: longer than most pauses, so that few requests meet a closing one."""
 CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
 
@@ -44,6 +46,8 @@ class Listener:
             uvicorn.Config(
                 app,
                 lifespan="off",
+                http="httptools",
+                timeout_keep_alive=KEEP_ALIVE_S,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -72,12 +76,13 @@ class Listener:
                 raise SettingError(f"{self.url}: {error.strerror}; choose another address") from error
 
     async def stop(self, drain_s: float) -> None:
-        """Refuse new requests, give running ones `drain_s` seconds, then close."""
+        """Refuse new requests, give running ones `drain_s` seconds, cut them as a limit does, close."""
         try:
             async with asyncio.timeout(drain_s):
                 await self._app.drain()
         except TimeoutError:
-            log.warning("%d answers were cut off by the shutdown", self._app.gateway.load.count)
+            log.warning("%d answers were cut short by the shutdown", self._app.gateway.load.count)
+            self._app.gateway.load.cut()
         self._server.should_exit = True
         if self._task is not None:
             await self._task
