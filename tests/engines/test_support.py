@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.engines.test_forward import load_toy
-from tests.fakes.models import tiny_qwen3
 from transformers import AutoConfig
 
 from afterwit.core.errors import SettingError
@@ -15,6 +13,8 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import check_attention
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import context_of, refusal
+from tests.engines.test_forward import load_toy
+from tests.fakes.models import tiny_qwen3
 
 
 def configured(kind: str, **fields: object) -> dict[str, object]:

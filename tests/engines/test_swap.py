@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.engines.parrot import parrot_engine
-from tests.engines.talk import ask, plain_logits, rescored, say, until
 
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Weights
+from tests.engines.parrot import parrot_engine
+from tests.engines.talk import ask, plain_logits, rescored, say, until
 
 
 async def swap(engine: EmbeddedEngine, version: int, folder: Path) -> None:

@@ -7,12 +7,12 @@ import threading
 from contextlib import aclosing
 
 import pytest
-from tests.engines.parrot import NAN, POISON, Parrot, parrot_engine
-from tests.engines.talk import ask, say, until
 
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Weights
+from tests.engines.parrot import NAN, POISON, Parrot, parrot_engine
+from tests.engines.talk import ask, say, until
 
 FOREVER = {"max_tokens": 3000}
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
+
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

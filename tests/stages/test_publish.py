@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.engines.talk import ask, plain_logits, say
-from tests.fakes.models import reweighted, tiny_qwen3
 
 from afterwit.core.errors import EngineError, ProbeMismatch, StoreError
 from afterwit.core.version import Origin, Probe, Version
@@ -19,6 +17,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_probe
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import WELL, Signals
+from tests.engines.talk import ask, plain_logits, say
+from tests.fakes.models import reweighted, tiny_qwen3
 
 IDS = (1, 2, 3)
 
