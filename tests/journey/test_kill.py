@@ -23,7 +23,8 @@ from afterwit.store import Store
 from tests.journey.conftest import client
 
 SETTINGS = {
-    "learner": "batch=2 min_batch=1 max_wait_s=0.2 lr=1e-3 poll_s=0.05 threads=1 keep_versions=50 max_staleness=1000",
+    "learner": "batch=2 min_batch=1 max_wait_s=0.2 lr=1e-3 poll_s=0.05 threads=1 keep_versions=50"
+    " max_staleness=1000",
     "judge": "poll_s=0.05 max_tokens=4",
     "gateway": "max_tokens=8",
     "serve": "learner_restart_s=0.2",

@@ -27,9 +27,12 @@ COLOUR = {
 
 
 def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
+    """The member that `value` names, None where none is named."""
+    return None if value is None else named(kind, value, flag)
+
+
+def named(kind: type[Choice], value: str, flag: str) -> Choice:
     """The member that `value` names in whatever case; SettingError that lists them all."""
-    if value is None:
-        return None
     for member in kind:
         if member.value.lower() == value.lower():
             return member

@@ -49,7 +49,8 @@ class _Logits:
         from afterwit.objective import evaluate
 
         sample = {"logits_current": self.alone[0], "logits_teacher": teacher_TV[None], "ids": self.ids}
-        return evaluate([sample], OFF).gradients[0]
+        gradient_TV: Tensor = evaluate([sample], OFF).gradients[0]
+        return gradient_TV
 
     def no_advantage(self) -> str:
         norm = self._gradient(self.alone[0]).norm().item()
