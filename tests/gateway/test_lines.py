@@ -22,7 +22,7 @@ async def test_a_turn_that_its_client_calls_a_side_turn_is_served_and_does_not_t
     assert (record.turn.kind, record.reason) == (Kind.SIDE, Reason.SIDE_TURN)
 
 
-async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answers_their_parent(
+async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answers_its_parent(
     gateway: House,
 ):
     await gateway.ask()
