@@ -19,9 +19,9 @@ from afterwit.core.errors import AfterwitError
 LONGEST_PAUSE_S = 300.0
 REFUSED = 3
 """Exit code of a learner that could not start and has said why in its status."""
-log = logging.getLogger(__name__)
 STEADY_S = 60.0
 """A child that lived this long was healthy: the next pause is the shortest again."""
+log = logging.getLogger(__name__)
 
 Report = Callable[[bool, str], Any]
 
