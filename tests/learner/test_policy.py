@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.lessons import lesson
-from tests.fakes.models import tiny_llama
-from tests.learner.updates import furthest, quiet, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from afterwit.core.errors import SettingError, UpdateRefused, VersionDamaged
@@ -24,6 +21,9 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import tiny_llama
+from tests.learner.updates import furthest, quiet, weights
 
 OBJECTIVE = ObjectiveSettings(baseline="running", memory_weight=0.3, beta=0.1)
 CPU = torch.device("cpu")

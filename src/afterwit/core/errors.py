@@ -84,4 +84,4 @@ class VersionDamaged(AfterwitError):
 
 
 class VersionTaken(AfterwitError):
-    """Another process (a rollback) wrote the next weight version first: this one's ancestor is not the newest."""
+    """Another process (a rollback) wrote the next version first: this one's ancestor is not the newest."""

@@ -76,11 +76,12 @@ def write_model(model: PreTrainedModel, folder: Path, base: Path) -> None:
 
 def _state(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
+        tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError) as error:
         raise VersionDamaged(
             f"{path} cannot be read ({error}): `afterwit rollback` returns to a version before it"
         ) from error
+    return tensors
 
 
 def _precise(folder: Path, tensors: dict[str, Tensor], settings: LearnerSettings) -> dict[str, Tensor] | None:
