@@ -18,25 +18,30 @@ async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[str] = []
+    twice = asyncio.Event()
 
     async def report(ok: bool, words: str) -> None:
         said.append(words)
+        if len(said) == 2:
+            twice.set()
         raise StoreError("the disk is full")
-
-    async def kill() -> None:
-        while not (learners := multiprocessing.active_children()):
-            await asyncio.sleep(0.01)
-        learners[0].kill()
 
     settings = load(home=tmp_path, environment={})
     kept = asyncio.create_task(child.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report))
+    killer = asyncio.create_task(kill_learners())
     async with asyncio.timeout(50):
-        for times in (1, 2):
-            await kill()
-            while len(said) < times:
-                await asyncio.sleep(0.01)
-    kept.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await kept
+        await twice.wait()
+    for task in (kept, killer):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
     assert all("the learner was killed" in words for words in said)
     assert "its status cannot be stored: the disk is full" in caplog.text
+
+
+async def kill_learners() -> None:
+    """Kill -9 whatever learner is there, again and again."""
+    for _ in range(1000):
+        for learner in multiprocessing.active_children():
+            learner.kill()
+        await asyncio.sleep(0.02)
