@@ -56,7 +56,8 @@ async def _say(report: Report, words: str) -> None:
 
 def _start(settings: Settings, home: Path) -> BaseProcess:
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=_learn, args=(settings, home), name="afterwit-learner", daemon=True)
+    level = logging.getLogger().getEffectiveLevel()
+    child = context.Process(target=_learn, args=(settings, home, level), name="afterwit-learner", daemon=True)
     child.start()
     return child
 
@@ -87,11 +88,11 @@ def _cause(code: int | None) -> str:
     return f"ended with code {code} (see the log)"
 
 
-def _learn(settings: Settings, home: Path) -> None:
-    from afterwit.apps.logs import log_plainly
+def _learn(settings: Settings, home: Path, log_level: int) -> None:
+    from afterwit.apps.logs import set_up
     from afterwit.apps.train import learn
 
-    log_plainly()
+    set_up(log_level)
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

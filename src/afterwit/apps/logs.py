@@ -8,15 +8,16 @@ import logging
 
 def log_plainly() -> None:
     """Set up logging for a process that serves or trains."""
-    _set_up(logging.INFO)
+    set_up(logging.INFO)
 
 
 def quiet() -> None:
     """Set up logging for a process with a display of its own: only what went wrong."""
-    _set_up(logging.ERROR)
+    set_up(logging.ERROR)
 
 
-def _set_up(level: int) -> None:
+def set_up(level: int) -> None:
+    """Set up logging from a level on, as a child does with its parent's."""
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     for name in ("uvicorn", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,84 @@
+"""The course of a run: people's tasks one after another, and the policy measured in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from openai import OpenAI
+
+from afterwit.apps.demo.agent import SIDE, Agent
+from afterwit.apps.demo.evaluate import Score, evaluate
+from afterwit.apps.demo.live import Live
+from afterwit.apps.demo.person import Interaction, run_interaction
+from afterwit.apps.demo.report import Point
+from afterwit.apps.demo.world import Split, Task, World
+
+MEASURED = (12, 24, 36, 60, 96, 150, 225, 300, 400, 500)
+"""Interactions after which the policy is measured, beside the start and the end."""
+
+
+class Watcher(Protocol):
+    """Who is told how a run goes."""
+
+    def measuring(self) -> None: ...
+
+    def measured(self, point: Point, version: int) -> None: ...
+
+    def told(self, number: int, interaction: Interaction, version: int) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """A run on a live system.
+
+    `split` is the part of the wordings that the people use; the tasks that measure are of another.
+    """
+
+    system: Live
+    world: World
+    split: Split
+    held_out: Sequence[Task]
+    seed: int
+    began: float
+    watcher: Watcher
+    interactions: list[Interaction] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+
+    def play(self, interactions: int) -> None:
+        """Measure, let people give so many tasks, measure along the way and at the end."""
+        rng = Random(self.seed)
+        with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
+            self._measure(client)
+            for number in range(1, interactions + 1):
+                one = self._interact(client, number, rng)
+                self.watcher.told(number, one, self.system.version())
+                if number in MEASURED or number == interactions:
+                    self._measure(client)
+
+    def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
+        """One task of one person; whoever comes next meets what was learned from it."""
+        headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
+        agent = Agent(client=client, model="afterwit", headers=headers)
+        one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
+        self.interactions.append(one)
+        self.system.settle()
+        return one
+
+    def _measure(self, client: OpenAI) -> None:
+        self.watcher.measuring()
+        agent = Agent(client=client, model="afterwit", headers=SIDE)
+        score = evaluate(agent, self.world, self.held_out)
+        point = Point(
+            interactions=len(self.interactions),
+            seconds=round(time.monotonic() - self.began, 1),
+            preference=score.preference,
+            task_success=score.task_success,
+        )
+        self.points.append(point)
+        self.scores.append(score)
+        self.watcher.measured(point, self.system.version())

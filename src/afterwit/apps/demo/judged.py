@@ -1,0 +1,59 @@
+"""The judge of a run on cases with names and wordings that it has never seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.demo import rule_judge
+from afterwit.apps.demo.judge_accuracy import accuracy, cases
+from afterwit.apps.parts import load_engine
+from afterwit.core.message import Message
+from afterwit.stages.judge_clients import EngineJudge
+from afterwit.wire.judge_short import ShortPrompts
+from afterwit.wire.render import Renderer
+
+CASES = 100
+
+
+def judge_accuracy(settings: Settings, *, seed: int, rules: bool) -> dict[str, float]:
+    """The share of right rewards and right hints by kind of case, and of both together as `all`."""
+    asked = cases("fresh", CASES, seed)
+    found = accuracy(_rules if rules else _Model(settings), asked)
+    return found | {"all": (found["reward all"] + found["hint all"]) / 2}
+
+
+def _rules(prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+    return [rule_judge.answer(prompt) for prompt in prompts]
+
+
+class _Model:
+    """The demo's own model, asked as the judge stage asks it."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.model is not None
+        self._settings, self._folder = settings, Path(settings.model)
+
+    def __call__(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+        return asyncio.run(self._answers(prompts))
+
+    async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
+        engine, judge = load_engine(self._settings, self._folder), self._settings.judge
+        client = EngineJudge(
+            engine, Renderer.load(self._folder), weights=judge.weights, thinking=judge.thinking
+        )
+        asks = (
+            client.ask(
+                tuple(map(Message.from_dict, prompt)),
+                temperature=judge.temperature,
+                max_tokens=ShortPrompts().max_tokens,
+                seed=place,
+            )
+            for place, prompt in enumerate(prompts)
+        )
+        try:
+            return await asyncio.gather(*asks)
+        finally:
+            await engine.close()
