@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.test_injected import OPENCLAW
-from tests.fakes.turns import a_turn
 
 from afterwit.core.hindsight import Case, View, call_seed, case, conclude, questions, reactions
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.verdict import Feedback, NextState, Question, Source
 from afterwit.core.voting import Accept, Rules
+from tests.core.test_injected import OPENCLAW
+from tests.fakes.turns import a_turn
 
 RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
 GOOD, BAD, UNCLEAR = r"\boxed{1}", r"\boxed{-1}", r"\boxed{0}"

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.fakes.turns import a_turn
 
 from afterwit.core.hindsight import Call
 from afterwit.core.lifecycle import Reason
@@ -18,6 +17,7 @@ from afterwit.core.verdict import Feedback, Question, Source
 from afterwit.core.voting import Accept, Rules
 from afterwit.wire.judge_prompts import FullPrompts
 from afterwit.wire.tool_schema import schema_error
+from tests.fakes.turns import a_turn
 
 ROLLOUTS = Path(__file__).parent / "fixtures" / "rollouts"
 RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)

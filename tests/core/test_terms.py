@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.fakes.turns import a_turn
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.sample import Sample
 from afterwit.core.terms import terms, untrainable
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Source, Verdict
+from tests.fakes.turns import a_turn
 
 HINTS = ("Open the file that was named.",)
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.models import tiny_qwen3
 
 from afterwit.wire.render import Renderer
+from tests.fakes.models import tiny_qwen3
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.fakes.lessons import HINTS, lesson
 
 from afterwit.core.errors import RequestError
 from afterwit.core.hints import Placement, splice
@@ -13,6 +12,7 @@ from afterwit.core.sample import Sample
 from afterwit.learner.batch import Item, Limits, Refused, build
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import HINTS, lesson
 
 LIMITS = Limits(max_tokens=512, max_staleness=16, version=20)
 HYBRID = ObjectiveSettings()

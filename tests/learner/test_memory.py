@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.lessons import lesson
 from transformers import PreTrainedModel
 
 from afterwit.core.hints import Placement, splice
@@ -12,6 +11,7 @@ from afterwit.learner.load import load_model
 from afterwit.learner.memory import Ask, answers, asks
 from afterwit.learner.settings import MemoryHints
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
 
 PROMPTS = [(5, 6, 7, 8, 9, 10, 11), (3,), (40, 41, 42)]
 

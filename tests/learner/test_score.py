@@ -3,12 +3,12 @@ from random import Random
 
 import pytest
 import torch
-from tests.fakes.models import tiny_llama
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from afterwit.learner.load import load_model, recompute_activations
 from afterwit.learner.rows import Row
 from afterwit.learner.score import probe, response_logits, stream_logits
+from tests.fakes.models import tiny_llama
 
 CPU = torch.device("cpu")
 

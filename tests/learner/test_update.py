@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.lessons import lesson
-from tests.fakes.models import reweighted
-from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
 from torch import Tensor
 
 from afterwit.core.errors import UpdateRefused
@@ -24,6 +21,9 @@ from afterwit.learner.update import needs_base, update
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import reweighted
+from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
 
 NINE = [
     ObjectiveSettings(hint_selection=selection, subset=subset, beta=0.1)

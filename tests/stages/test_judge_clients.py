@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.fakes.engine import FakeEngine
-from tests.fakes.models import tiny_qwen3
 
 from afterwit.core.errors import (
     EngineError,
@@ -26,6 +24,8 @@ from afterwit.engines.port import Generate, Weights
 from afterwit.stages.judge_clients import LARGEST_ANSWER, EngineJudge, HttpJudge
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.wire.render import Renderer
+from tests.fakes.engine import FakeEngine
+from tests.fakes.models import tiny_qwen3
 
 QUESTION = (Message(role="system", content="Judge."), Message(role="user", content="Was it good?"))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

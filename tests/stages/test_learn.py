@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.fakes.lessons import lesson, teach
-from tests.fakes.models import tiny_qwen3
-from tests.stages.learning import Place, learn_and_die, learn_on_a_full_disk
 
 from afterwit.core.errors import SettingError, StoreError
 from afterwit.core.lifecycle import Reason, State
@@ -29,6 +26,9 @@ from afterwit.stages.learn import STAGE
 from afterwit.store.rows import Status
 from afterwit.store.store import Store
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson, teach
+from tests.fakes.models import tiny_qwen3
+from tests.stages.learning import Place, learn_and_die, learn_on_a_full_disk
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.fakes.turns import a_turn
-
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.store import Store
+from tests.fakes.turns import a_turn
 
 __all__ = [
     "HINTED",

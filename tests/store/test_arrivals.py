@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.store.making import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
@@ -11,6 +10,7 @@ from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, NextState
 from afterwit.store import Answer, Store
+from tests.store.making import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 
 
 def state(store: Store, turn: str) -> State:

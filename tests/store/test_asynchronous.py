@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.store.making import add
 
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
 from afterwit.store.database import Database
 from afterwit.store.opening import connect
+from tests.store.making import add
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.store.making import NO, a_turn, add
-
 from afterwit.core.binding import Arrival, Binding, arrive, bind, partition_of
 from afterwit.core.lifecycle import Reason
 from afterwit.core.lines import Branch
@@ -14,6 +12,7 @@ from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
 from afterwit.store import Store
 from afterwit.store.kinship import FIRST_HASHES
+from tests.store.making import NO, a_turn, add
 
 SCOPE = "key/agent"
 

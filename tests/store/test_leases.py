@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.store.making import HINTED, NO, PRAISED, add, add_judged
-
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store import Ready, Store
+from tests.store.making import HINTED, NO, PRAISED, add, add_judged
 
 
 def answered(store: Store, *names: str) -> None:

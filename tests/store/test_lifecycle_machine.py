@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.store.making import HINTED, a_version, add
 
 from afterwit.core.lifecycle import CLASS_OF, REOPENED_BY_NEXT_STATE, Reason, ReasonClass, State
 from afterwit.core.message import Message
@@ -23,6 +22,7 @@ from afterwit.core.turn import Kind
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin, Version
 from afterwit.store import Store
+from tests.store.making import HINTED, a_version, add
 
 LEASE = 10.0
 names = st.integers(0, 5).map(lambda number: f"t{number}")

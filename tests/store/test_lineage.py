@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.store.making import PRAISED, a_version, add_judged
 
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin
 from afterwit.store import Committed, Filter, Reconciled, Store
+from tests.store.making import PRAISED, a_version, add_judged
 
 BASE = a_version(0, parent=None, origin=Origin.BASE)
 

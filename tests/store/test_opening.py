@@ -7,12 +7,12 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.store.making import add
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store import Store
 from afterwit.store.opening import open_database, schema_of
 from afterwit.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
+from tests.store.making import add
 
 
 def everything(folder: Path) -> dict[str, bytes]:

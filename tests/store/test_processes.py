@@ -9,6 +9,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+
+from afterwit.core.lifecycle import State
+from afterwit.store import Store
 from tests.store.making import NO, a_turn, add
 from tests.store.worker import (
     PROCESSES,
@@ -21,9 +24,6 @@ from tests.store.worker import (
     whole_loop,
     write_until_killed,
 )
-
-from afterwit.core.lifecycle import State
-from afterwit.store import Store
 
 KILLED = -signal.SIGKILL
 TURNS = 3

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.store.making import NO, a_version, add, add_judged
 
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
 from afterwit.store import Filter, Status, Store
 from afterwit.store.export import summary, whole
+from tests.store.making import NO, a_version, add, add_judged
 
 
 def ids(records: object) -> list[str]:

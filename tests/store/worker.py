@@ -12,14 +12,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.store.making import HINTED, NO, a_version, add
-
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.core.version import Origin, Version
 from afterwit.store import Store
 from afterwit.store.database import Database
 from afterwit.store.opening import connect
+from tests.store.making import HINTED, NO, a_version, add
 
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.store.worker"])
