@@ -25,7 +25,7 @@ def test_the_shares_are_those_of_the_readme() -> None:
     policy = [sample for sample in drawn if sample.tools]
     hinted = [sample for sample in policy if SPLICE in sample.messages[1]["content"]]
     assert abs(len(copies) / 3000 - 1 / 21) < 0.02
-    assert abs(len(policy) / len(drawn) - 0.75) < 0.03
+    assert abs(len(policy) / len(drawn) - 0.78) < 0.03
     assert abs(len(hinted) / len(policy) - 0.65) < 0.03
 
 

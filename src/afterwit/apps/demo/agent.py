@@ -4,7 +4,7 @@ it is done.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from openai import OpenAI
 
@@ -38,9 +38,9 @@ class Agent:
         """The model's next message, as it goes back into the conversation."""
         completion = self.client.chat.completions.create(
             model=self.model,
-            messages=messages,
-            tools=list(world.tools),
-            temperature=self.temperature,  # type: ignore[arg-type]
+            messages=cast(Any, messages),  # the client's own types are one for each role
+            tools=cast(Any, list(world.tools)),
+            temperature=self.temperature,
             max_tokens=max_tokens or self.max_tokens,
             extra_headers=dict(self.headers),
         )

@@ -67,9 +67,10 @@ def train(out: Path, seed: int, tokens: int) -> None:
     render = _renderer()
     words = tokenizer.train([render(sample) for sample in islice(source, 6000)])
     tokenizer.save(words, out, CONTEXT)
-    shape = config(
-        words.get_vocab_size(), words.token_to_id(tokenizer.END_OF_TURN), words.token_to_id(tokenizer.PAD)
-    )
+    end, pad = (words.token_to_id(token) for token in (tokenizer.END_OF_TURN, tokenizer.PAD))
+    assert end is not None
+    assert pad is not None
+    shape = config(words.get_vocab_size(), end, pad)
     model = Qwen3ForCausalLM(shape)
     lessons = chain(corpus.exercises(seed, EXERCISES), source)
     _fit(model, _batches(lessons, render, words, Random(seed)), tokens)
@@ -91,7 +92,7 @@ def _fit(model: Qwen3ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], toke
         for lr, optimiser in zip(base, optimisers, strict=True):
             optimiser.param_groups[0]["lr"] = lr * factor
         loss = _loss(model, ids_BT, weight_BT)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(rest, 1.0)
         for optimiser in optimisers:
             optimiser.step()
@@ -124,7 +125,8 @@ def _batches(
         pool = sorted(
             (_targets(render(sample), words) for sample in islice(source, POOL)), key=lambda one: len(one[0])
         )
-        groups, group = [], []
+        groups: list[list[tuple[list[int], list[float]]]] = []
+        group: list[tuple[list[int], list[float]]] = []
         for one in pool:
             if group and len(one[0]) * (len(group) + 1) > STEP_TOKENS:
                 groups.append(group)

@@ -118,7 +118,9 @@ def play(task: Task, follow: set[str], folder: Path) -> Played:
     for name, text in task.files.items():
         workspace.write(name, text)
     toolbox = Toolbox(workspace=workspace, runner=lambda argv: Outcome(status=0, output=""))
-    messages, broken, steps = [], [], []
+    messages: list[dict[str, Any]] = []
+    broken: list[tuple[str, ...]] = []
+    steps: list[rules.Step] = []
     for planned in expert.plan(task, follow):
         exists = planned.name == "write" and workspace.exists(str(planned.arguments["path"]))
         step = rules.Step(name=planned.name, arguments=planned.arguments, replaces=exists)

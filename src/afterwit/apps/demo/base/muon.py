@@ -33,4 +33,5 @@ def orthogonal(matrix_MN: Tensor) -> Tensor:
     for _ in range(5):
         gram = wide @ wide.T
         wide = 3.4445 * wide + (-4.7750 * gram + 2.0315 * gram @ gram) @ wide
-    return (wide if x.shape[0] <= x.shape[1] else wide.T).to(matrix_MN.dtype)
+    found_MN: Tensor = wide if x.shape[0] <= x.shape[1] else wide.T
+    return found_MN.to(matrix_MN.dtype)

@@ -5,7 +5,8 @@ pretraining.
 from collections.abc import Sequence
 from random import Random
 
-from afterwit.apps.demo.tools.words import Split, complaint
+from afterwit.apps.demo.tools.words import complaint
+from afterwit.apps.demo.world import Split
 
 HINTS: dict[str, tuple[str, ...]] = {
     "read_first": ("Call read on the file before edit.", "Read the file with read, and only then edit it."),

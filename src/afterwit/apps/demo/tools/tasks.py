@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from afterwit.apps.demo.tools.names import NOUNS, stem
 from afterwit.apps.demo.tools.words import part
@@ -269,11 +270,11 @@ def draw(split: Split, rng: Random) -> Task:
     return KINDS[rng.choice(tuple(KINDS))](split, rng)
 
 
-def _task(kind: str, core: str, split: Split, rng: Random, **fields: object) -> Task:
+def _task(kind: str, core: str, split: Split, rng: Random, **fields: Any) -> Task:
     opening, closing = rng.choice(part(_OPENINGS, split)), rng.choice(part(_CLOSINGS, split))
     sentence = f"{opening} {core}".strip()
     request = f"{sentence[0].upper()}{sentence[1:]}. {closing}".strip()
-    return Task(kind=kind, request=request, **{**fields, "rules": (*fields["rules"], "relative")})  # type: ignore[arg-type]
+    return Task(kind=kind, request=request, **{**fields, "rules": (*fields["rules"], "relative")})
 
 
 def _say(cores: tuple[str, ...], split: Split, rng: Random, **slots: str) -> str:
