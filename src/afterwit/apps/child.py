@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.apps.config import Settings
+from afterwit.core.errors import AfterwitError
 
 LONGEST_PAUSE_S = 300.0
+REFUSED = 3
+"""Exit code of a learner that could not start and has said why in its status."""
 STEADY_S = 60.0
 """A child that lived this long was healthy: the next pause is the shortest again."""
+log = logging.getLogger(__name__)
 
 Report = Callable[[bool, str], Any]
 
@@ -36,8 +41,17 @@ async def keep_alive(
             if child.is_alive():
                 await asyncio.to_thread(_stop, child, stop_s)
         wait_s = pause_s if loop.time() - started > STEADY_S else min(2 * wait_s, LONGEST_PAUSE_S)
-        await report(False, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
+        if child.exitcode != REFUSED:
+            await _say(report, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
+
+
+async def _say(report: Report, words: str) -> None:
+    log.warning("learn: %s", words)
+    try:
+        await report(False, words)
+    except AfterwitError as error:  # a store that takes no status is no reason to stop learning
+        log.warning("learn: its status cannot be stored: %s", error)
 
 
 def _start(settings: Settings, home: Path) -> BaseProcess:
@@ -70,7 +84,7 @@ def _cause(code: int | None) -> str:
         return "was killed (out of memory, or by hand)"
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
-    return f"ended with code {code}"
+    return f"ended with code {code} (see the log)"
 
 
 def _learn(settings: Settings, home: Path) -> None:
@@ -82,4 +96,8 @@ def _learn(settings: Settings, home: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     parent = os.getppid()
-    learn(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent, forever=True)
+    try:
+        learn(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent, forever=True)
+    except AfterwitError as error:
+        log.warning("learn: %s", error)
+        raise SystemExit(REFUSED) from error

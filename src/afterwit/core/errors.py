@@ -2,6 +2,7 @@
 
 AfterwitError
 ├── SettingError        a setting that cannot be used: names it and says what would do
+│   └── AlreadyRunning       another process does this over the same home
 ├── RequestError        a client's request that cannot be served (an HTTP status and a code)
 ├── EngineError         the engine could not do what it was asked
 │   ├── EngineUnavailable    it does not answer; asking again later may help
@@ -12,6 +13,7 @@ AfterwitError
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
+├── VersionDamaged      a version's files cannot be read
 └── VersionTaken        another process wrote the next weight version first
 """
 
@@ -22,6 +24,10 @@ class AfterwitError(Exception):
 
 class SettingError(AfterwitError):
     """A setting that cannot be used."""
+
+
+class AlreadyRunning(SettingError):
+    """Another process does this over the same home, and has the say there."""
 
 
 class RequestError(AfterwitError):
@@ -78,5 +84,9 @@ class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
 
 
+class VersionDamaged(AfterwitError):
+    """A version's files cannot be read: it says which, and what to do."""
+
+
 class VersionTaken(AfterwitError):
-    """Another process (a rollback) wrote the next weight version first: this one's ancestor is not the newest."""
+    """Another process (a rollback) wrote the next version first: this one's ancestor is not the newest."""
