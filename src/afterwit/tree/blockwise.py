@@ -1,4 +1,4 @@
-"""Attention over a packed sequence as a sum over its blocks, forward and back. Nothing [L, L] is ever held."""
+"""Attention over a packed sequence as a sum over its blocks, forward and back. Nothing is [L, L] large."""
 
 from __future__ import annotations
 
