@@ -8,8 +8,14 @@ from typing import ClassVar, Literal, get_args
 Teacher = Literal["base", "live"]
 Precision = Literal["float32", "bfloat16", "float64"]
 MemoryHints = Literal["with", "without", "both"]
+PackingChoice = Literal["auto", "off"]
 
-CHOICES = {"teacher": get_args(Teacher), "dtype": get_args(Precision), "memory_hints": get_args(MemoryHints)}
+CHOICES = {
+    "teacher": get_args(Teacher),
+    "dtype": get_args(Precision),
+    "memory_hints": get_args(MemoryHints),
+    "packing": get_args(PackingChoice),
+}
 AT_LEAST_ONE = (
     "batch",
     "min_batch",
@@ -78,7 +84,11 @@ class LearnerSettings:
     """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory.
     The model's own context bounds them too."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
+    """Tokens of one forward and backward pass: of padded rows together, of packed ones beside the longest.
+    Changes memory and speed, not the result."""
+    packing: PackingChoice = "auto"
+    """`auto` runs tokens that rows share (a session's turns, hints, retries) through the model once, where
+    that saves a sixth of them and the model allows it: the same result in less time. `off` never does."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"

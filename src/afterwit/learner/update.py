@@ -20,9 +20,10 @@ from afterwit.learner import measure
 from afterwit.learner import optimizer as adamw
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
+from afterwit.learner.packing import Packing, Pass
 from afterwit.learner.phase import Phase, Progress
 from afterwit.learner.policy import Policy
-from afterwit.learner.rows import passes
+from afterwit.learner.rows import Row
 from afterwit.learner.score import response_logits, stream_logits
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.advantage import advantages
@@ -45,6 +46,7 @@ class _Run:
     over: Denominators
     objective: ObjectiveSettings
     limit: int
+    packing: Packing
     progress: Progress
     targets: dict[int, Target] = field(default_factory=dict)
 
@@ -80,6 +82,7 @@ def update(
         over=denominators(samples, objective, memory=len(memories)),
         objective=objective,
         limit=settings.micro_batch_tokens,
+        packing=Packing.of(settings, policy.model, base),
         progress=progress,
     )
     terms, norm = _epoch(run, policy, settings)
@@ -120,11 +123,11 @@ def _epoch(run: _Run, policy: Policy, settings: LearnerSettings) -> tuple[dict[s
     """One optimiser step over the whole batch: its loss terms and the gradient's norm."""
     policy.masters.clear()
     terms: Counter[str] = Counter()
-    for chosen in passes([len(item.student) for item in run.items], run.limit):
-        terms.update(_learn(run, chosen))
+    for each in run.packing.cut([item.student for item in run.items], run.limit):
+        terms.update(_learn(run, each))
         run.progress(Phase.SCORING)
-    for chosen in passes([len(memory.row) for memory in run.memories], run.limit):
-        terms.update(_remember(run, [run.memories[index] for index in chosen]))
+    for each in run.packing.cut([memory.row for memory in run.memories], run.limit):
+        terms.update(_remember(run, each))
         run.progress(Phase.SCORING)
     norm = adamw.gradient_norm(policy.masters)
     if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):
@@ -140,14 +143,11 @@ def _epoch(run: _Run, policy: Policy, settings: LearnerSettings) -> tuple[dict[s
     return dict(terms), norm.item()
 
 
-def _learn(run: _Run, chosen: Sequence[int]) -> dict[str, float]:
+def _learn(run: _Run, each: Pass) -> dict[str, float]:
     """Add one pass over turns to the gradient."""
-    rows = [run.items[index].student for index in chosen]
-    logits = response_logits(run.model, rows)
-    teachers = _teachers(run, chosen)
-    anchors = (
-        stream_logits(run.base, rows, run.limit) if run.base is not None and run.objective.beta > 0 else None
-    )
+    chosen = each.chosen
+    logits = response_logits(run.model, [run.items[index].student for index in chosen], packed=each.packed)
+    teachers, anchors = _views(run, chosen)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for index, logits_TV in zip(chosen, logits, strict=True):
         sample, known = run.samples[index], index in run.targets
@@ -155,7 +155,7 @@ def _learn(run: _Run, chosen: Sequence[int]) -> dict[str, float]:
             shown = islice(teachers, sample.hints)
             run.targets[index] = prepare(sample, logits_TV.detach(), shown, run.objective)
         target = run.targets[index]
-        base_TV = None if anchors is None else next(anchors)
+        base_TV = next(anchors) if run.objective.beta > 0 else None
         part = share(logits_TV, sample, target, run.over, run.objective, logits_base_TV=base_TV)
         loss = loss + part.loss
         terms.update({name: value.item() for name, value in part.terms.items()})
@@ -165,21 +165,32 @@ def _learn(run: _Run, chosen: Sequence[int]) -> dict[str, float]:
     return {**terms, "loss": loss.item()}
 
 
-def _teachers(run: _Run, chosen: Sequence[int]) -> Iterator[Tensor]:
-    """The teacher's logits of every hint of the chosen turns that has not been heard yet, in their order."""
-    rows = [row for index in chosen if index not in run.targets for row in run.items[index].teachers]
-    return iter(()) if run.teacher is None else stream_logits(run.teacher, rows, run.limit)
+def _views(run: _Run, chosen: Sequence[int]) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """The teacher's logits of the chosen turns' hints that have not been heard yet, and the base's of their
+    students. One model's are one stream, turn by turn, hints first: they share their prompts."""
+    hinted = [() if index in run.targets else run.items[index].teachers for index in chosen]
+    plain = [(run.items[index].student,) if run.objective.beta > 0 else () for index in chosen]
+    if run.teacher is run.base:
+        both = _stream(run, run.base, [hints + own for hints, own in zip(hinted, plain, strict=True)])
+        return both, both
+    return _stream(run, run.teacher, hinted), _stream(run, run.base, plain)
 
 
-def _remember(run: _Run, memories: Sequence[Memory]) -> dict[str, float]:
+def _stream(run: _Run, model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]]) -> Iterator[Tensor]:
+    flat = [row for each in rows for row in each]
+    return iter(()) if model is None else stream_logits(model, flat, run.limit, run.packing)
+
+
+def _remember(run: _Run, each: Pass) -> dict[str, float]:
     """Add one pass over memory samples to the gradient."""
+    memories = [run.memories[index] for index in each.chosen]
     if run.base is None:
         raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
     rows = [memory.row for memory in memories]
-    logits = response_logits(run.model, rows)
+    logits = response_logits(run.model, rows, packed=each.packed)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for memory, logits_TV, base_TV in zip(
-        memories, logits, stream_logits(run.base, rows, run.limit), strict=True
+        memories, logits, stream_logits(run.base, rows, run.limit, run.packing), strict=True
     ):
         mask_T = torch.ones(len(logits_TV), dtype=torch.bool, device=logits_TV.device)
         part = memory_share(logits_TV, base_TV, mask_T, run.over, run.objective, tau=memory.tau)
