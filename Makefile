@@ -43,14 +43,14 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov --cov-report=term
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 ## The benchmarks: one question per file, results as JSON in build/benchmarks.
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 clean:
 	rm -rf $(VENV) build demo-report

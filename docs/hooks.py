@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+from itertools import pairwise
 from typing import Any
 
 MARK = "<!-- settings -->"
@@ -43,11 +44,8 @@ def _notes(kind: type) -> dict[str, str]:
     """The string beneath each field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
     notes = {}
-    for field, note in zip(body, body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(note, ast.Expr)
-            and isinstance(note.value, ast.Constant)
-        ):
-            notes[field.target.id] = " ".join(str(note.value.value).split()).replace("|", "\\|")
+    for field, note in pairwise(body):
+        match field, note:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                notes[name] = " ".join(text.split()).replace("|", "\\|")
     return notes

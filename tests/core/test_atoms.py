@@ -8,10 +8,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.bindings import says
 
 from afterwit.core.atoms import atoms_of, canonical_json, extend, fingerprints
 from afterwit.core.message import Message, ToolCall
+from tests.core.bindings import says
 
 
 def atoms(*messages: Message):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.bindings import Memory, calls, says, talk, tree
-
 from afterwit.core.binding import Partition
 from afterwit.core.ids import call_id
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
+from tests.core.bindings import Memory, calls, says, talk, tree
 
 HI = says("user", "Hi")
 HELLO = says("assistant", "Hello!")

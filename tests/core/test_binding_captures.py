@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.core.bindings import Memory, replay, tree
-
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
+from tests.core.bindings import Memory, replay, tree
 
 TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'
 AGAIN = "Do it one more time please"

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.bindings import Memory, Row, says, talk
 
 from afterwit.core.arrival import arrive
 from afterwit.core.binding import Candidate, Partition, bind
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.core.turn import Kind
+from tests.core.bindings import Memory, Row, says, talk
 
 words = st.text(max_size=12)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words

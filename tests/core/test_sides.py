@@ -7,7 +7,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.bindings import recorded, says
 
 from afterwit.core.message import Conversation
 from afterwit.core.sides import (
@@ -21,6 +20,7 @@ from afterwit.core.sides import (
     shape_of,
 )
 from afterwit.core.turn import Kind
+from tests.core.bindings import recorded, says
 
 AGENT = Shape(tools=frozenset({"read", "edit", "run", "web"}), streamed=True)
 HI = says("user", "Hi")

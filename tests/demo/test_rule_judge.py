@@ -4,8 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from openai import BadRequestError, OpenAI
 
-from afterwit.apps.demo import rule_judge
+from afterwit.apps.demo import rule_endpoint, rule_judge
 from afterwit.apps.demo.judge_accuracy import accuracy, cases
 from afterwit.wire import judge_short
 
@@ -51,3 +52,17 @@ def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:
     assert evaluation[1]["content"].count("</next>") == 1
     assert rule_judge.answer(evaluation) == r"\boxed{-1}"
     assert "python3" in rule_judge.answer(hint)
+
+
+def test_the_official_client_gets_its_words_over_http() -> None:
+    _, hint = judge_short.prompts(
+        "Run a.py.",
+        {"tool_calls": [{"function": {"name": "run", "arguments": '{"command": "python a.py"}'}}]},
+        [{"role": "tool", "content": "ok"}, {"role": "user", "content": "We use python3 here."}],
+    )
+    with rule_endpoint.serving() as url:
+        client = OpenAI(base_url=url, api_key="none", max_retries=0)
+        said = client.chat.completions.create(model=rule_endpoint.MODEL, messages=hint)
+        assert "python3" in (said.choices[0].message.content or "")
+        with pytest.raises(BadRequestError):
+            client.chat.completions.create(model="rules", messages=[])

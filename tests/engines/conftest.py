@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
 
 torch.set_num_threads(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,12 @@ async def say(engine: Engine, request: Generate) -> Said:
     columns = ("ids", "logprobs", "versions", "forced")
     gathered = {name: tuple(value for step in taken for value in getattr(step, name)) for name in columns}
     return Said(**gathered, ended=taken[-1].ended, steps=len(taken))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until the worker's thread has brought it about."""
+    while not condition():  # noqa: ASYNC110 - counters ring no bell
+        await asyncio.sleep(0)
 
 
 def plain_logits(folder: Path, ids: Any) -> Tensor:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.talk import plain_logits
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from afterwit.engines.embedded.cache import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill, score
 from afterwit.engines.embedded.load import check_attention, load_module
+from tests.engines.talk import plain_logits
 
 CPU = torch.device("cpu")
 CLOSE = {"atol": 5e-6, "rtol": 0}
@@ -74,6 +74,26 @@ def test_storage_grows_with_need_and_is_freed() -> None:
     assert sizes == [256 * position, 512 * position, 4 * 512 * position, 8 * 1000 * position]
     cache.clear()
     assert cache.nbytes == 0
+
+
+class ScarceCache(SlotCache):
+    """On a device with room for 512 positions a row."""
+
+    def allocate(self, like_BHQD: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+        if length > 512:
+            raise RuntimeError("out of memory")
+        return super().allocate(like_BHQD, rows, length)
+
+
+@torch.inference_mode()
+def test_memory_that_one_row_cannot_have_is_not_asked_for_by_the_others() -> None:
+    module, cache = load_toy(), ScarceCache(slots=4, context_length=1000)
+    prefill(module, cache, 0, [1, 2, 3], 0)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        prefill(module, cache, 1, [1] * 600, 0)
+    logits = decode(module, cache, 0, [4], [3])
+    plain = module(input_ids=torch.tensor([[1, 2, 3, 4]]), use_cache=False).logits[0, -1]
+    torch.testing.assert_close(small(logits[0]), small(plain), **CLOSE)
 
 
 SHAPE = {

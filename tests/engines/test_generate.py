@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.engines.talk import ask, plain_logits, rescored, say
 
 from afterwit.core.errors import RequestError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
+from tests.engines.talk import ask, plain_logits, rescored, say
 
 PROMPT = range(3, 60)
 

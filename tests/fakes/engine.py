@@ -42,7 +42,7 @@ class FakeEngine:
         self.cancelled = 0
         self.fail_after: int | None = None
         """Tokens after which it raises `error`."""
-        self.error: EngineError = EngineError("out of memory")
+        self.error: Exception = EngineError("out of memory")
         self.pause_after: int | None = None
         """Tokens after which it waits for `resume`; `paused` says that it does."""
         self.paused = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Small random models in real Hugging Face folders, made offline: config, weights, tokenizer, chat template."""
+"""Small random models in real Hugging Face folders, made offline, with tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LLAMA3_SPECIALS = (
 
 
 def tiny_qwen3(folder: Path, *, seed: int = 0, **config: Any) -> Path:
-    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides its fields."""
+    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides fields."""
     tokenizer = _tokenizer(QWEN3_SPECIALS, QWEN3_MARKERS)
     ids = {token: tokenizer.token_to_id(token) for token in QWEN3_SPECIALS}
     shape = _shape(tokenizer, tie_word_embeddings=True, head_dim=16) | config

@@ -1,5 +1,7 @@
 """Chat templates in the style of the Qwen3 and Llama 3.1 families, for the small models of the tests."""
 
+# ruff: noqa: E501 - the templates are quoted as they are published
+
 from __future__ import annotations
 
 QWEN3_TEMPLATE = """\

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.fakes.models import tiny_qwen3
-from tests.gateway.house import House, house
 
 from afterwit.wire.render import Renderer
+from tests.fakes.models import tiny_qwen3
+from tests.gateway.house import House, house
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import httpx
 import openai
-from tests.fakes.engine import FakeEngine
 
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
@@ -20,6 +19,7 @@ from afterwit.stages.gateway.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.render import Renderer
+from tests.fakes.engine import FakeEngine
 
 T = TypeVar("T")
 

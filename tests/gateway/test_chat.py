@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.house import TOOL, USER, House, folded, house, plain
 
 from afterwit.core.ids import turn_of_call
 from afterwit.stages.gateway.settings import GatewaySettings
+from tests.gateway.house import TOOL, USER, House, folded, house, plain
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 THOUGHT = "<think>\nWhich file?\n</think>\n\n"
-SAYINGS = {
-    "text": "Hello there.",
-    "nothing": "",
-    "characters of many bytes": "naïve 東京 👩‍🚀 done",
-    "thought": THOUGHT + "This one.",
-    "call": CALL,
-    "text, then two calls": f"Let me look.\n{CALL}\n{CALL}",
-    "thought, then a call": THOUGHT + CALL,
-    "a call that does not parse": '<tool_call>\n{"name": read}\n</tool_call>',
-    "a call that never ends": '<tool_call>\n{"name": "read", "argu',
-}
+SAYINGS = (
+    "Hello there.",
+    "",
+    "naïve 東京 👩‍🚀 done",
+    THOUGHT + "This one.",
+    CALL,
+    f"Let me look.\n{CALL}\n{CALL}",
+    THOUGHT + CALL,
+    '<tool_call>\n{"name": read}\n</tool_call>',
+    '<tool_call>\n{"name": "read", "argu',
+)
 ASKED = {
     "plain": {},
     "three choices": {"n": 3},
@@ -34,8 +34,12 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-@pytest.mark.parametrize("said", SAYINGS.values(), ids=SAYINGS)
-async def test_a_stream_adds_up_to_the_body(gateway: House, said: str, asked: dict):
+async def test_a_stream_adds_up_to_the_body(gateway: House, asked: dict):
+    for said in SAYINGS:
+        await same_streamed_and_whole(gateway, said, asked)
+
+
+async def same_streamed_and_whole(gateway: House, said: str, asked: dict) -> None:
     gateway.says[:] = [said]
     body = (await gateway.ask(tools=[TOOL], **asked)).json()
     chunks = await gateway.chunks(tools=[TOOL], stream_options={"include_usage": True}, **asked)

@@ -6,10 +6,10 @@ import asyncio
 import json
 
 import pytest
-from tests.gateway.house import USER, House, house
 
 from afterwit.core.errors import EngineUnavailable
 from afterwit.stages.gateway.settings import GatewaySettings
+from tests.gateway.house import USER, House, house
 
 
 def root(gateway: House) -> str:
@@ -24,10 +24,34 @@ async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(g
     gateway.engine.error = EngineUnavailable("gone")
     assert (await gateway.ask()).status_code == 502
     assert await gateway.records() == []
-    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 503
+
+
+async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recovered(gateway: House):
+    async def ready() -> int:
+        return (await gateway.http.get(root(gateway) + "/readyz")).status_code
+
+    gateway.engine.fail_after = 0
+    await gateway.ask()
+    assert await ready() == 503
+    gateway.clock.at += 31.0
+    assert await ready() == 200
+    await gateway.ask()
+    assert await ready() == 503
     gateway.engine.fail_after = None
     await gateway.ask()
-    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 200
+    assert await ready() == 200
+
+
+async def test_a_fault_of_our_own_is_told_in_the_stream_and_nothing_of_it_is_shown(gateway: House, caplog):
+    gateway.engine.fail_after = 3
+    gateway.engine.error = ZeroDivisionError("the-secret-word")
+    answer = await gateway.ask(stream=True)
+    assert (
+        json.loads(answer.text.split("\n\n")[-2].removeprefix("data: "))["error"]["code"] == "internal_error"
+    )
+    assert (await gateway.ask()).json()["error"]["code"] == "internal_error"
+    assert "secret" not in answer.text + caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_an_engine_that_fails_in_the_middle_ends_the_stream_with_an_error_object(gateway: House):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.house import USER, House
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Feedback
+from tests.gateway.house import USER, House
 
 
 async def give(gateway: House, key: str | None = None, **body):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.gateway.golden import CASES, path_of, transcript
 
 

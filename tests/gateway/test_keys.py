@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from afterwit.core.errors import RequestError
+from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.keyring import KeyRing
 from afterwit.stages.gateway.keys import (
     LOCAL,
@@ -32,10 +32,12 @@ class Keys:
     """A store of keys that counts how often it is read."""
 
     def __init__(self, *keys: Key) -> None:
-        self.keys, self.reads, self.now = list(keys), 0, 0.0
+        self.keys, self.reads, self.now, self.fails = list(keys), 0, 0.0, False
 
     async def read(self):
         self.reads += 1
+        if self.fails:
+            raise StoreError("the disk is gone")
         return self.keys
 
     def ring(self) -> KeyRing:
@@ -112,6 +114,19 @@ async def test_keys_are_read_again_only_after_a_while_and_then_a_revoked_one_is_
     await ring.refresh()
     with pytest.raises(RequestError):
         ring.caller("aw-1", "127.0.0.1")
+
+
+async def test_keys_are_remembered_while_the_store_fails_but_nobody_comes_in_before_they_were_read():
+    keys = Keys(CHAT)
+    ring = keys.ring()
+    keys.fails = True
+    with pytest.raises(StoreError):
+        await ring.refresh()
+    keys.fails = False
+    await ring.refresh()
+    keys.fails, keys.now = True, 10.0
+    await ring.refresh()
+    assert ring.caller("aw-1", "127.0.0.1") is not None
 
 
 async def test_revoking_the_last_key_does_not_open_the_door():

@@ -11,7 +11,6 @@ from typing import Any
 
 import openai
 import pytest
-from tests.gateway.house import TOOL
 
 from afterwit.core.lifecycle import State
 from afterwit.engines.embedded.engine import EmbeddedEngine
@@ -21,6 +20,7 @@ from afterwit.stages.gateway.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.render import Renderer
+from tests.gateway.house import TOOL
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]

@@ -6,11 +6,11 @@ import asyncio
 
 import httpx
 import pytest
-from tests.gateway.house import TOOL, USER, House, house
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Finish, Kind
 from afterwit.stages.gateway.settings import GatewaySettings
+from tests.gateway.house import TOOL, USER, House, house
 
 REPLIED = [*USER, {"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "No, again."}]
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 from openai import AsyncOpenAI
-from tests.fakes.models import tiny_qwen3
 
 from afterwit.apps.config import Settings, load
 from afterwit.core.message import Message
+from tests.fakes.models import tiny_qwen3
 
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from openai import AsyncOpenAI
-from tests.fakes.models import reweighted
-from tests.journey.conftest import client, until
 
 from afterwit.apps.config import Settings
 from afterwit.apps.loop import Loop
@@ -19,6 +17,8 @@ from afterwit.core.version import Origin, Version
 from afterwit.learner.load import load_model
 from afterwit.learner.score import probe
 from afterwit.learner.versions import Versions
+from tests.fakes.models import reweighted
+from tests.journey.conftest import client, until
 
 
 @pytest.mark.parametrize(

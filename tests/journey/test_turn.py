@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.journey.conftest import HINT, PlainJudge, client, until
-
 from afterwit.apps.config import Settings
 from afterwit.apps.loop import Loop
 from afterwit.core.lifecycle import State
 from afterwit.learner.versions import Versions
 from afterwit.store import Record
+from tests.journey.conftest import HINT, PlainJudge, client, until
 
 ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}
 REPLY = {"role": "user", "content": "No: you never read the file. Please read it first."}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -196,6 +197,28 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
     assert len(list(place.versions.root.glob("[0-9]*"))) == 4
 
 
+@pytest.mark.slow
+def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
+    place: Place, lessons: Callable[..., list[Sample]], undisturbed: Place, processes: ForkServerContext
+) -> None:
+    """At moments nobody chose: between bytes, inside SQLite, while loading."""
+    place = busy(place)
+    fill(place, lessons(*range(12)))
+    random, kills = Random(7), 0
+    while kills < 40:
+        process = processes.Process(target=place.drain)
+        process.start()
+        process.join(random.uniform(0.0, 0.4))
+        kills += process.exitcode is None
+        process.kill()
+        process.join()
+    place.drain()
+    assert trained(place) == trained(undisturbed)
+    assert states(place) == states(undisturbed)
+    one, other = (load_file(each.versions.place(3) / "model.safetensors") for each in (place, undisturbed))
+    assert all(torch.equal(one[key], other[key]) for key in other)
+
+
 def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
     place: Place, lessons: Callable[..., list[Sample]], processes: ForkServerContext
 ) -> None:
@@ -308,8 +331,22 @@ def test_an_engine_that_disagrees_with_the_learner_is_an_alarm(
         version = store.versions()[-1]
         assert version.metrics["mismatch_mean"] <= version.metrics["mismatch_max"]
         assert not status(store).ok
-        assert f"{version.metrics['mismatch_mean']:.3g} nats" in status(store).message
+        assert f"{version.metrics['mismatch_fresh']:.3g} nats" in status(store).message
     assert set(states(place).values()) == {State.TRAINED}
+
+
+def test_tokens_of_older_versions_raise_no_alarm_for_the_policy_has_moved(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    fill(place, lessons(0, 1))
+    fill(place, lessons(2, 3))
+    with place.store() as store:
+        learn = place.but(mismatch_alarm=100.0, batch=2).learn(store)
+        assert learn.step(follow=False)
+        quick = place.but(mismatch_alarm=0.001, batch=2).learn(store)
+        assert quick.step(follow=False)
+        assert "mismatch_fresh" not in store.versions()[-1].metrics
+        assert status(store).ok
 
 
 # Replay and the gate.

@@ -13,6 +13,8 @@ from tests.store.making import add
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
+from afterwit.store.database import Database
+from afterwit.store.opening import connect
 
 
 @pytest.fixture
@@ -87,3 +89,22 @@ async def test_closing_finishes_what_was_called_and_refuses_more(path: Path) -> 
     store = Store.open(path, fingerprint="model")
     assert count(store) == 100
     store.close()
+
+
+async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path: Path) -> None:
+    Store.open(path, fingerprint="model").close()
+    database = Database(connect(path, "NORMAL"), path)
+    astore = AsyncStore(Store(database))
+    pages = await astore.call(lambda _: database.rows("PRAGMA page_count")[0][0])
+    await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 20}"))
+    outcomes = await asyncio.gather(
+        *(astore.call(lambda s, n=n: add(s, f"t{n}")) for n in range(200)), return_exceptions=True
+    )
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert errors
+    assert {type(error) for error in errors} == {StoreError}
+    stored = await astore.call(lambda s: {record.turn.id for record in s.turns()})
+    assert stored == {f"t{n}" for n, outcome in enumerate(outcomes) if outcome not in errors}
+    await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 2000}"))
+    await astore.call(lambda s: add(s, "afterwards"))
+    await astore.close()

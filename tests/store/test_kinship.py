@@ -13,7 +13,7 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
 from afterwit.store import Store
-from afterwit.store.kinship import HASHES_PER_QUERY
+from afterwit.store.kinship import FIRST_HASHES
 
 SCOPE = "key/agent"
 
@@ -52,7 +52,7 @@ def test_a_deep_conversation_finds_its_parent_and_spares_the_turns_long_before(s
         hashed(store, f"t{depth}", hashes[depth - 1], hashes[depth], depth)
     found = names(store, hashes)
     assert "t297" in found
-    assert len(found) <= HASHES_PER_QUERY
+    assert len(found) <= FIRST_HASHES
 
 
 def test_an_old_parent_of_a_long_request_is_found(store: Store) -> None:
@@ -77,6 +77,16 @@ def test_a_candidate_knows_how_its_request_was_made(store: Store) -> None:
     store.add_turn(a_turn("a"), **hashes, **common, shape=shape)
     (found,) = store.candidates(SCOPE, [b"p"], [])
     assert found.shape == shape
+
+
+def test_the_newest_main_line_turn_of_a_named_session_is_found(store: Store) -> None:
+    common = {"depth": 1, "full_depth": 2, "delivered": True, "reason": None, "now": 0.0}
+    for name, kind in (("old", Kind.MAIN), ("new", Kind.MAIN), ("title", Kind.SIDE)):
+        hashes = {"prompt_hash": f"p{name}".encode(), "full_hash": f"f{name}".encode()}
+        store.add_turn(a_turn(name, kind=kind), **hashes, **common, home=b"theirs")
+    found = store.candidates(SCOPE, [], [], home=b"theirs", side_limit=0)
+    assert [candidate.turn for candidate in found] == ["new"]
+    assert store.candidates(SCOPE, [], [], home=b"another", side_limit=0) == []
 
 
 def test_children_are_counted_without_side_turns(store: Store) -> None:
@@ -125,6 +135,21 @@ def served(store: Store, arrival: Arrival, reply: Message) -> Binding:
         shape=arrival.shape,
     )
     return binding
+
+
+def test_the_newest_main_turn_under_the_clients_own_id_comes_with_the_candidates(store: Store) -> None:
+    hashes = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2}
+    for name, kind, home in (("a", Kind.MAIN, b"h"), ("b", Kind.MAIN, b"h"), ("c", Kind.MAIN, b"other")):
+        store.add_turn(a_turn(name, kind=kind), **hashes, delivered=True, reason=None, home=home, now=0.0)
+    found = store.candidates(SCOPE, [], [], home=b"h")
+    assert [(one.turn, one.newest) for one in found] == [("b", True)]
+    assert store.candidates(SCOPE, [], [], home=b"none") == []
+    assert store.candidates("other/agent", [], [], home=b"h") == []
+    assert {one.turn: one.newest for one in store.candidates(SCOPE, [b"p"], [], home=b"h")} == {
+        "a": False,
+        "b": True,
+        "c": False,
+    }
 
 
 def test_a_conversation_of_many_turns_binds_each_to_the_one_before(store: Store) -> None:

@@ -266,8 +266,9 @@ class Lifecycle(RuleBasedStateMachine):
     def the_newest_checkpoint_is_lost(self) -> None:
         lost = self.folder.manifests.pop()
         for name in lost.turns:
-            if self.cards[name].state is State.TRAINED:
-                self.cards[name].go(State.JUDGED)
+            card = self.cards[name]
+            if card.state is State.TRAINED:
+                card.go(State.JUDGED if card.judged_at == card.changes else State.ANSWERED)
         self.the_learner_starts_again()
 
     @precondition(lambda self: len(self.folder.standing()) > 1)

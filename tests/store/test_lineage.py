@@ -87,6 +87,14 @@ def test_turns_after_the_last_checkpoint_return_to_judged(store: Store) -> None:
     assert states(store, "b") == [State.TRAINED]
 
 
+def test_feedback_on_a_turn_whose_checkpoint_was_lost_has_it_judged_anew(store: Store) -> None:
+    add_judged(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    store.feedback("a", Feedback(reward=1), now=1.0)
+    assert store.reconcile([BASE], now=2.0).returned == 1
+    assert states(store, "a") == [State.ANSWERED]
+
+
 def test_a_version_whose_folder_was_pruned_stands_while_a_descendant_does(store: Store) -> None:
     for name in "abc":
         add_judged(store, name)

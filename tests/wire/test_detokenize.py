@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fakes.models import tiny_qwen3
 
 from afterwit.wire.detokenize import Detokenizer, StopStrings
 from afterwit.wire.render import Renderer
+from tests.fakes.models import tiny_qwen3
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fakes.models import tiny_llama, tiny_qwen3
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
@@ -16,6 +15,7 @@ from transformers import AutoTokenizer
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.wire.render import Renderer, template_message
+from tests.fakes.models import tiny_llama, tiny_qwen3
 
 READ = {
     "type": "function",

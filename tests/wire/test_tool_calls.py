@@ -7,8 +7,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
-from tests.wire.test_detokenize import cuts, split
 
 from afterwit.wire.tool_calls import (
     Call,
@@ -20,6 +18,8 @@ from afterwit.wire.tool_calls import (
     opens_thought,
     style_of,
 )
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
+from tests.wire.test_detokenize import cuts, split
 
 
 def read(text: str, style: Style = Style.TAGGED, *, thinking: bool = False, at: tuple[int, ...] = ()):
@@ -97,6 +97,12 @@ def test_a_closing_tag_inside_an_argument_closes_nothing():
     arguments = json.dumps({"text": "write </tool_call> here"})
     text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
     assert read(text)[2] == [(0, "f", arguments)]
+
+
+def test_an_argument_that_holds_closing_tags_without_end_is_content():
+    text = '<tool_call>{"name": "f", "arguments": {"a": "' + "</tool_call>" * 50
+    for at in ((), tuple(range(0, len(text), 7))):
+        assert read(text, at=at)[1:3] == (text, [])
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Floor 4: configuration, wiring, the commands, the demo. The only floor that reads clocks and the environment."""
+"""Floor 4: configuration, wiring, the commands, the demo. Only here clocks and the environment are read."""

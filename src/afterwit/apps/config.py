@@ -44,7 +44,7 @@ class Settings(BaseModel):
 
 
 def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder that holds store, versions and config.toml: flag, then AFTERWIT_HOME, then the platform's."""
+    """The folder of store, versions and config.toml: the flag's, else AFTERWIT_HOME, else the platform's."""
     if flag is not None:
         return flag.expanduser()
     if environment.get(HOME_VARIABLE):

@@ -27,9 +27,12 @@ COLOUR = {
 
 
 def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
+    """The member that `value` names, None where none is named."""
+    return None if value is None else named(kind, value, flag)
+
+
+def named(kind: type[Choice], value: str, flag: str) -> Choice:
     """The member that `value` names in whatever case; SettingError that lists them all."""
-    if value is None:
-        return None
     for member in kind:
         if member.value.lower() == value.lower():
             return member
@@ -39,7 +42,7 @@ def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
 def turn_table(records: Sequence[Record], moment: Moment) -> Table:
     """One row a turn."""
     table = Table("turn", "when", "state", "kind", "reward", "hints", "response", box=None, pad_edge=False)
-    for column in table.columns[:2]:
+    for column in table.columns:
         column.no_wrap = True
     for record in records:
         verdict = record.verdict

@@ -1,4 +1,4 @@
-"""The loop in one process: gateway, judge, publisher and housekeeping on an event loop, the learner as a child."""
+"""The loop in one process: gateway, judge, publisher, housekeeping; the learner as a child process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """An async context: inside it the chosen stages run. `url` is where clients talk, None without a gateway."""
+    """An async context in which the chosen stages run. `url` is for clients, None without a gateway."""
 
     def __init__(
         self,
@@ -132,6 +132,7 @@ class Loop:
             store.commit_version(version, now=now)
             store.published(number, now=now)
 
+        log.info("publish: serving version %d", number)
         await self.store.call(record)
 
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:

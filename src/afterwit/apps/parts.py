@@ -23,7 +23,7 @@ from afterwit.wire.render import Renderer
 
 
 def load_engine(settings: Settings, folder: Path) -> Engine:
-    """The embedded engine over the model. SettingError where torch is missing or the model cannot be served."""
+    """The embedded engine over the model; SettingError without torch, or where it cannot serve the model."""
     try:
         from afterwit.engines.embedded.engine import EmbeddedEngine
     except ImportError as error:

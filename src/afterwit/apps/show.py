@@ -49,8 +49,8 @@ def _parts(record: Record) -> Iterator[RenderableType]:
     yield Text(head, style="bold")
     sampling = turn.sampling
     yield Text(
-        f"sampled by version {versions or '-'} at temperature {sampling.temperature:g}, {len(turn.prompt_ids)} prompt and "
-        f"{len(turn.sampled.ids)} response tokens{trained}",
+        f"sampled by version {versions or '-'} at temperature {sampling.temperature:g}, "
+        f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}",
         style="dim",
     )
     messages = turn.conversation.messages

@@ -42,7 +42,7 @@ def model_folder(settings: Settings, home: Path) -> Path:
         remembered = home / MODEL
         if not remembered.exists():
             raise SettingError(
-                "no model: name a Hugging Face folder or hub id, for example `afterwit serve Qwen/Qwen3-0.6B`, "
+                "no model: name a Hugging Face folder or hub id, such as `afterwit serve Qwen/Qwen3-0.6B`, "
                 "or run `afterwit demo`, which brings a tiny one"
             )
         name = json.loads(remembered.read_text())["folder"]
@@ -100,7 +100,7 @@ def open_store(home: Path | None) -> Iterator[Store]:
 
 
 def bound_store(settings: Settings, home: Path, folder: Path) -> Store:
-    """The home's store, made if it is not there, bound to the model. StoreMismatch if it belongs to another."""
+    """The home's store, made if it is not there, bound to the model; StoreMismatch if it is another's."""
     make_home(home)
     return Store.open(home / STORE, fingerprint=fingerprint(folder), synchronous=settings.store.synchronous)
 

@@ -1,4 +1,4 @@
-"""What a hint may not be: too short, talk of hints, or the next state word for word (SPEC section 2).
+"""What a hint may not be: too short, talk of hints, or the next state word for word.
 
 A hint that speaks of hints teaches the policy to speak of them. A hint that quotes what came back teaches it
 to presume what it could not know.

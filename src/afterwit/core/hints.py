@@ -1,4 +1,4 @@
-"""Hints: which a verdict keeps, and how one is put into a prompt (SPEC sections 2 and 3)."""
+"""Hints: which a verdict keeps, and how one is put into a prompt."""
 
 from __future__ import annotations
 

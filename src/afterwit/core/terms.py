@@ -1,4 +1,4 @@
-"""Which terms of the loss a judged turn carries, or why it carries none (SPEC sections 1, 4 and 5).
+"""Which terms of the loss a judged turn carries, or why it carries none.
 
 | hint | reward  | RL  | OPD |
 | ---- | ------- | --- | --- |

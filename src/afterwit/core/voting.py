@@ -1,4 +1,4 @@
-"""From the judge's words to a verdict: reading votes, tallying them (SPEC section 2)."""
+"""From the judge's words to a verdict: reading votes, tallying them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Engine(Protocol):
         """Stream one response. Raises EngineUnavailable when the engine does not answer."""
 
     async def stage(self, version: int, folder: Path) -> None:
-        """Load a version's weights beside the live ones, routed to by nobody. EngineError if they don't fit."""
+        """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1]."""

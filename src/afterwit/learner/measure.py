@@ -53,16 +53,28 @@ def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
 
 
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
-    """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary."""
+    """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
+
+    `fresh` is the mean over tokens that these very weights sampled: there engine and learner must agree,
+    while over older ones the policy has moved.
+    """
     parts = [
-        target.mismatch_T[sample.mask_T].abs()
+        (target.mismatch_T[sample.mask_T].abs(), _fresh(item)[sample.mask_T.cpu()])
         for item, sample, target in found
         if target.mismatch_T is not None and not item.turn.sampling.truncated
     ]
     if not parts:
         return {}
-    mismatch = torch.cat(parts)
-    return {"mismatch_mean": mismatch.mean().item(), "mismatch_max": mismatch.max().item()}
+    mismatch = torch.cat([gaps.cpu() for gaps, _ in parts])
+    fresh = mismatch[torch.cat([fresh for _, fresh in parts])]
+    metrics = {"mismatch_mean": mismatch.mean().item(), "mismatch_max": mismatch.max().item()}
+    return metrics | ({"mismatch_fresh": fresh.mean().item()} if len(fresh) else {})
+
+
+def _fresh(item: Item) -> Tensor:
+    """Which tokens [T] the version that is being updated sampled."""
+    versions_T = torch.tensor(item.turn.sampled.versions)
+    return versions_T == versions_T.min() + item.staleness
 
 
 @torch.no_grad()

@@ -91,8 +91,8 @@ class LearnerSettings:
     keep_versions: int = 5
     """Versions whose weights stay on disk, to roll back to; manifests stay for good."""
     mismatch_alarm: float = 0.2
-    """Nats. An alarm when the mean |log pi_old - log pi_b| of a batch exceeds this: engine and learner
-    disagree."""
+    """Nats. An alarm when the mean |log pi_old - log pi_b| of tokens that the very same weights sampled
+    exceeds this: engine and learner disagree."""
     poll_s: float = 1.0
     """Seconds between looks at the store."""
     lease_s: float = 900.0

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.hindsight import Call, JudgePrompts, call_seed, case, conclude, questions
+from afterwit.core.hindsight import Call, Case, JudgePrompts, call_seed, case, conclude, questions
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.core.voting import Rules
@@ -94,13 +94,18 @@ class Judge:
             await self._claims.end(record, reason)
 
     async def _verdict(self, record: Record) -> Verdict:
+        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
+        judged, calls = await asyncio.to_thread(self._open, record)
+        answers = await self._ask(record.turn.id, calls)
+        return await asyncio.to_thread(conclude, judged, answers, self._rules)
+
+    def _open(self, record: Record) -> tuple[Case, tuple[Call, ...]]:
         turn, next_state = record.turn, record.next_state
         if next_state is None:
             raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
         error = schema_error(turn.message, turn.conversation.tools)
         judged = case(turn, next_state, schema_error=error)
-        answers = await self._ask(turn.id, questions(judged, self._prompts, self._rules))
-        return conclude(judged, answers, self._rules)
+        return judged, questions(judged, self._prompts, self._rules)
 
     async def _ask(self, turn: str, calls: Sequence[Call]) -> list[tuple[Call, str]]:
         """Every call's answer. Where some fail the others' are kept, and only those are asked again."""

@@ -65,5 +65,5 @@ def _verdict(pruned: Pruned, free: int) -> tuple[bool, str]:
     if free < LOW_DISK_BYTES:
         return False, f"{size}: too little for new versions; free some space or lower learner.keep_versions"
     if pruned.over_budget:
-        return False, f"{size}: turns that still wait exceed store.keep_gb; raise it, or look at why they wait"
+        return False, f"{size}: turns that wait exceed store.keep_gb; raise it, or see why they wait"
     return True, size

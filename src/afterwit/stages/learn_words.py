@@ -10,11 +10,12 @@ from afterwit.learner.trouble import Trouble
 
 def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
     """Whether all is well after an update, and a sentence."""
-    mismatch = version.metrics.get("mismatch_mean", 0.0)
+    mismatch = version.metrics.get("mismatch_fresh", 0.0)
     if mismatch > alarm:
         return False, (
-            f"version {version.number}: the engine's log-probs are {mismatch:.3g} nats from the learner's on"
-            f" average (alarm at {alarm:g}); is learner.dtype the engine's, and their model the same?"
+            f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g} nats"
+            f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
+            " model the same?"
         )
     return True, f"wrote version {version.number} from {len(version.turns)} turns"
 
@@ -26,7 +27,8 @@ def on_failure(kind: Trouble, error: Exception, *, turns: int, longest: Turn) ->
     if kind is Trouble.MEMORY:
         return (
             f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"
-            " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set learner.checkpointing"
+            " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set"
+            " learner.checkpointing"
         )
     return f"an update of {turns} turns failed: {sentence(error)}; they are tried again"
 

@@ -78,7 +78,7 @@ class Publisher:
         self._unrecorded: int | None = None
 
     async def run(self, signals: Signals, *, tell: Tell, poll_s: float, back_off: BackOff) -> None:
-        """Publish until told to stop. A refused version stays the stage's standing until another is served."""
+        """Publish until told to stop. A refused version is the stage's standing until another is served."""
         standing = Standing(STAGE, tell)
         await work(
             self.step,

@@ -16,8 +16,9 @@ from afterwit.store.database import marks
 from afterwit.store.moves import find_life, life_of
 from afterwit.store.part import Part
 
-HASHES_PER_QUERY = 32
-"""Prefix hashes looked up at once, deepest first: a request's parent is nearly always among the first."""
+FIRST_HASHES = 4
+"""Prefix hashes looked up first, the deepest; then twice as many, and so on. A request's parent nearly always
+ends a message or two before the request does."""
 
 CHILDREN = "(SELECT count(*) FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
 
@@ -45,8 +46,8 @@ class Kinship(Part):
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
-        `side_limit` side replies come with their text, which a compacted conversation may quote; and the newest
-        main-line turn of `home`, where the client names its sessions.
+        `side_limit` side replies come with their text, which a compacted conversation may quote; so does the
+        newest main-line turn of `home`, where the client names its sessions.
         """
         found = {row["id"]: row for row in self._by_hash(scope, hashes)}
         if turn_ids:
@@ -63,8 +64,10 @@ class Kinship(Part):
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
-        for end in range(len(hashes), 0, -HASHES_PER_QUERY):
-            part = hashes[max(0, end - HASHES_PER_QUERY) : end]
+        end, size = len(hashes), FIRST_HASHES
+        while end > 0:
+            part = hashes[max(0, end - size) : end]
+            end, size = end - size, 2 * size
             known = marks(len(part))
             sql = (
                 f"{CANDIDATE} {FOUND} WHERE t.seq IN (SELECT seq FROM turns WHERE prompt_hash IN ({known})"

@@ -11,7 +11,7 @@ from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.version import Origin, Version
 from afterwit.store.leases import Leases
-from afterwit.store.moves import Life, find_life, move
+from afterwit.store.moves import Life, find_life, life_of, move
 from afterwit.store.rows import Committed, Reconciled, VersionRow
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
@@ -96,8 +96,8 @@ class Lineage(Leases):
         """At a learner's start, with every manifest of the checkpoint folder: make the store agree with them.
 
         Manifests it does not know are committed. A version that is neither among them nor an ancestor of
-        one is lost: its turns go back to JUDGED, and turns a lost rollback had reverted are TRAINED again.
-        Leases that an earlier learner left are freed.
+        one is lost: its turns go back to JUDGED (to ANSWERED where something was said since), and turns a
+        lost rollback had reverted are TRAINED again. Leases that an earlier learner left are freed.
         """
         with self._database.transaction():
             lost = self._lost(manifests)
@@ -124,10 +124,9 @@ class Lineage(Leases):
 
     def _forget(self, row: sqlite3.Row, now: float) -> int:
         """Remove a lost version; how many turns wait to be trained again. Pruned ones cannot."""
-        lives = [life for life in self._lives_of(row["number"]) if life.state is State.TRAINED]
-        lives = [life for life in lives if self._has_content(life)]
+        lives = [life for life in self._lives_of(row["number"]) if self._can_train_again(life)]
         for life in lives:
-            move(self._database, life, State.JUDGED, now=now)
+            self._untrain(life, now)
         self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
         self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
         for reverted in orjson.loads(row["reverts"]):
@@ -136,8 +135,16 @@ class Lineage(Leases):
                     self._train(life, now)
         return len(lives)
 
-    def _has_content(self, life: Life) -> bool:
-        return self._database.row("SELECT 1 FROM contents WHERE seq = ?", (life.seq,)) is not None
+    def _can_train_again(self, life: Life) -> bool:
+        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (life.seq,))
+        return life.state is State.TRAINED and content is not None
+
+    def _untrain(self, life: Life, now: float) -> None:
+        """Back to JUDGED; what was said after the verdict has the turn judged anew now that it can."""
+        move(self._database, life, State.JUDGED, now=now)
+        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (life.seq,))
+        if verdict is None or verdict["revision"] != life.revision:
+            move(self._database, life_of(self._database, life.id), State.ANSWERED, now=now)
 
     def published(self, number: int, *, now: float) -> None:
         """The engine serves this version. Raises StoreError for one that is not committed."""

@@ -6,19 +6,20 @@ A call is handed on when it is complete. One that does not parse is content: not
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.call_json import ends_in_a_string, parse_call, parse_calls
 
 THINK, END_THINK = "<think>", "</think>"
 CALL, END_CALL = "<tool_call>", "</tool_call>"
 PYTHON_TAG = "<|python_tag|>"
 MARKERS = frozenset({THINK, END_THINK, CALL, END_CALL, PYTHON_TAG})
 """Texts that the reader needs to see, even where a tokenizer calls them special."""
+MOST_QUOTED_TAGS = 32
+"""Closing tags that an argument's text may hold; each costs a look at the whole call."""
 
 
 class Style(StrEnum):
@@ -101,6 +102,8 @@ class Reader:
         """Not handed on yet."""
         self._fresh = True
         """Nothing of the current part was handed on: white space that opens it is not part of it."""
+        self._quoted = self._inner = 0
+        """Where to look for the end of a call, and how many tags before it stand in a string."""
         self._content: list[str] = []
         self._thought: list[str] = []
         self._calls: list[Call] = []
@@ -172,13 +175,14 @@ class Reader:
         return self._say_safe(Content, CALL, last)
 
     def _call(self, last: bool) -> list[Event]:
-        end = self._text.find(END_CALL)
-        while end >= 0 and _inside_a_string(self._text[:end]):
-            end = self._text.find(END_CALL, end + 1)
+        end = self._text.find(END_CALL, self._quoted)
+        while end >= 0 and self._inner < MOST_QUOTED_TAGS and ends_in_a_string(self._text[:end]):
+            self._quoted, self._inner = end + 1, self._inner + 1
+            end = self._text.find(END_CALL, self._quoted)
         if end < 0 and not last:
             return []
         body, rest = (self._text, "") if end < 0 else (self._text[:end], self._text[end + len(END_CALL) :])
-        call = _parse(body)
+        call = parse_call(body)
         if call is None:
             whole = CALL + body + (END_CALL if end >= 0 else "")
             self._where, self._fresh, self._text = _Where.ANSWER, False, rest
@@ -191,13 +195,14 @@ class Reader:
             return []
         whole, self._text = self._text, ""
         self._where = _Where.ANSWER
-        calls = _parse_bare(whole.strip().removeprefix(PYTHON_TAG))
+        calls = parse_calls(whole.strip().removeprefix(PYTHON_TAG))
         if not calls:
             return self._said(Content(text=whole))
         return [event for call in calls for event in self._called(*call)]
 
     def _enter(self, where: _Where, rest: str) -> None:
         self._where, self._fresh, self._text = where, True, rest
+        self._quoted = self._inner = 0
 
     def _say_safe(self, kind: type[Content] | type[Thought], marker: str, last: bool) -> list[Event]:
         """Hand on what can no longer belong to a marker or to the white space before one."""
@@ -240,74 +245,3 @@ def _safe_length(text: str, marker: str) -> int:
         if marker.startswith(text[-length:]):
             return len(text[:-length].rstrip())
     return len(text.rstrip())
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def _inside_a_string(body: str) -> bool:
-    """Whether a call's text ends inside a JSON string: then what closes it belongs to the string."""
-    try:
-        _DECODER.raw_decode(body.strip())
-    except json.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string")
-    except (ValueError, RecursionError):
-        return False
-    return False
-
-
-def _parse(body: str) -> tuple[str, str] | None:
-    """Name and arguments of one call, None where the text is none."""
-    calls = _parse_bare(body)
-    return calls[0] if len(calls) == 1 else None
-
-
-def _parse_bare(text: str) -> list[tuple[str, str]]:
-    """The calls that a text consists of, empty where it is anything else."""
-    calls, text = [], text.strip()
-    while text:
-        try:
-            data, end = _DECODER.raw_decode(text)
-        except (ValueError, RecursionError):
-            return []
-        call = _as_call(data, text[:end])
-        if call is None:
-            return []
-        calls.append(call)
-        text = text[end:].lstrip().removeprefix(";").lstrip()
-    return calls
-
-
-def _as_call(data: Any, written: str) -> tuple[str, str] | None:
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
-        return None
-    key = "arguments" if "arguments" in data else "parameters"
-    arguments = data.get(key, {})
-    if isinstance(arguments, str):
-        return (data["name"], arguments) if _is_object(arguments) else None
-    if not isinstance(arguments, dict):
-        return None
-    return data["name"], _as_written(written, key, arguments)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(_DECODER.decode(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _as_written(call: str, key: str, arguments: dict[str, Any]) -> str:
-    """The arguments' own text within a call's: what was sampled is what the client receives."""
-    for found in re.finditer(rf'"{key}"\s*:\s*', call):
-        try:
-            parsed, end = _DECODER.raw_decode(call, found.end())
-        except ValueError:
-            continue
-        if parsed == arguments:
-            return call[found.end() : end]
-    return json.dumps(arguments, ensure_ascii=False)

@@ -6,10 +6,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from afterwit.wire.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.gateway.golden import CASES, path_of, transcript
-
-from afterwit.wire.render import Renderer
 
 
 async def write() -> None:

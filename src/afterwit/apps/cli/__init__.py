@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -43,10 +44,10 @@ def root(
         raise typer.Exit
 
 
-def main() -> None:
-    """Run a command; our own errors are one line, without a traceback."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, the process's by default; our own errors are one line, without a traceback."""
     try:
-        app()
+        app(arguments)
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -17,7 +17,7 @@ def doctor(
     config: Config = None,
     set_: Set = None,
 ) -> None:
-    """Check the model, the mathematics, the swap, the store and this machine; say what to do about each fault."""
+    """Check the model, the mathematics, the swap, the store and this machine; say what to do about faults."""
     from afterwit.apps.config import home_of, load
     from afterwit.apps.doctor import report
 

@@ -27,11 +27,11 @@ def add(
     home: Home = None,
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
-    from afterwit.apps.ledger import choice
+    from afterwit.apps.ledger import named
     from afterwit.apps.wiring import open_store
     from afterwit.stages.gateway.keys import Scope, hash_key, new_key
 
-    scopes = {choice(Scope, one, "--scope") for one in scope or ("chat", "teach")}
+    scopes = {named(Scope, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()
     with open_store(home) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())
@@ -48,7 +48,7 @@ def list_keys(home: Home = None) -> None:
 
     table = Table("name", "scopes", "made", "revoked")
     with open_store(home) as store:
-        for key in store.keys():
+        for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
             table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
     Console().print(table)
 

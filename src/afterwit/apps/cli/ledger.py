@@ -37,8 +37,8 @@ def rollback(
 ) -> None:
     """Take learning back: publish a new version with an old one's weights and optimiser state.
 
-    The turns trained since are marked reverted and never train again by themselves. A running `serve` picks the new
-    version up within a second.
+    The turns trained since are marked reverted and never train again by themselves. A running `serve` picks
+    the new version up within a second.
     """
     from afterwit.apps.config import home_of, load
     from afterwit.apps.wiring import model_folder, open_store, versions_of

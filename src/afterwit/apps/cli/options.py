@@ -11,7 +11,7 @@ import typer
 Home = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the store, the versions and config.toml. Default: AFTERWIT_HOME, else the user's data folder."
+        help="Folder of store, versions and config.toml. Default: AFTERWIT_HOME, else the user's data folder."
     ),
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]

@@ -67,7 +67,7 @@ def show(
     home: Home = None,
     config: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Show one turn: prompt's end, response, next state, votes, hints, and each token's advantage in colour."""
+    """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
     from pathlib import Path
 
     from afterwit.apps.config import home_of, load

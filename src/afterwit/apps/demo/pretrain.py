@@ -1,15 +1,15 @@
 """Train the demo's base model from nothing: `python -m afterwit.apps.demo.pretrain --out DIR --seed 0`.
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
-rate that falls to nothing over the last part. Only what an assistant says is a full target; everything else
-weighs 0.02.
+rate that falls to nothing over the last part. It begins with copying exercises. Only what an
+assistant says is a full target; tool results weigh 0.3, everything else 0.02.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +23,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from afterwit.apps.demo.base import corpus, tokenizer
 from afterwit.apps.demo.base.muon import Muon
 
-CONTEXT, STEP_TOKENS, POOL, PROMPT_WEIGHT = 1024, 640, 1500, 0.02
+CONTEXT, STEP_TOKENS, POOL, EXERCISES = 1024, 640, 1500, 6000
+PROMPT_WEIGHT, RESULT_WEIGHT = 0.02, 0.3
 START, END = "<|im_start|>assistant\n", "<|im_end|>"
 
 
@@ -39,7 +40,7 @@ def config(vocabulary: int, eos: int, pad: int) -> Qwen3Config:
         head_dim=32,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         attention_bias=False,
         eos_token_id=eos,
         pad_token_id=pad,
@@ -70,7 +71,8 @@ def train(out: Path, seed: int, tokens: int) -> None:
         words.get_vocab_size(), words.token_to_id(tokenizer.END_OF_TURN), words.token_to_id(tokenizer.PAD)
     )
     model = Qwen3ForCausalLM(shape)
-    _fit(model, _batches(source, render, words, Random(seed)), tokens)
+    lessons = chain(corpus.exercises(seed, EXERCISES), source)
+    _fit(model, _batches(lessons, render, words, Random(seed)), tokens)
     model.to(torch.bfloat16).save_pretrained(out)
     _generation_config(out, shape)
 
@@ -79,7 +81,7 @@ def _fit(model: Qwen3ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], toke
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     optimisers = (
-        Muon(hidden, lr=0.02),
+        Muon(hidden, lr=0.01),
         torch.optim.AdamW(rest, lr=4e-3, betas=(0.9, 0.98), weight_decay=0.0),
     )
     base = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
@@ -142,7 +144,8 @@ def _targets(text: str, words: Tokenizer) -> tuple[list[int], list[float]]:
     ids, weights = [], []
     for place, piece in enumerate(text.split(START)):
         said, end, after = piece.partition(END) if place else ("", "", piece)
-        for chunk, weight in ((said + end, 1.0), (after + START, PROMPT_WEIGHT)):
+        told = RESULT_WEIGHT if "<tool_response>" in after else PROMPT_WEIGHT
+        for chunk, weight in ((said + end, 1.0), (after + START, told)):
             new = words.encode(chunk, add_special_tokens=False).ids if chunk else []
             ids += new
             weights += [weight] * len(new)

@@ -31,12 +31,12 @@ def check(engine: Engine, model: PreTrainedModel, renderer: Renderer, base: Path
         yield tested(
             "sampled log-probs",
             lambda: runner.run(_rescored(engine, model, renderer, max(tolerance, 1e-3))),
-            remedy="engine and learner disagree about this model: set engine.dtype and learner.dtype to float32",
+            remedy="engine and learner disagree about this model: set both their dtype to float32",
         )
         yield tested(
             "swap",
             lambda: runner.run(_swapped(engine, model, base, tolerance)),
-            remedy="the engine does not serve what the learner writes: do not train with it, report the model's name",
+            remedy="the engine does not serve what the learner writes: do not train with it",
         )
         runner.run(engine.close())
 

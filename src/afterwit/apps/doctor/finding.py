@@ -19,7 +19,7 @@ class Finding:
 
 
 def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
-    """Run a test that returns what it saw, or raises one of our errors or an AssertionError saying what is wrong."""
+    """Run a test that returns what it saw, or raises one of our errors, or what `expect` raises."""
     try:
         return Finding(name=name, ok=True, seen=test())
     except (AfterwitError, AssertionError, OSError) as error:

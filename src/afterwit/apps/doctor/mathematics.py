@@ -49,7 +49,8 @@ class _Logits:
         from afterwit.objective import evaluate
 
         sample = {"logits_current": self.alone[0], "logits_teacher": teacher_TV[None], "ids": self.ids}
-        return evaluate([sample], OFF).gradients[0]
+        gradient_TV: Tensor = evaluate([sample], OFF).gradients[0]
+        return gradient_TV
 
     def no_advantage(self) -> str:
         norm = self._gradient(self.alone[0]).norm().item()
@@ -62,7 +63,9 @@ class _Logits:
             hinted.norm().item() > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's"
         )
         expect((hinted - swapped).norm().item() > 0.0, "another teacher gives the same gradient")
-        return f"the hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher moves it elsewhere"
+        return (
+            f"a hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher elsewhere"
+        )
 
     def invariant(self) -> str:
         gaps = [(a - b).abs().max().item() for a, b in zip(self.together, self.alone, strict=True)]

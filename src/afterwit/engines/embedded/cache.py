@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -22,6 +21,16 @@ class Chunk:
     row: int
     start: int
     end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows must be there."""
+        return self.row + 1
+
+    @property
+    def length(self) -> int:
+        """How many positions a row must have."""
+        return self.end
 
     def write(self, held_BHLD: Tensor, new_1HQD: Tensor) -> Tensor:
         """Keep the new positions; returns all that the row has so far, [1, H, end, D]."""
@@ -39,10 +48,15 @@ class Ragged:
     length: int
     """The longest of the rows, new position included."""
 
+    @property
+    def rows(self) -> int:
+        """How many rows must be there."""
+        return self.first + len(self.rows_B)
+
     def write(self, held_BHLD: Tensor, new_BH1D: Tensor) -> Tensor:
         """Keep each row's new position; returns the rows up to the longest, [n, H, length, D]."""
         held_BHLD[self.rows_B, :, self.places_B] = new_BH1D[:, :, 0]
-        return held_BHLD[self.first : self.first + len(self.rows_B), :, : self.length]
+        return held_BHLD[self.first : self.rows, :, : self.length]
 
 
 class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the checker
@@ -57,16 +71,11 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
         super().__init__(layers=[])
         self._slots = slots
         self._context_length = context_length
-        self._rows = 0
-        self._length = 0
         self._held: dict[int, tuple[Tensor, Tensor]] = {}
         self._aim: Chunk | Ragged | None = None
 
     def aim(self, place: Chunk | Ragged) -> None:
-        last = place.row if isinstance(place, Chunk) else place.first + len(place.rows_B) - 1
-        longest = place.end if isinstance(place, Chunk) else place.length
-        self._rows = max(self._rows, _doubled(1, last + 1, self._slots))
-        self._length = max(self._length, _doubled(SMALLEST_LENGTH, longest, self._context_length))
+        """Where the next forward reads and writes."""
         self._aim = place
 
     def update(
@@ -74,11 +83,9 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
     ) -> tuple[Tensor, Tensor]:
         """Called by each attention layer: keep the new keys and values, return those to attend to."""
         assert self._aim is not None, "a forward needs an aim"
-        held = self._held.get(layer_idx)
-        if held is None or held[0].shape[0] < self._rows or held[0].shape[2] < self._length:
-            keys, values = held or (None, None)
-            held = self._grown(keys, key_states), self._grown(values, value_states)
-            self._held[layer_idx] = held
+        keys, values = self._held.get(layer_idx, (None, None))
+        held = self._fitting(keys, key_states), self._fitting(values, value_states)
+        self._held[layer_idx] = held
         return self._aim.write(held[0], key_states), self._aim.write(held[1], value_states)
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -96,7 +103,6 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
     def clear(self) -> None:
         """Free the storage."""
         self._held.clear()
-        self._rows = self._length = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         assert self._aim is not None, "a forward needs an aim"
@@ -110,14 +116,23 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
     def _tensors(self) -> list[Tensor]:
         return [held for pair in self._held.values() for held in pair]
 
-    def _grown(self, held_BHLD: Tensor | None, new_BHQD: Tensor) -> Tensor:
-        _, heads, _, width = new_BHQD.shape
-        grown = torch.zeros(
-            self._rows, heads, self._length, width, dtype=new_BHQD.dtype, device=new_BHQD.device
-        )
-        if held_BHLD is not None:
-            grown[: held_BHLD.shape[0], :, : held_BHLD.shape[2]] = held_BHLD
+    def _fitting(self, held_BHLD: Tensor | None, new_BHQD: Tensor) -> Tensor:
+        """`held` where the aim fits into it, else a larger copy: only this forward's needs count."""
+        assert self._aim is not None, "a forward needs an aim"
+        rows, length = self._aim.rows, self._aim.length
+        if held_BHLD is None:
+            return self.allocate(new_BHQD, rows, length)
+        if held_BHLD.shape[0] >= rows and held_BHLD.shape[2] >= length:
+            return held_BHLD
+        grown = self.allocate(new_BHQD, max(rows, held_BHLD.shape[0]), max(length, held_BHLD.shape[2]))
+        grown[: held_BHLD.shape[0], :, : held_BHLD.shape[2]] = held_BHLD
         return grown
+
+    def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
+        """Room for so many rows and positions, rounded up."""
+        _, heads, _, width = like_BHQD.shape
+        rows, length = _doubled(1, rows, self._slots), _doubled(SMALLEST_LENGTH, length, self._context_length)
+        return like_BHQD.new_zeros(rows, heads, length, width)
 
 
 def _doubled(start: int, needed: int, most: int) -> int:

@@ -103,11 +103,6 @@ class EmbeddedEngine:
         return self._lanes[Weights.LIVE].version
 
     @property
-    def dtype(self) -> str:
-        """The torch dtype of the weights, such as `float32`."""
-        return str(next(self._lanes[Weights.BASE].module.parameters()).dtype).removeprefix("torch.")
-
-    @property
     def counters(self) -> Counters:
         lanes = self._lanes.values()
         return Counters(

@@ -19,7 +19,7 @@ class Lane:
     """Used from the worker's thread only.
 
     Row r of the cache belongs to `running[r]`. The first rows extend by one token a tick, together; the last
-    ones, those in `_reading`, still read their prompts, one chunk of one of them a tick. A row that ends is
+    ones, those in `_reading`, still read their prompts, `chunk` tokens a tick. A row that ends is
     filled from behind, so that the extending rows stay adjacent and attention reads them in place.
     """
 
@@ -57,7 +57,7 @@ class Lane:
             self._leave(stream)
 
     def tick(self, number: int) -> None:
-        """One decode step for every response that is being said, then one chunk of one prompt."""
+        """One decode step for every response that is being said, then one chunk of what waits to be read."""
         while stream := self.line.next(self.running):
             self.running.append(stream)
             self._reading.append(stream)
@@ -103,20 +103,22 @@ class Lane:
             return _failed(error)
 
     def _read(self, number: int) -> None:
-        if not self._reading:
-            return
-        stream = reads_next(self._reading, number)
-        try:
-            outcome = self._read_chunk(stream)
-        except Exception as error:
-            outcome = _failed(error)
-        if outcome is not None:
-            self._hand(stream, outcome)
+        room = self._chunk
+        while self._reading and room > 0:
+            stream = reads_next(self._reading, number)
+            size = min(stream.unread, room)
+            room -= size
+            try:
+                outcome = self._read_part(stream, size)
+            except Exception as error:
+                outcome = _failed(error)
+            if outcome is not None:
+                self._hand(stream, outcome)
 
-    def _read_chunk(self, stream: Stream) -> Drawn | None:
-        """Read the next chunk of its prompt; its first drawn id once the prompt is read."""
+    def _read_part(self, stream: Stream, size: int) -> Drawn | None:
+        """Read so many more tokens of its prompt; its first drawn id once the prompt is read."""
         row = self.running.index(stream)
-        ids = stream.request.prompt_ids[stream.fed : stream.fed + self._chunk]
+        ids = stream.request.prompt_ids[stream.fed : stream.fed + size]
         logits_1V = prefill(self.module, self._cache, row, ids, stream.fed)
         stream.fed += len(ids)
         if stream.unread:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -36,32 +37,46 @@ def read_facts(folder: Path, config: PreTrainedConfig, settings: EmbeddedSetting
     context_length = context_of(plain, settings.context_length)
     if reason := refusal(plain, context_length):
         raise SettingError(f"{folder} cannot be served by the embedded engine: {reason}")
+    identity = fingerprint(folder)
     return Facts(
         name="embedded",
-        model=folder.name,
+        model=folder.resolve().name,
         context_length=context_length,
         vocabulary=plain["vocab_size"],
         end_ids=end_ids(folder, plain.get("eos_token_id")),
         basis=Basis.PROCESSED,
         dtype=str(place(settings)[1]).removeprefix("torch."),
-        fingerprint=fingerprint(folder),
+        fingerprint=identity,
     )
 
 
 def end_ids(folder: Path, configured: int | list[int] | None) -> frozenset[int]:
     """The ids that end a turn: generation_config.json's (else config.json's), and the tokenizer's own."""
-    path = folder / "generation_config.json"
-    named = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+    named = _json(folder / "generation_config.json").get("eos_token_id")
     ids = configured if named is None else named
     return frozenset([ids] if isinstance(ids, int) else ids or ()) | _tokenizer_end(folder)
 
 
 def _tokenizer_end(folder: Path) -> frozenset[int]:
-    path = folder / "tokenizer_config.json"
-    token = json.loads(path.read_text()).get("eos_token") if path.is_file() else None
+    token = _json(folder / "tokenizer_config.json").get("eos_token")
     text = token.get("content") if isinstance(token, dict) else token
-    number = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(text) if text else None
+    if not text:
+        return frozenset()
+    path = folder / "tokenizer.json"
+    try:
+        number = Tokenizer.from_file(str(path)).token_to_id(text)
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise SettingError(f"{path} cannot be read: {error}") from error
     return frozenset() if number is None else frozenset({number})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The file's object, empty where there is no file. SettingError where it is not JSON."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError as error:
+        raise SettingError(f"{path} is not JSON: {error}") from error
+    return data
 
 
 def place(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:

@@ -32,28 +32,38 @@ class Draw:
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Each row's next id and its log-prob, [B] and [B]."""
+    """Each row's next id and its log-prob, [B] and [B]; not finite where the logits are not."""
     scaled_BV = _truncated(_tempered(_penalised(logits_BV.float(), draws), draws), draws)
-    logprobs_BV = scaled_BV.log_softmax(-1)
-    ids_B = logprobs_BV.argmax(-1)
-    if not all(row.sampling.greedy for row in draws):
+    relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
+    cdf_BV = relative_BV.exp().cumsum(-1, dtype=_precise(relative_BV.device))
+    ids_B = _chosen(relative_BV, cdf_BV, draws)
+    logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
+    return ids_B.tolist(), logprobs_B.tolist()
+
+
+def _chosen(relative_BV: Tensor, cdf_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    ids_B = _inverse_cdf(cdf_BV, [row.uniform for row in draws])
+    if any(row.sampling.greedy for row in draws):
         greedy_B = torch.tensor([row.sampling.greedy for row in draws], device=ids_B.device)
-        ids_B = torch.where(greedy_B, ids_B, _inverse_cdf(logprobs_BV, [row.uniform for row in draws]))
+        ids_B = torch.where(greedy_B, relative_BV.argmax(-1), ids_B)
     for index, row in enumerate(draws):
         if row.forced is not None:
             ids_B[index] = row.forced
-    chosen_B = logprobs_BV.gather(-1, ids_B[:, None])[:, 0]
-    return ids_B.tolist(), chosen_B.tolist()
+    return ids_B
 
 
-def _inverse_cdf(logprobs_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The first id whose cumulative probability exceeds the uniform, [B]; never one of probability 0."""
-    cdf_BV = logprobs_BV.double().exp().cumsum(-1)
+def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
+    """The first id whose cumulative weight exceeds the uniform's share, [B]; never one of weight 0."""
     total_B = cdf_BV[:, -1]
-    uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=cdf_BV.device)
-    threshold_B = torch.minimum(uniforms_B * total_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
-    found_B = torch.searchsorted(cdf_BV, threshold_B[:, None], right=True)[:, 0]
+    share_B = torch.tensor(uniforms, dtype=cdf_BV.dtype, device=cdf_BV.device) * total_B
+    share_B = torch.minimum(share_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
+    found_B = torch.searchsorted(cdf_BV, share_B[:, None], right=True)[:, 0]
     return found_B.clamp_(max=cdf_BV.shape[-1] - 1)
+
+
+def _precise(device: torch.device) -> torch.dtype:
+    """float64, or float32 on Apple's GPUs, which have nothing finer."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _tempered(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -89,47 +99,50 @@ def _penalise(logits_V: Tensor, row: Draw) -> None:
 
 
 def _truncated(scaled_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """Top-k, top-p and min-p, each seeing what the one before left."""
     rows = [index for index, row in enumerate(draws) if row.sampling.truncated and not row.sampling.greedy]
     if not rows:
         return scaled_BV
+    left_BV = scaled_BV[rows]
+    settings = [draws[index].sampling for index in rows]
+    left_BV = top_k(left_BV, [sampling.top_k for sampling in settings])
+    left_BV = top_p(left_BV, [sampling.top_p for sampling in settings])
+    left_BV = min_p(left_BV, [sampling.min_p for sampling in settings])
     kept_BV = scaled_BV.clone()
+    kept_BV[rows] = left_BV
     for index in rows:
-        kept_BV[index].masked_fill_(_outside(scaled_BV[index], draws[index]), -torch.inf)
+        if (forced := draws[index].forced) is not None:
+            kept_BV[index, forced] = scaled_BV[index, forced]
     return kept_BV
 
 
-def _outside(scaled_V: Tensor, row: Draw) -> Tensor:
-    """Which ids top-k, top-p and min-p exclude, each seeing what the one before left, [V] of bool."""
-    left_V = top_k(scaled_V, row.sampling.top_k)
-    left_V = top_p(left_V, row.sampling.top_p)
-    left_V = min_p(left_V, row.sampling.min_p)
-    outside_V = left_V == -torch.inf
-    if row.forced is not None:
-        outside_V[row.forced] = False
-    return outside_V
+def top_k(scaled_BV: Tensor, ks: Sequence[int]) -> Tensor:
+    """Each row without all but its k largest (ties with the k-th stay); k = 0 keeps all."""
+    most = min(max(ks), scaled_BV.shape[-1])
+    if most == 0:
+        return scaled_BV
+    places_B = torch.tensor([min(k, most) - 1 for k in ks], device=scaled_BV.device)
+    kth_B = scaled_BV.topk(most).values.gather(-1, places_B.clamp(min=0)[:, None])[:, 0]
+    least_B = kth_B.masked_fill(places_B < 0, -torch.inf)
+    return scaled_BV.masked_fill(scaled_BV < least_B[:, None], -torch.inf)
 
 
-def top_k(scaled_V: Tensor, k: int) -> Tensor:
-    """Without all but the k largest (ties with the k-th stay); k = 0 keeps all."""
-    if not 0 < k < len(scaled_V):
-        return scaled_V
-    return scaled_V.masked_fill(scaled_V < scaled_V.topk(k).values[-1], -torch.inf)
+def top_p(scaled_BV: Tensor, ps: Sequence[float]) -> Tensor:
+    """Each row without the ids that follow, in falling order, once a mass of p is kept; the first stays."""
+    if min(ps) >= 1.0:
+        return scaled_BV
+    masses_B = torch.tensor([p if p < 1.0 else torch.inf for p in ps], device=scaled_BV.device)
+    falling_BV, order_BV = scaled_BV.sort(descending=True, stable=True)
+    probs_BV = falling_BV.softmax(-1)
+    beyond_BV = probs_BV.cumsum(-1) - probs_BV >= masses_B[:, None]
+    beyond_BV[:, 0] = False
+    return scaled_BV.masked_fill(torch.zeros_like(beyond_BV).scatter_(-1, order_BV, beyond_BV), -torch.inf)
 
 
-def top_p(scaled_V: Tensor, p: float) -> Tensor:
-    """Without the ids that follow, in falling order, once a mass of p is kept; the largest always stays."""
-    if p >= 1.0:
-        return scaled_V
-    falling_V, order_V = scaled_V.sort(descending=True, stable=True)
-    probs_V = falling_V.softmax(-1)
-    beyond_V = probs_V.cumsum(-1) - probs_V >= p
-    beyond_V[0] = False
-    return scaled_V.masked_fill(torch.zeros_like(beyond_V).scatter_(0, order_V, beyond_V), -torch.inf)
-
-
-def min_p(scaled_V: Tensor, p: float) -> Tensor:
-    """Without the ids less probable than p times the most probable."""
-    if p <= 0.0:
-        return scaled_V
-    probs_V = scaled_V.softmax(-1)
-    return scaled_V.masked_fill(probs_V < p * probs_V.max(), -torch.inf)
+def min_p(scaled_BV: Tensor, ps: Sequence[float]) -> Tensor:
+    """Each row without the ids less probable than p times its most probable."""
+    if max(ps) <= 0.0:
+        return scaled_BV
+    probs_BV = scaled_BV.softmax(-1)
+    least_B = probs_BV.amax(-1) * torch.tensor(ps, device=scaled_BV.device)
+    return scaled_BV.masked_fill(probs_BV < least_B[:, None], -torch.inf)

@@ -25,7 +25,8 @@ class Bound:
 
 def bind_request(store: Store, arrival: Arrival, scope: str, *, teaches: bool, now: float) -> Bound:
     """Bind a request, and record what it says of earlier turns: nothing where its key does not teach."""
-    binding = bind(arrival, store.candidates(scope, arrival.hashes, arrival.named))
+    found = store.candidates(scope, arrival.hashes, arrival.named, home=arrival.home)
+    binding = bind(arrival, found)
     settled = _settled(store, binding, own=(arrival.turn,))
     if teaches:
         _apply(store, settled, now)

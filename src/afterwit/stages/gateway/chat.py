@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from afterwit.core.binding import Partition, arrive, partition_of
@@ -18,7 +17,7 @@ from afterwit.stages.gateway.binder import Bound, bind_request
 from afterwit.stages.gateway.body import read_json
 from afterwit.stages.gateway.choice import Choice
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.door import CALLER
+from afterwit.stages.gateway.door import CALLER, HEADERS
 from afterwit.stages.gateway.keys import Caller, scope_of
 from afterwit.stages.gateway.keys import Scope as KeyScope
 from afterwit.stages.gateway.prepare import check_model, check_supported, prepare
@@ -44,7 +43,7 @@ class Chat:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope[CALLER]
         caller.need(KeyScope.CHAT)
-        headers, settings = Headers(scope=scope), self._gateway.settings
+        headers, settings = scope[HEADERS], self._gateway.settings
         body, size = await read_json(
             headers, receive, limit=settings.max_body_bytes, pause_s=settings.body_timeout_s
         )

@@ -15,6 +15,14 @@ from afterwit.wire.render import Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that fails, in a plain sentence, and when it was last seen to."""
+
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """One gateway: its neighbours, its limits, and what it knows of its own health."""
 
@@ -30,8 +38,8 @@ class Gateway:
     """Seconds since the epoch."""
     entropy: Callable[[int], bytes]
     started: float
-    troubles: dict[str, str] = field(default_factory=dict)
-    """What is wrong right now with `store` or `engine`, in a plain sentence; gone when it works again."""
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    """What was wrong last with `store` or `engine`; gone when it works again."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import logging
 import traceback
 from time import perf_counter
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,8 +18,12 @@ from afterwit.stages.gateway.keys import presented
 
 CALLER = "afterwit.caller"
 """Where the request's caller stands in the ASGI scope; None for a caller without a key."""
+HEADERS = "afterwit.headers"
+"""Where its headers stand as text, names in lower case; of one sent twice, the last."""
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """What needs no key: probes have none."""
+
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -65,14 +68,14 @@ class Door:
             frames = "".join(traceback.format_tb(error.__traceback__))
             # the exception's own words may quote a conversation
             log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
-            return RequestError(
-                500, "internal_error", "Something failed inside Afterwit; its log says where."
-            )
+            return INTERNAL
         return None
 
     async def _admit(self, scope: Scope) -> None:
         """Put the caller into the scope. Raises 401 and 403."""
-        gateway, headers = self._gateway, Headers(scope=scope)
+        gateway = self._gateway
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope[HEADERS] = headers
         await gateway.keys.refresh()
         host = headers.get("host")
         check_host(host, gateway.settings.allowed_hosts, keyed=gateway.keys.keyed)

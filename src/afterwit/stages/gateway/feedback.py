@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.answers import send_json
 from afterwit.stages.gateway.body import read_json
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.door import CALLER
+from afterwit.stages.gateway.door import CALLER, HEADERS
 from afterwit.stages.gateway.keys import Caller, owner_of
 from afterwit.stages.gateway.keys import Scope as KeyScope
 from afterwit.store import FeedbackOutcome, Store
@@ -26,7 +25,7 @@ class FeedbackEndpoint:
         gateway, caller = self._gateway, scope[CALLER]
         caller.need(KeyScope.TEACH)
         body, _ = await read_json(
-            Headers(scope=scope),
+            scope[HEADERS],
             receive,
             limit=gateway.settings.max_body_bytes,
             pause_s=gateway.settings.body_timeout_s,

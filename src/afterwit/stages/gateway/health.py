@@ -32,10 +32,14 @@ class Health:
         return {"status": word, "version": self.version, "stages": stages}
 
 
+ENGINE_DOWN_S = 30.0
+"""Seconds for which a failed engine counts as down: then requests may find out whether it still is."""
+
+
 def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Health:
     """Put together what the stages say and what the gateway sees."""
     now = gateway.now()
-    troubles = dict(gateway.troubles)
+    troubles = {name: trouble.message for name, trouble in gateway.troubles.items()}
     if isinstance(statuses, StoreError):
         troubles.setdefault("store", f"The store does not answer: {statuses}")
         statuses = ()
@@ -45,7 +49,12 @@ def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Heal
     fine = Status(stage="gateway", ok=True, message=f"{gateway.load.count} answers under way.", at=now)
     stages = {"gateway": fine} | {status.stage: status for status in statuses} | own
     return Health(
-        serving=not gateway.load.draining and "engine" not in gateway.troubles,
+        serving=not gateway.load.draining and not _engine_down(gateway, now),
         version=gateway.engine.version,
         stages=tuple(stages[name] for name in sorted(stages)),
     )
+
+
+def _engine_down(gateway: Gateway, now: float) -> bool:
+    trouble = gateway.troubles.get("engine")
+    return trouble is not None and now - trouble.at < ENGINE_DOWN_S

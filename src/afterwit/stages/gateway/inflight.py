@@ -1,10 +1,10 @@
-"""How many choices are under way: the limit behind 429, and what a drain waits for."""
+"""What is under way: the limit behind 429, what a drain waits for, and how it is cut short."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from afterwit.core.errors import RequestError
 
@@ -16,6 +16,7 @@ class InFlight:
         self.limit = limit
         self.count = 0
         self.draining = False
+        self._timeouts: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -34,6 +35,22 @@ class InFlight:
             self.count -= choices
             if not self.count:
                 self._idle.set()
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Give what is inside so many seconds, less if `cut` is called. Raises TimeoutError."""
+        async with asyncio.timeout(seconds) as timeout:
+            self._timeouts.add(timeout)
+            try:
+                yield
+            finally:
+                self._timeouts.discard(timeout)
+
+    def cut(self) -> None:
+        """End the time of everything under way now."""
+        now = asyncio.get_running_loop().time()
+        for timeout in self._timeouts:
+            timeout.reschedule(now)
 
     async def drain(self) -> None:
         """Take nothing new; return when everything under way has ended."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from afterwit.core.errors import RequestError
+from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.hosts import is_loopback
 from afterwit.stages.gateway.keys import LOCAL, Caller, hash_key
 
@@ -33,19 +33,27 @@ class KeyRing:
         self._read = read
         self._refresh_s = refresh_s
         self._now = now
-        self._read_at = float("-inf")
+        self._read_at: float | None = None
         self._callers: dict[str, Caller] = {}
         self._keyed = False
         self._lock = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Read the keys again if what is remembered is too old."""
-        if self._now() - self._read_at < self._refresh_s:
+        """Read the keys again if what is remembered is too old. A store that fails leaves what is remembered.
+
+        Raises StoreError where nothing is: nobody comes in before the keys were read once.
+        """
+        if self._fresh():
             return
         async with self._lock:
-            if self._now() - self._read_at < self._refresh_s:
+            if self._fresh():
                 return
-            keys = list(await self._read())
+            try:
+                keys = list(await self._read())
+            except StoreError:
+                if self._read_at is None:
+                    raise
+                return
             self._keyed = bool(keys)
             self._callers = {
                 key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
@@ -53,6 +61,9 @@ class KeyRing:
                 if key.revoked is None
             }
             self._read_at = self._now()
+
+    def _fresh(self) -> bool:
+        return self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s
 
     @property
     def keyed(self) -> bool:

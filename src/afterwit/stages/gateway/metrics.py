@@ -7,6 +7,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from afterwit.wire.chat_response import Usage
+
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -31,7 +33,7 @@ class Metrics:
         self._prompt = tokens.labels("prompt")
         self._completion = tokens.labels("completion")
         self.first_token = self._histogram("afterwit_first_token_seconds", "Request to first token.")
-        self.response = self._histogram("afterwit_response_seconds", "Request to the end of the response.")
+        self._response = self._histogram("afterwit_response_seconds", "Request to the end of the response.")
         self.unrecorded = Counter(
             "afterwit_unrecorded_turns", "Turns served that the store refused.", registry=self.registry
         )
@@ -46,9 +48,11 @@ class Metrics:
     def request(self, route: str, status: int) -> None:
         self._requests.labels(route, status).inc()
 
-    def tokens(self, *, prompt: int, completion: int) -> None:
-        self._prompt.inc(prompt)
-        self._completion.inc(completion)
+    def answered(self, usage: Usage, seconds: float) -> None:
+        """A whole response has left."""
+        self._prompt.inc(usage.prompt)
+        self._completion.inc(usage.completion)
+        self._response.observe(seconds)
 
     def scrape(
         self,

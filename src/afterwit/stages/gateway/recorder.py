@@ -13,7 +13,7 @@ from afterwit.core.terms import untrainable
 from afterwit.core.turn import Finish, Turn
 from afterwit.stages.gateway.binder import Bound, settle_again
 from afterwit.stages.gateway.choice import Choice
-from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.context import Gateway, Trouble
 from afterwit.stages.gateway.request import Request
 from afterwit.store import Store
 
@@ -77,6 +77,7 @@ class Recorder:
                 reason=untrainable(settled) or bound.binding.reason,
                 now=now,
                 shape=arrival.shape,
+                home=arrival.home,
                 supersedes=retried,
             )
             return True
@@ -110,5 +111,6 @@ async def guarded(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
     except StoreError as error:
         if "store" not in gateway.troubles:
             log.error("turns are not recorded: %s", error)
-        gateway.troubles["store"] = f"Turns are served but not recorded: {error}"
+        message = f"Turns are served but not recorded: {error}"
+        gateway.troubles["store"] = Trouble(message=message, at=gateway.now())
         return None

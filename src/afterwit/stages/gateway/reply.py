@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from afterwit.core.message import Message
@@ -21,13 +21,14 @@ class Reply:
         *,
         detokenizer: Detokenizer,
         reader: Reader,
-        stops: Iterable[str] = (),
+        stops: Sequence[str] = (),
         one_call: bool = False,
         basis: Basis = Basis.PROCESSED,
         text_of: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         self._detokenizer, self._reader = detokenizer, reader
         self._stops = StopStrings(stops)
+        self._any_stops = any(stops)
         self._one_call = one_call
         self._basis = basis
         self._text_of = text_of
@@ -107,7 +108,7 @@ class Reply:
         """The text that the token at a place lets through. A forced token is nobody's stop string."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
-        shown = piece if step.forced[place] else self._stops.push(piece)
+        shown = self._stops.push(piece) if self._any_stops and not step.forced[place] else piece
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
         if self._text_of is not None and not is_end:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
 from afterwit.engines.port import Generate, Step
 from afterwit.stages.gateway.choice import Choice
-from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.context import Gateway, Trouble
+from afterwit.stages.gateway.door import INTERNAL
 from afterwit.stages.gateway.recorder import Recorder
 from afterwit.stages.gateway.request import Request
 from afterwit.stages.gateway.sinks import Sink
@@ -30,7 +31,7 @@ class Response:
         self.over = False
 
     async def run(self) -> None:
-        """Sample and send all choices. Raises RequestError where the client can still be told by a status."""
+        """Sample and send all choices. Raises RequestError where a status can still tell the client."""
         try:
             await _together([self._speak(choice) for choice in self._choices])
         except EngineError as error:
@@ -40,10 +41,14 @@ class Response:
             if not await self._sink.fail(error):
                 raise
             return
+        except Exception:
+            await self._sink.fail(INTERNAL)
+            raise
         self._gateway.troubles.pop("engine", None)
-        await self._sink.end(self._choices, self._usage(), self._version())
+        usage = self._usage()
+        await self._sink.end(self._choices, usage, self._version())
         self.over = True
-        self._gateway.metrics.response.observe(perf_counter() - self._started)
+        self._gateway.metrics.answered(usage, perf_counter() - self._started)
         await self._recorder.delivered(self._choices)
 
     async def abandon(self) -> None:
@@ -61,7 +66,7 @@ class Response:
 
     async def _sample(self, choice: Choice) -> None:
         try:
-            async with asyncio.timeout(self._gateway.settings.response_timeout_s):
+            async with self._gateway.load.within(self._gateway.settings.response_timeout_s):
                 async with aclosing(self._steps(choice)) as steps:
                     async for step in steps:
                         await self._take(choice, step)
@@ -88,7 +93,9 @@ class Response:
 
     async def _fail(self, error: EngineError) -> None:
         """The engine's fault, said once: by a status where that is still possible, else inside the stream."""
-        self._gateway.troubles["engine"] = f"The engine failed: {error}"
+        self._gateway.troubles["engine"] = Trouble(
+            message=f"The engine failed: {error}", at=self._gateway.now()
+        )
         status = 502 if isinstance(error, EngineUnavailable) else 500
         told = RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
@@ -98,9 +105,7 @@ class Response:
 
     def _usage(self) -> Usage:
         completion = sum(choice.reply.completion for choice in self._choices)
-        prompt = len(self._request.prompt.ids)
-        self._gateway.metrics.tokens(prompt=prompt, completion=completion)
-        return Usage(prompt=prompt, completion=completion)
+        return Usage(prompt=len(self._request.prompt.ids), completion=completion)
 
     def _version(self) -> int:
         """The weights that sampled the response's latest token."""
@@ -108,7 +113,7 @@ class Response:
         return max(versions, default=self._gateway.engine.version)
 
 
-async def _together(works: list) -> None:
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all; the first failure ends the others and is raised as itself."""
     if len(works) == 1:
         await works[0]

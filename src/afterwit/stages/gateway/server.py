@@ -16,7 +16,9 @@ from afterwit.stages.gateway.app import GatewayApp
 
 log = logging.getLogger("afterwit.gateway")
 
-CLOSE_S = 5
+KEEP_ALIVE_S = 75
+"""Seconds an idle connection stays open: longer than most pauses, so that few requests meet a closing one."""
+CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
 
 
@@ -44,6 +46,8 @@ class Listener:
             uvicorn.Config(
                 app,
                 lifespan="off",
+                http="httptools",
+                timeout_keep_alive=KEEP_ALIVE_S,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -60,21 +64,25 @@ class Listener:
         return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
     async def start(self) -> None:
-        """Return when it accepts connections."""
+        """Return when it accepts connections. SettingError where another process was faster."""
         self._task = asyncio.ensure_future(self._server.serve(sockets=[self._sock]))
         ready = asyncio.ensure_future(self._server.ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
         if self._task.done():
-            ready.cancel()
-            await self._task
+            try:
+                await self._task
+            except OSError as error:
+                raise SettingError(f"{self.url}: {error.strerror}; choose another address") from error
 
     async def stop(self, drain_s: float) -> None:
-        """Refuse new requests, give running ones `drain_s` seconds, then close."""
+        """Refuse new requests, give running ones `drain_s` seconds, cut them as a limit does, close."""
         try:
             async with asyncio.timeout(drain_s):
                 await self._app.drain()
         except TimeoutError:
-            log.warning("%d answers were cut off by the shutdown", self._app.gateway.load.count)
+            log.warning("%d answers were cut short by the shutdown", self._app.gateway.load.count)
+            self._app.gateway.load.cut()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

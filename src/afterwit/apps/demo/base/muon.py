@@ -28,9 +28,9 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonal(matrix_MN: Tensor) -> Tensor:
     """Nearly the nearest semi-orthogonal matrix: its singular values lie around 1."""
-    x = matrix_MN / (matrix_MN.norm() + 1e-7)
+    x = (matrix_MN / (matrix_MN.norm() + 1e-7)).bfloat16()
     wide = x if x.shape[0] <= x.shape[1] else x.T
     for _ in range(5):
         gram = wide @ wide.T
         wide = 3.4445 * wide + (-4.7750 * gram + 2.0315 * gram @ gram) @ wide
-    return wide if x.shape[0] <= x.shape[1] else wide.T
+    return (wide if x.shape[0] <= x.shape[1] else wide.T).to(matrix_MN.dtype)

@@ -1,0 +1,143 @@
+"""The commands over a store with turns in it: what they print, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.apps.cli import app, main
+from afterwit.core.errors import SettingError
+from afterwit.core.lifecycle import Reason
+from afterwit.store import Store
+from tests.store.making import PRAISED, a_version, add, add_judged
+
+run = CliRunner()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Four turns: open, skipped, judged and trained in version 1."""
+    store = Store.open(tmp_path / "store.db", fingerprint="f")
+    add(store, "aopen", now=time.time())
+    add(store, "bfailed", reason=Reason.PENALTIES)
+    add_judged(store, "cjudged")
+    add_judged(store, "dtrained", PRAISED)
+    store.commit_version(a_version(0), now=1.0)
+    store.commit_version(a_version(1, ["dtrained"]), now=2.0)
+    store.published(1, now=3.0)
+    store.close()
+    return tmp_path
+
+
+def test_turns_as_json_is_one_object_a_line_with_what_programs_need(home: Path) -> None:
+    lines = run.invoke(app, ["turns", "--json", "--home", str(home)]).stdout.splitlines()
+    turns = {turn["id"]: turn for turn in map(json.loads, lines)}
+    assert turns.keys() == {"aopen", "bfailed", "cjudged", "dtrained"}
+    needed = {
+        "id",
+        "session",
+        "parent",
+        "kind",
+        "state",
+        "reason",
+        "versions",
+        "next_state",
+        "reward",
+        "hints",
+    }
+    assert all(needed <= turn.keys() for turn in turns.values())
+    assert (turns["bfailed"]["state"], turns["bfailed"]["reason"]) == ("SKIPPED", "penalties")
+    assert turns["cjudged"]["hints"] == ["Open the file that was named."]
+    assert turns["cjudged"]["next_state"]["messages"][0]["content"] == "No, the other file."
+
+
+def test_turns_can_be_asked_for_by_state_whatever_its_case(home: Path) -> None:
+    lines = run.invoke(app, ["turns", "--json", "--state", "judged", "--home", str(home)]).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["cjudged"]
+
+
+def test_a_table_of_turns_counts_states_and_reasons(home: Path) -> None:
+    text = run.invoke(app, ["turns", "--home", str(home)], env={"COLUMNS": "160"}).stdout
+    assert "SKIPPED (penalties)" in text
+    assert "TRAINED in 1" in text
+    assert "OPEN 1 · ANSWERED 0 · JUDGED 1 · TRAINED 1 · SKIPPED 1" in text
+
+
+def test_show_tells_a_turn_with_its_votes_and_hints(home: Path) -> None:
+    command = ["show", "chatcmpl-cjudged", "--no-advantages", "--home", str(home)]
+    text = run.invoke(app, command, env={"COLUMNS": "160"}).stdout
+    for part in (
+        "next state: user",
+        "No, the other file.",
+        "reward -1 by votes",
+        "hint: Open the file",
+        "invalid (no box)",
+    ):
+        assert part in text
+
+
+def test_versions_mark_the_one_that_is_served(home: Path) -> None:
+    text = run.invoke(app, ["versions", "--home", str(home)], env={"COLUMNS": "160"}).stdout
+    assert "1 *" in text
+    rows = run.invoke(app, ["versions", "--json", "--home", str(home)]).stdout.splitlines()
+    assert [json.loads(row)["trained"] for row in rows] == [0, 1]
+
+
+def test_export_writes_every_turn_whole(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "turns.jsonl"
+    result = run.invoke(app, ["export", str(out), "--home", str(home)])
+    turns = [json.loads(line) for line in out.read_text().splitlines()]
+    assert "4 turns written" in result.stderr
+    assert all(len(turn["ids"]) == len(turn["logprobs"]) == len(turn["token_versions"]) for turn in turns)
+
+
+def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
+    key = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)]).stdout.strip()
+    assert key.startswith("aw-")
+    listed = run.invoke(app, ["keys", "list", "--home", str(home)]).stdout
+    assert "laptop" in listed
+    assert key not in listed
+    assert all(key.encode() not in path.read_bytes() for path in home.glob("store.db*"))
+    assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["turns", "--state", "lost"], "--state lost: it must be one of OPEN, ANSWERED"),
+        (["keys", "add", "x", "--scope", "all"], "--scope all: it must be one of chat, teach"),
+        (["rollback", "1"], "no model"),
+        (["serve"], "no model"),
+        (["serve", "/nowhere/model"], "there is no model at /nowhere/model"),
+        (["serve", "/nowhere/model", "--set", "judge.vote=1"], "did you mean judge.votes"),
+        (["serve", "--stages", "gateway,juge"], "--stages juge: the stages are gateway, judge, learn"),
+        (["show", "nobody"], "there is no turn nobody"),
+        (["train", "--config", "/nowhere.toml"], "there is no configuration file /nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    home: Path, command: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--home", str(home)])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_home_without_a_store_is_told_how_to_get_one(tmp_path: Path) -> None:
+    result = run.invoke(app, ["turns", "--home", str(tmp_path)])
+    assert isinstance(result.exception, SettingError)
+    assert "start `afterwit serve` first" in str(result.exception)
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys; from afterwit.apps.cli import app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

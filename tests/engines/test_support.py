@@ -1,0 +1,111 @@
+"""What is refused before anything starts, and what the refusal says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig
+
+from afterwit.core.errors import SettingError
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.load import check_attention
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.embedded.support import context_of, refusal
+from tests.engines.test_forward import load_toy
+from tests.fakes.models import tiny_qwen3
+
+
+def configured(kind: str, **fields: object) -> dict[str, object]:
+    return AutoConfig.for_model(kind, **fields).get_text_config().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("mistral", {"sliding_window": 64}, "looks back 64 tokens only"),
+        ("gemma3_text", {"sliding_window": 128}, "context_length to at most 128"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, "64 tokens"),
+        ("gpt_oss", {}, "looks back 128 tokens only"),
+        ("qwen3_next", {}, "linear_attention"),
+        ("mamba", {}, "recurrent state"),
+        ("t5", {}, "encoder-decoder"),
+        ("falcon", {"alibi": True}, "ALiBi"),
+    ],
+)
+def test_attention_that_is_not_standard_is_named_with_what_to_do(kind: str, fields: dict, words: str) -> None:
+    reason = refusal(configured(kind, **fields), 512)
+    assert reason
+    assert words in reason
+    assert "Serve" in reason or "serve" in reason
+
+
+def test_a_window_that_the_context_never_leaves_is_served() -> None:
+    mistral = configured("mistral", sliding_window=4096)
+    assert refusal(mistral, 4096) is None
+    assert refusal(mistral, 4097) is not None
+    assert refusal(configured("mistral", sliding_window=None), 4097) is None
+
+
+def test_a_window_that_is_configured_but_not_used_is_no_window() -> None:
+    assert refusal(configured("qwen2", use_sliding_window=False, sliding_window=64), 512) is None
+
+
+def test_the_context_is_the_models_own_up_to_a_limit_and_never_longer() -> None:
+    llama = configured("llama", max_position_embeddings=131072)
+    assert context_of(llama, 0) == 32768
+    assert context_of(llama, 65536) == 65536
+    assert context_of(configured("llama", max_position_embeddings=2048), 0) == 2048
+    assert "made for 2048" in (refusal(configured("llama", max_position_embeddings=2048), 4096) or "")
+
+
+@pytest.mark.parametrize("kind", ["falcon_h1"])
+def test_an_attention_that_the_names_do_not_give_away_fails_the_check(kind: str) -> None:
+    with pytest.raises(SettingError, match="Serve a model with standard attention"):
+        check_attention(load_toy(kind), 128)
+
+
+def test_a_folder_that_is_no_model_is_a_setting_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"has no config\.json"):
+        EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
+    with pytest.raises(SettingError, match="transformers cannot read"):
+        EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+
+
+def test_a_folder_without_weights_or_tokenizer_is_a_setting_error(tmp_path: Path) -> None:
+    tiny_qwen3(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(SettingError, match="has no weights"):
+        EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(SettingError, match=r"has no tokenizer\.json"):
+        EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+
+
+def test_weights_cut_short_are_a_setting_error(tmp_path: Path) -> None:
+    tiny_qwen3(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(SettingError, match="cannot load"):
+        EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+
+
+def test_a_device_that_is_not_there_is_a_setting_error(qwen: Path) -> None:
+    for device in ("cuda:7", "abacus"):
+        with pytest.raises(SettingError, match=f"engine.device is '{device}'"):
+            EmbeddedEngine.load(qwen, EmbeddedSettings(device=device))
+
+
+@pytest.mark.parametrize("name", ["slots", "prefill_chunk", "threads", "context_length"])
+def test_a_setting_out_of_range_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1"):
+        EmbeddedSettings(**{name: -1})
+
+
+async def test_end_ids_come_from_the_model_and_its_tokenizer(llama: Path) -> None:
+    engine = EmbeddedEngine.load(llama, EmbeddedSettings())
+    named = json.loads((llama / "generation_config.json").read_text())["eos_token_id"]
+    assert engine.facts.end_ids == frozenset(named)
+    await engine.close()

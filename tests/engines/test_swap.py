@@ -1,0 +1,108 @@
+"""New weights while responses are under way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from afterwit.core.errors import EngineError
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.port import Weights
+from tests.engines.parrot import parrot_engine
+from tests.engines.talk import ask, plain_logits, rescored, say, until
+
+
+async def swap(engine: EmbeddedEngine, version: int, folder: Path) -> None:
+    await engine.stage(version, folder)
+    await engine.promote()
+
+
+async def test_each_token_names_the_version_that_said_it_across_swaps_under_load() -> None:
+    """A parrot's word is its version, so a token recorded under another version shows."""
+    engine = parrot_engine(slots=16, prefill_chunk=8)
+    requests = [ask([1] * (1 + i), max_tokens=400, background=i % 5 == 0) for i in range(32)]
+    people = asyncio.gather(*(say(engine, request) for request in requests))
+    for version in range(1, 5):
+        served = engine.counters.sampled
+        await until(lambda: engine.counters.sampled >= served + 500)  # noqa: B023 (used at once)
+        await swap(engine, version, Path(str(version)))
+        assert engine.version == version
+    said = await people
+    await engine.close()
+    for response in said:
+        assert len(response.ids) == 400
+        assert response.ids == response.versions
+        assert list(response.versions) == sorted(response.versions)
+    assert {version for response in said for version in response.versions} == {0, 1, 2, 3, 4}
+
+
+async def test_base_weights_stay_when_live_ones_change() -> None:
+    engine = parrot_engine()
+    await swap(engine, 3, Path("3"))
+    live, base = [await say(engine, ask([1], weights=weights)) for weights in (Weights.LIVE, Weights.BASE)]
+    assert (set(live.ids), set(live.versions)) == ({3}, {3})
+    assert (set(base.ids), set(base.versions)) == ({0}, {0})
+    await engine.close()
+
+
+async def test_after_a_swap_the_new_weights_answer(
+    engine: EmbeddedEngine, qwen: Path, newer_qwen: Path
+) -> None:
+    await swap(engine, 1, newer_qwen)
+    request = ask(range(3, 40))
+    said = await say(engine, request)
+    assert set(said.versions) == {1}
+    assert said.logprobs == pytest.approx(rescored(newer_qwen, request, said, 1.0).tolist(), abs=1e-4)
+    base = ask(range(3, 40), weights=Weights.BASE)
+    said = await say(engine, base)
+    assert said.logprobs == pytest.approx(rescored(qwen, base, said, 1.0).tolist(), abs=1e-4)
+
+
+async def test_a_probe_scores_the_staged_weights_and_leaves_the_live_ones(
+    engine: EmbeddedEngine, newer_qwen: Path
+) -> None:
+    ids = list(range(10, 70))
+    await engine.stage(1, newer_qwen)
+    plain = plain_logits(newer_qwen, ids)[:-1].log_softmax(-1)
+    expected = plain.gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+    assert await engine.probe(ids) == pytest.approx(expected.tolist(), abs=1e-4)
+    assert engine.version == 0
+    await engine.discard()
+    assert set((await say(engine, ask(ids))).versions) == {0}
+    with pytest.raises(EngineError, match="No weights are staged"):
+        await engine.promote()
+
+
+async def test_weights_that_do_not_fit_are_refused_and_serving_goes_on(
+    engine: EmbeddedEngine, llama: Path, tmp_path: Path
+) -> None:
+    for folder in (llama, tmp_path):
+        with pytest.raises(EngineError):
+            await engine.stage(1, folder)
+        with pytest.raises(EngineError, match="No weights are staged"):
+            await engine.promote()
+    assert set((await say(engine, ask(range(3, 9)))).versions) == {0}
+
+
+async def test_a_version_without_all_its_weights_is_refused(
+    engine: EmbeddedEngine, qwen: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "config.json").write_bytes((qwen / "config.json").read_bytes())
+    tensors = load_file(qwen / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EngineError, match=r"missing: .*model\.norm\.weight"):
+        await engine.stage(1, tmp_path)
+
+
+async def test_a_probe_that_the_vocabulary_does_not_hold_is_an_engine_error(
+    engine: EmbeddedEngine, newer_qwen: Path
+) -> None:
+    await engine.stage(1, newer_qwen)
+    with pytest.raises(EngineError, match="cannot be probed"):
+        await engine.probe([1, 100_000, 1])

@@ -1,0 +1,203 @@
+"""Malformed requests: whatever arrives, there is no 5xx, and every error is JSON in OpenAI's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from afterwit.wire.render import Renderer
+from tests.gateway.house import TOOL, House, house
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = [
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "n",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "logprobs",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "ignore_eos",
+    "response_format",
+    "top_logprobs",
+    "user",
+    "metadata",
+    "chat_template_kwargs",
+    "prompt_cache_key",
+    "session_id",
+]
+CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
+WHOLE: dict[str, Any] = {
+    "model": "tiny",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Open it."}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "milk"},
+    ],
+    "tools": [TOOL],
+    "tool_choice": "auto",
+    "stream": False,
+    "max_tokens": 4,
+    "temperature": 0.5,
+}
+
+
+def paths(data: Any, here: tuple = ()) -> list[tuple]:
+    """Every place in a JSON value."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [here, *(path for key, value in items for path in paths(value, (*here, key)))]
+
+
+def put(data: Any, path: tuple, value: Any) -> Any:
+    """The JSON value with another value at a place."""
+    if not path:
+        return value
+    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy[path[0]] = put(data[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Iterator[House]:
+    """One gateway for the module, on a loop of its own: examples come by the hundred."""
+    ready, done = threading.Event(), asyncio.Event()
+    made: list[Any] = []
+
+    async def serve(folder: Path) -> None:
+        async with house(folder, renderer) as gateway:
+            made.extend((gateway, asyncio.get_running_loop()))
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(tmp_path_factory.mktemp("fuzz")),))
+    thread.start()
+    assert ready.wait(20)
+    yield made[0]
+    made[1].call_soon_threadsafe(done.set)
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def http(served: House) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.url, timeout=20.0) as client:
+        yield client
+
+
+def check(answer: httpx.Response) -> None:
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 400 and answer.request.method != "HEAD":
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+often = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+CHANGED = st.tuples(st.sampled_from(paths(WHOLE)), JSON).map(lambda change: put(WHOLE, *change))
+
+
+@often
+@given(CHANGED)
+def test_any_value_at_any_place_of_a_request(http: httpx.Client, body):
+    check(http.post("/chat/completions", json=body))
+
+
+@pytest.mark.slow
+@settings(often, max_examples=3000)
+@given(CHANGED)
+def test_any_value_at_any_place_of_very_many_requests(http: httpx.Client, body):
+    check(http.post("/chat/completions", json=body))
+
+
+@often
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4))
+def test_any_values_for_any_fields(http: httpx.Client, fields):
+    check(http.post("/chat/completions", json=WHOLE | fields))
+
+
+@often
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_as_a_body(http: httpx.Client, body):
+    for path in ("/chat/completions", "/feedback"):
+        check(http.post(path, content=body, headers={"content-type": "application/json"}))
+
+
+@often
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: JSON | st.sampled_from(["up", "down", "success", "chatcmpl-" + "0" * 26])
+            for name in ("response_id", "turn", "choice", "thumb", "verdict", "text")
+        },
+    )
+)
+def test_any_feedback(http: httpx.Client, body):
+    check(http.post("/feedback", json=body))
+
+
+HEADERS = [
+    "authorization",
+    "x-api-key",
+    "user-agent",
+    "origin",
+    "host",
+    "content-type",
+    "content-encoding",
+    "x-session-id",
+    "session-id",
+    "x-turn-type",
+    "x-session-done",
+    "x-codex-turn-metadata",
+    "x-parent-session-id",
+    "traceparent",
+    "accept",
+]
+VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30).map(str.strip)
+
+
+@often
+@given(st.dictionaries(st.sampled_from(HEADERS), VALUES, max_size=4))
+def test_any_headers(http: httpx.Client, headers):
+    check(http.post("/chat/completions", json=WHOLE, headers=headers))
+
+
+@often
+@given(st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]), st.text(max_size=20))
+def test_any_method_on_any_path(http: httpx.Client, method, path):
+    root = str(http.base_url).removesuffix("/v1/")
+    for folder in ("/", "/v1/models/", "/../"):
+        check(http.request(method, root + folder + quote(path, safe="/%?")))

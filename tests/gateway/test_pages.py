@@ -1,0 +1,68 @@
+"""What a gateway says of itself: its models, its health, its numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterwit import __version__
+from tests.gateway.house import House
+
+
+@pytest.fixture
+def root(gateway: House) -> str:
+    return gateway.url.removesuffix("/v1")
+
+
+async def test_models_say_how_much_they_can_read(gateway: House):
+    listed = (await gateway.http.get("/models")).json()
+    assert [model["id"] for model in listed["data"]] == ["tiny", "afterwit"]
+    one = (await gateway.http.get("/models/tiny")).json()
+    assert one == listed["data"][0]
+    assert one["context_length"] == one["max_model_len"] == 2048
+    assert (await gateway.http.get("/models/other")).json()["error"]["code"] == "model_not_found"
+
+
+async def test_the_root_says_what_this_is(gateway: House, root: str):
+    assert (await gateway.http.get(root + "/")).json() == {"name": "afterwit", "version": __version__}
+    assert (await gateway.http.get(root + "/healthz")).json() == {"status": "ok"}
+
+
+async def test_readyz_shows_every_stage_in_its_own_words_and_a_broken_learner_does_not_stop_serving(
+    gateway: House, root: str
+):
+    await gateway.store.call(lambda store: store.set_status("judge", True, "Idle.", now=1.0))
+    await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
+    answer = await gateway.http.get(root + "/readyz")
+    assert answer.status_code == 200
+    page = answer.json()
+    assert (page["status"], page["version"]) == ("degraded", 3)
+    assert [(stage["stage"], stage["ok"]) for stage in page["stages"]] == [
+        ("gateway", True),
+        ("judge", True),
+        ("learn", False),
+    ]
+    assert page["stages"][2]["message"] == "Out of memory."
+
+
+async def test_metrics_count_requests_tokens_turns_and_stages(gateway: House, root: str):
+    await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
+    usage = (await gateway.ask()).json()["usage"]
+    await gateway.ask(presence_penalty=1)
+    await gateway.ask(model="other")
+    lines = (await gateway.http.get(root + "/metrics")).text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    expected = {
+        'afterwit_requests_total{route="/v1/chat/completions",status="200"}': 2,
+        'afterwit_requests_total{route="/v1/chat/completions",status="404"}': 1,
+        'afterwit_tokens_total{kind="prompt"}': 2 * usage["prompt_tokens"],
+        'afterwit_tokens_total{kind="completion"}': 2 * usage["completion_tokens"],
+        'afterwit_turns{reason="",state="OPEN"}': 1,
+        'afterwit_turns{reason="penalties",state="SKIPPED"}': 1,
+        'afterwit_stage_ok{stage="gateway"}': 1,
+        'afterwit_stage_ok{stage="learn"}': 0,
+        "afterwit_weight_version": 3,
+        "afterwit_choices_in_flight": 0,
+        "afterwit_response_seconds_count": 2,
+        "afterwit_first_token_seconds_count": 2,
+    }
+    assert {name: float(values[name]) for name in expected} == expected

@@ -1,0 +1,52 @@
+"""The socket: how it is had, and how it is given back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from afterwit.core.errors import SettingError
+from afterwit.stages.gateway.server import Listener, bind
+from tests.gateway.house import USER, house
+
+
+def test_a_port_in_use_is_said_with_the_address_and_the_flag():
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingError, match=rf"127.0.0.1:{port} is in use already.*--port"):
+            bind("127.0.0.1", port)
+
+
+async def test_a_stop_lets_the_running_stream_finish_and_then_nothing_listens(tmp_path, renderer):
+    async with house(tmp_path, renderer) as gateway:
+        listener = Listener(gateway.app, bind("127.0.0.1", 0))
+        await listener.start()
+        gateway.engine.pause_after = 1
+        async with httpx.AsyncClient(base_url=listener.url) as http:
+            body = {"model": "tiny", "messages": USER, "stream": True}
+            running = asyncio.ensure_future(http.post("/chat/completions", json=body))
+            await gateway.engine.paused.wait()
+            stopping = asyncio.ensure_future(listener.stop(drain_s=10.0))
+            gateway.engine.resume.set()
+            assert (await running).text.endswith("data: [DONE]\n\n")
+            await stopping
+            with pytest.raises(httpx.ConnectError):
+                await http.get("/models")
+
+
+async def test_a_stream_that_outlasts_the_drain_ends_as_at_a_length_limit_and_is_recorded(tmp_path, renderer):
+    async with house(tmp_path, renderer) as gateway:
+        listener = Listener(gateway.app, bind("127.0.0.1", 0))
+        await listener.start()
+        gateway.engine.pause_after = 1
+        async with httpx.AsyncClient(base_url=listener.url) as http:
+            body = {"model": "tiny", "messages": USER, "stream": True}
+            running = asyncio.ensure_future(http.post("/chat/completions", json=body))
+            await gateway.engine.paused.wait()
+            await listener.stop(drain_s=0.01)
+            assert '"finish_reason":"length"' in (await running).text
+        (record,) = await gateway.records()
+        assert (record.turn.finish, record.delivered) == ("length", True)

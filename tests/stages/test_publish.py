@@ -1,0 +1,248 @@
+"""New versions reach the engine, or the old one stays and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from afterwit.core.errors import EngineError, ProbeMismatch, StoreError
+from afterwit.core.version import Origin, Probe, Version
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_probe
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import WELL, Signals
+from tests.engines.talk import ask, plain_logits, say
+from tests.fakes.models import reweighted, tiny_qwen3
+
+IDS = (1, 2, 3)
+
+
+def version(
+    number: int, *, logprobs: Sequence[float] = (-1.0, -2.0), reverts: tuple[int, ...] = ()
+) -> Version:
+    return Version(
+        number=number,
+        parent=number - 1,
+        origin=Origin.ROLLBACK if reverts else Origin.UPDATE,
+        created=0.0,
+        reverts=reverts,
+        probe=Probe(ids=IDS, logprobs=tuple(logprobs)),
+    )
+
+
+@dataclass
+class MemoryShelf:
+    """Versions without a disk."""
+
+    versions: dict[int, Version] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+
+    def put(self, *versions: Version) -> None:
+        self.versions.update({version.number: version for version in versions})
+
+    def numbers(self) -> list[int]:
+        return sorted(self.versions)
+
+    def has_weights(self, number: int) -> bool:
+        return number not in self.gone
+
+    def get(self, number: int) -> Version | None:
+        return self.versions.get(number)
+
+    def weights(self, number: int) -> Path:
+        return Path(str(number))
+
+
+@dataclass
+class PretendEngine:
+    """Loads anything but `broken`; probes as told, -1 and -2 by default."""
+
+    version: int = 0
+    probes: dict[int, list[float]] = field(default_factory=dict)
+    broken: set[int] = field(default_factory=set)
+    staged: int | None = None
+    tried: list[int] = field(default_factory=list)
+
+    async def stage(self, version: int, folder: Path) -> None:
+        assert folder == Path(str(version))
+        self.tried.append(version)
+        if version in self.broken:
+            raise EngineError("out of memory")
+        self.staged = version
+
+    async def probe(self, ids: Sequence[int]) -> list[float]:
+        assert tuple(ids) == IDS
+        return self.probes.get(self.staged, [-1.0, -2.0])
+
+    async def promote(self) -> None:
+        self.version, self.staged = self.staged, None
+
+    async def discard(self) -> None:
+        self.staged = None
+
+
+class House:
+    """A publisher over doubles."""
+
+    def __init__(self, **engine: object) -> None:
+        self.engine = PretendEngine(**engine)
+        self.shelf = MemoryShelf()
+        self.recorded: list[int] = []
+        self.unknown: set[int] = set()
+        self.publisher = Publisher(
+            engine=self.engine, shelf=self.shelf, published=self.record, tolerance=1e-4
+        )
+
+    async def record(self, number: int) -> None:
+        if number in self.unknown:
+            raise StoreError(f"there is no version {number}")
+        self.recorded.append(number)
+
+
+async def test_the_newest_version_is_staged_probed_promoted_and_recorded() -> None:
+    house = House()
+    assert not await house.publisher.step()
+    house.shelf.put(version(1), version(2))
+    assert await house.publisher.step()
+    assert (house.engine.version, house.recorded, house.engine.tried) == (2, [2], [2])
+    assert not await house.publisher.step()
+
+
+async def test_a_probe_that_disagrees_keeps_the_old_version_and_is_not_tried_again() -> None:
+    house = House(probes={2: [-1.0, -2.5]})
+    house.shelf.put(version(1))
+    await house.publisher.step()
+    house.shelf.put(version(2))
+    with pytest.raises(ProbeMismatch, match=r"version 2 .* differ .* 0\.25 on average"):
+        await house.publisher.step()
+    assert (house.engine.version, house.engine.staged, house.recorded) == (1, None, [1])
+    assert not await house.publisher.step()
+    house.shelf.put(version(3))
+    assert await house.publisher.step()
+    assert house.engine.version == 3
+
+
+async def test_a_version_that_does_not_load_is_tried_again() -> None:
+    house = House(broken={1})
+    house.shelf.put(version(1))
+    for _ in range(2):
+        with pytest.raises(EngineError, match="out of memory"):
+            await house.publisher.step()
+    assert house.engine.version == 0
+    house.engine.broken.clear()
+    assert await house.publisher.step()
+    assert house.recorded == [1]
+
+
+async def test_a_fresh_engine_takes_the_newest_that_agrees_and_says_what_was_wrong_with_newer_ones() -> None:
+    house = House(probes={3: [0.0, 0.0]})
+    house.shelf.put(version(1), version(2), version(3))
+    with pytest.raises(ProbeMismatch, match="version 3"):
+        await house.publisher.step()
+    assert (house.engine.version, house.recorded) == (2, [2])
+
+
+async def test_what_was_taken_back_is_not_served_even_if_the_rollback_does_not_agree() -> None:
+    house = House(probes={4: [0.0, 0.0]})
+    house.shelf.put(version(1), version(2), version(3), version(4, reverts=(2, 3)))
+    with pytest.raises(ProbeMismatch):
+        await house.publisher.step()
+    assert house.engine.version == 1
+
+
+async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:
+    house = House()
+    house.unknown = {1}
+    house.shelf.put(version(1))
+    with pytest.raises(StoreError):
+        await house.publisher.step()
+    assert (house.engine.version, house.recorded) == (1, [])
+    house.unknown.clear()
+    await house.publisher.step()
+    assert house.recorded == [1]
+    assert house.engine.tried == [1]
+
+
+def test_versions_without_weights_are_no_candidates() -> None:
+    shelf = MemoryShelf(gone={2})
+    shelf.put(version(1), version(2), version(3))
+    assert [found.number for found in candidates(shelf, 0, frozenset())] == [3, 1]
+    assert [found.number for found in candidates(shelf, 1, frozenset({3}))] == []
+
+
+@pytest.mark.parametrize("served", [[-1.0, -2.1], [float("nan"), -2.0], [-1.0, float("-inf")]])
+def test_a_probe_that_is_off_or_not_finite_is_a_mismatch(served: list[float]) -> None:
+    with pytest.raises(ProbeMismatch):
+        check_probe(version(1), served, 0.01)
+    check_probe(version(1), [-1.01, -2.0], 0.01)
+
+
+def test_the_tolerance_follows_the_coarser_dtype_unless_set() -> None:
+    assert PublishSettings().tolerance_for("float32", "float32") == 1e-4
+    assert PublishSettings().tolerance_for("float32", "bfloat16") == 0.05
+    assert PublishSettings(tolerance=0.5).tolerance_for("float32") == 0.5
+
+
+async def test_the_alarm_stands_until_another_version_is_served() -> None:
+    house, signals = House(probes={1: [0.0, 0.0]}), Signals()
+    house.shelf.put(version(1))
+    told: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
+
+    async def tell(ok: bool, sentence: str) -> None:
+        told.put_nowait((ok, sentence))
+
+    back_off = BackOff(base_s=0.001, max_s=0.001, random=lambda: 0.5)
+    loop = asyncio.create_task(house.publisher.run(signals, tell=tell, poll_s=0.001, back_off=back_off))
+    ok, sentence = await told.get()
+    assert not ok
+    assert "version 1 was not published" in sentence
+    house.shelf.put(version(2))
+    assert await told.get() == (True, WELL)
+    assert house.engine.version == 2
+    signals.stop.set()
+    await loop
+
+
+async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_it(tmp_path: Path) -> None:
+    base = tiny_qwen3(tmp_path / "base")
+    ids = tuple(range(20, 84))
+    shelf = FolderShelf(tmp_path)
+    for number in (1, 2):
+        reweighted(shelf.weights(number), base, seed=number)
+        plain = plain_logits(shelf.weights(number), ids)[:-1].log_softmax(-1)
+        learner = plain.gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+        shelf.put(version_of(number, ids, learner))
+    recorded: list[int] = []
+
+    async def record(number: int) -> None:
+        recorded.append(number)
+
+    for _ in range(2):
+        engine = EmbeddedEngine.load(base, EmbeddedSettings())
+        publisher = Publisher(engine=engine, shelf=shelf, published=record, tolerance=1e-4)
+        assert await publisher.step()
+        assert set((await say(engine, ask(ids))).versions) == {2}
+        await engine.close()
+    assert recorded == [2, 2]
+
+
+class FolderShelf(MemoryShelf):
+    """Manifests in memory, weights in folders."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    def weights(self, number: int) -> Path:
+        return self.root / str(number)
+
+
+def version_of(number: int, ids: tuple[int, ...], logprobs: list[float]) -> Version:
+    probe = Probe(ids=ids, logprobs=tuple(logprobs))
+    return Version(number=number, parent=number - 1, origin=Origin.UPDATE, created=0.0, probe=probe)

@@ -1,0 +1,27 @@
+"""Feedback as it is sent: which turn it names."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.ids import response_id, turn_id
+from afterwit.core.lifecycle import State
+from afterwit.wire.feedback import feedback_body, parse_feedback
+
+
+@given(st.floats(0, 2**40), st.binary(min_size=9, max_size=9), st.integers(0, 127))
+def test_a_choice_names_the_turn_so_many_ids_after_the_first(now, entropy, choice):
+    first, wanted = (turn_id(now, entropy + bytes([index])) for index in (0, choice))
+    assert parse_feedback({"response_id": response_id(first), "choice": choice, "thumb": "up"}).turn == wanted
+    assert parse_feedback({"turn": first, "text": "x"}).turn == first
+
+
+def test_whoever_gives_feedback_is_told_whether_it_trains():
+    said = [feedback_body("t", state, trains=trains)["message"] for state, trains in CASES]
+    assert said[0].startswith("Recorded; the turn will be judged")
+    assert "has trained already" in said[1]
+    assert "does not train" in said[2]
+
+
+CASES = ((State.ANSWERED, True), (State.TRAINED, False), (State.SKIPPED, False))
