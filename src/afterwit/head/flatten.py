@@ -19,12 +19,16 @@ def turn_rows(
 ) -> Rows:
     """The rows of turns. ValueError where a sample carries a term that `over` does not count."""
     parts = [_taught(*pair, over, settings) for pair in zip(samples, targets, strict=True)]
-    weights = [_spread(sample.mask_T, over.samples, part.old_N) for sample, part in zip(samples, parts, strict=True)]
+    weights = [
+        _spread(sample.mask_T, over.samples, part.old_N) for sample, part in zip(samples, parts, strict=True)
+    ]
     taus = [torch.full_like(part.old_N, sample.tau) for sample, part in zip(samples, parts, strict=True)]
     return _live([sample.mask_T for sample in samples], taus, weights, joined(_with_kept(parts)))
 
 
-def memory_rows(masks: Sequence[Tensor], taus: Sequence[float], over: Denominators, dtype: torch.dtype) -> Rows:
+def memory_rows(
+    masks: Sequence[Tensor], taus: Sequence[float], over: Denominators, dtype: torch.dtype
+) -> Rows:
     """The rows of memory samples."""
     if over.memory < 1:
         raise ValueError(f"{len(masks)} memory samples, but their denominator is {over.memory}")

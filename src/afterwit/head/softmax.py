@@ -22,9 +22,9 @@ class Softmax:
     log_sum_N1: Tensor
     """log sum of exp((logit - peak) / tau)."""
 
-    def logprobs(self, logits_NJ: Tensor) -> Tensor:
+    def logprobs(self, logits_NJ: Tensor, out: Tensor | None = None) -> Tensor:
         """Log-probs of some or all of each row's logits."""
-        return (logits_NJ - self.peak_N1).div_(self.tau_N1).sub_(self.log_sum_N1)
+        return torch.sub(logits_NJ, self.peak_N1, out=out).div_(self.tau_N1).sub_(self.log_sum_N1)
 
     def rows(self, at: Tensor | slice) -> Softmax:
         """The softmax of some rows."""
@@ -41,16 +41,27 @@ def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) 
     if peak_N1 is None:
         peak_N1 = logits_NV.amax(dim=-1, keepdim=True)
     tau_N1 = tau_N.unsqueeze(-1)
-    sums = [
-        (logits_NV[tile] - peak_N1[tile]).div_(tau_N1[tile]).exp_().sum(dim=-1, keepdim=True)
-        for tile in tiles(logits_NV)
-    ]
-    return Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=torch.cat(sums).log_())
+    sums_N1 = torch.empty_like(peak_N1)
+    room_NV = tile_room(logits_NV)
+    for tile in tiles(logits_NV):
+        apart_NV = torch.sub(logits_NV[tile], peak_N1[tile], out=room_NV[: len(tau_N1[tile])])
+        torch.sum(apart_NV.div_(tau_N1[tile]).exp_(), dim=-1, keepdim=True, out=sums_N1[tile])
+    return Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=sums_N1.log_())
 
 
 def tiles(logits_NV: Tensor) -> Iterator[slice]:
     """Rows to work on at a time: few on a CPU, all elsewhere."""
-    row_bytes = logits_NV.shape[-1] * logits_NV.element_size()
-    step = max(1, TILE_BYTES // row_bytes) if logits_NV.device.type == "cpu" else max(1, len(logits_NV))
+    step = _tile_rows(logits_NV)
     for start in range(0, len(logits_NV), step):
         yield slice(start, start + step)
+
+
+def tile_room(logits_NV: Tensor) -> Tensor:
+    """An uninitialised tile, to be used for all: fresh memory costs more than the work on it."""
+    return logits_NV.new_empty((min(_tile_rows(logits_NV), len(logits_NV)), logits_NV.shape[-1]))
+
+
+def _tile_rows(logits_NV: Tensor) -> int:
+    if logits_NV.device.type != "cpu":
+        return max(1, len(logits_NV))
+    return max(1, TILE_BYTES // (logits_NV.shape[-1] * logits_NV.element_size()))

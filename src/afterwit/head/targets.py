@@ -35,7 +35,9 @@ def targets(
     student = score(head, states_ND, taus(pupils), ids(pupils), k=k, chunk=chunk)
     found = _candidates(head, pupils, taught, states_ND, student, teacher, chunk)
     return [
-        _target(pupil.sample, old_T1[:, 0], _raw(head, pupil, chunk), next(found) if learns else None, settings)
+        _target(
+            pupil.sample, old_T1[:, 0], _raw(head, pupil, chunk), next(found) if learns else None, settings
+        )
         for pupil, learns, old_T1 in zip(pupils, taught, student.at_NJ.split(lengths(pupils)), strict=True)
     ]
 

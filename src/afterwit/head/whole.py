@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from afterwit.head.head import Head
-from afterwit.head.softmax import Softmax, softmax_of, tiles
+from afterwit.head.softmax import Softmax, softmax_of, tile_room, tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,53 +28,67 @@ class View:
 
     @classmethod
     def of(cls, logits_NV: Tensor, tau_N: Tensor) -> View:
+        """The logits as read at these temperatures."""
         return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
 
-    def logprobs(self, tile: slice) -> Tensor:
-        """The log-probs of some rows."""
-        return self.softmax.rows(tile).logprobs(self.logits_NV[tile])
+    def logprobs(self, tile: slice, room_NV: Tensor) -> Tensor:
+        """The log-probs of some rows, written into the room."""
+        logits_NV = self.logits_NV[tile]
+        return self.softmax.rows(tile).logprobs(logits_NV, out=room_NV[: len(logits_NV)])
 
 
 def turn_slopes(
-    head: Head, now: View, base: View | None, read_N1: Tensor, entropy_N1: Tensor | None, anchor_N1: Tensor | None
+    head: Head,
+    now: View,
+    base: View | None,
+    read_N1: Tensor,
+    entropy_N1: Tensor | None,
+    anchor_N1: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """Entropy and distance from the base, each [N, 1]; `now`'s logits become slopes.
 
-    `read_N1` is the slope's sum over read ids. The other two weigh their terms; `None`: measured, not learned.
+    `read_N1` is the slopes' sum over read ids. The other two weigh their terms; `None`: measured, not learned.
     """
-    entropies, distances = [], []
+    entropies, distances, tau_N1 = [], [], now.softmax.tau_N1
+    rooms = [tile_room(now.logits_NV) for _ in range(3)]
     for tile in tiles(now.logits_NV):
-        t_NV = now.logprobs(tile)
-        pi_NV = t_NV.exp()
-        entropies.append(-_dot(pi_NV, t_NV))
-        slopes_NV = -read_N1[tile]
-        if base is not None:
-            apart_NV = t_NV - base.logprobs(tile)
-            distances.append(_dot(pi_NV, apart_NV))
-            if anchor_N1 is not None:
-                slopes_NV = apart_NV.sub_(distances[-1]).mul_(anchor_N1[tile]).add_(slopes_NV)
+        t_NV = now.logprobs(tile, rooms[0])
+        pi_NV = torch.exp(t_NV, out=rooms[1][: len(t_NV)])
+        entropies.append(-_dot(pi_NV, t_NV, rooms[2]))
+        slopes_NV = -read_N1[tile] / tau_N1[tile]
         if entropy_N1 is not None:
-            slopes_NV = t_NV.add_(entropies[-1]).mul_(-entropy_N1[tile]).add_(slopes_NV)
-        _write(head, now, tile, pi_NV.mul_(slopes_NV))
+            weight_N1 = entropy_N1[tile] / tau_N1[tile]
+            slopes_NV = slopes_NV - weight_N1 * (t_NV + entropies[-1])
+        if base is not None:
+            apart_NV = t_NV.sub_(base.logprobs(tile, rooms[2]))
+            distances.append(_dot(pi_NV, apart_NV, rooms[2]))
+            if anchor_N1 is not None:
+                weight_N1 = anchor_N1[tile] / tau_N1[tile]
+                slopes_NV = apart_NV.sub_(distances[-1]).mul_(weight_N1).add_(slopes_NV)
+        _write(head, now.logits_NV[tile], pi_NV, slopes_NV)
     return torch.cat(entropies), torch.cat(distances) if distances else None
 
 
 def memory_slopes(head: Head, now: View, base: View, memory_N1: Tensor) -> Tensor:
     """The distance of the policy from the base on the base's own responses, [N, 1]; logits become slopes."""
-    distances = []
+    distances, tau_N1 = [], now.softmax.tau_N1
+    rooms = [tile_room(now.logits_NV) for _ in range(3)]
     for tile in tiles(now.logits_NV):
-        t_NV, s_NV = now.logprobs(tile), base.logprobs(tile)
+        t_NV, s_NV = now.logprobs(tile, rooms[0]), base.logprobs(tile, rooms[1])
         base_NV = s_NV.exp()
-        distances.append(_dot(base_NV, s_NV.sub_(t_NV)))
-        _write(head, now, tile, t_NV.exp_().sub_(base_NV).mul_(memory_N1[tile]))
+        distances.append(_dot(base_NV, s_NV.sub_(t_NV), rooms[2]))
+        _write(head, now.logits_NV[tile], t_NV.exp_().sub_(base_NV), memory_N1[tile] / tau_N1[tile])
     return torch.cat(distances)
 
 
-def _write(head: Head, now: View, tile: slice, slopes_NV: Tensor) -> None:
-    """Slopes of logits / tau, over the logits they are slopes of, through temperature and soft cap."""
-    slopes_NV.div_(now.softmax.tau_N1[tile])
-    now.logits_NV[tile] = head.capped(slopes_NV, now.logits_NV[tile])
+def _write(head: Head, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:
+    """Weighted slopes of logits, over these logits, through the soft cap."""
+    if head.soft_cap is None:
+        torch.mul(slopes_NV, weight, out=logits_NV)
+    else:
+        logits_NV.copy_(head.capped(slopes_NV.mul_(weight), logits_NV))
 
 
-def _dot(one_NV: Tensor, other_NV: Tensor) -> Tensor:
-    return (one_NV * other_NV).sum(dim=-1, keepdim=True)
+def _dot(one_NV: Tensor, other_NV: Tensor, room_NV: Tensor) -> Tensor:
+    product_NV = torch.mul(one_NV, other_NV, out=room_NV[: len(one_NV)])
+    return product_NV.sum(dim=-1, keepdim=True)

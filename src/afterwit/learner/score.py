@@ -1,11 +1,12 @@
-"""Logits of responses: one kernel for the current, old, base and teacher's weights.
+"""Responses through the model, as logits or as what the head makes them of: one kernel for the current, old, base and
+teacher's weights.
 
-Axes: B rows of a pass, L padded tokens, T tokens of a response, N response tokens of a pass, V vocabulary.
+Axes: B rows of a pass, L padded tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import torch
@@ -24,28 +25,35 @@ def response_logits(model: PreTrainedModel, rows: Sequence[Row]) -> list[Tensor]
     Rows are padded on the right, which causal attention never looks at, and the head sees response rows only.
     """
     ids_BL, at_row, at_token = _layout(rows, model.device)
-    head = model.get_output_embeddings()
-    handle = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][at_row, at_token],))
-    try:
-        logits_NV = model(input_ids=ids_BL, use_cache=False).logits
-    finally:
-        handle.remove()
+    logits_NV = _through(model, ids_BL, lambda states_BLD: states_BLD[at_row, at_token])
     return list(logits_NV.split([len(row.response) for row in rows]))
 
 
-@torch.no_grad()
+def response_states(model: PreTrainedModel, rows: Sequence[Row]) -> Tensor:
+    """The head's inputs [N, D] that predict the rows' responses, one after the other; the head sees no row."""
+    ids_BL, at_row, at_token = _layout(rows, model.device)
+    found: list[Tensor] = []
+
+    def divert(states_BLD: Tensor) -> Tensor:
+        found.append(states_BLD[at_row, at_token])
+        return states_BLD[:, :0]
+
+    _through(model, ids_BL, divert)
+    return found[0]
+
+
 def stream_logits(model: PreTrainedModel, rows: Sequence[Row], limit: int) -> Iterator[Tensor]:
     """`response_logits` of the rows in order, without a graph, at most `limit` padded tokens at a time."""
-    at = 0
-    while at < len(rows):
-        count, longest = 0, 0
-        for row in rows[at:]:
-            longest = max(longest, len(row))
-            if count and (count + 1) * longest > limit:
-                break
-            count += 1
-        yield from response_logits(model, rows[at : at + count])
-        at += count
+    return _stream(lambda part: response_logits(model, part), rows, limit)
+
+
+def stream_states(model: PreTrainedModel, rows: Sequence[Row], limit: int) -> Iterator[Tensor]:
+    """The states [T, D] of each row, as `stream_logits` its logits."""
+
+    def states(part: Sequence[Row]) -> Sequence[Tensor]:
+        return response_states(model, part).split([len(row.response) for row in part])
+
+    return _stream(states, rows, limit)
 
 
 @torch.no_grad()
@@ -72,3 +80,30 @@ def _layout(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, 
         at_row += [index] * len(row.response)
         at_token += range(len(row.prompt) - 1, len(ids))
     return ids_BL.to(device), torch.tensor(at_row, device=device), torch.tensor(at_token, device=device)
+
+
+def _through(model: PreTrainedModel, ids_BL: Tensor, divert: Callable[[Tensor], Tensor]) -> Tensor:
+    """The model's logits where `divert` decides what its head sees."""
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
+    try:
+        logits: Tensor = model(input_ids=ids_BL, use_cache=False).logits
+    finally:
+        handle.remove()
+    return logits
+
+
+@torch.no_grad()
+def _stream(
+    one_pass: Callable[[Sequence[Row]], Sequence[Tensor]], rows: Sequence[Row], limit: int
+) -> Iterator[Tensor]:
+    """What `one_pass` gives for each row, in order, at most `limit` padded tokens at a time."""
+    at = 0
+    while at < len(rows):
+        count, longest = 0, 0
+        for row in rows[at:]:
+            longest = max(longest, len(row))
+            if count and (count + 1) * longest > limit:
+                break
+            count += 1
+        yield from one_pass(rows[at : at + count])
+        at += count

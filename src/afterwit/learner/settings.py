@@ -8,8 +8,14 @@ from typing import ClassVar, Literal, get_args
 Teacher = Literal["base", "live"]
 Precision = Literal["float32", "bfloat16", "float64"]
 MemoryHints = Literal["with", "without", "both"]
+HeadWay = Literal["fused", "plain"]
 
-CHOICES = {"teacher": get_args(Teacher), "dtype": get_args(Precision), "memory_hints": get_args(MemoryHints)}
+CHOICES = {
+    "teacher": get_args(Teacher),
+    "dtype": get_args(Precision),
+    "memory_hints": get_args(MemoryHints),
+    "head": get_args(HeadWay),
+}
 AT_LEAST_ONE = (
     "batch",
     "min_batch",
@@ -79,6 +85,9 @@ class LearnerSettings:
     The model's own context bounds them too."""
     micro_batch_tokens: int = 4096
     """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
+    head: HeadWay = "fused"
+    """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, so no matrix of all tokens by
+    the vocabulary exists. `plain`: all at once; the reference, and the way of models whose head is not plain."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"

@@ -7,46 +7,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.core.errors import UpdateRefused
-from afterwit.learner import measure
+from afterwit.learner import fused, measure, plain
 from afterwit.learner import optimizer as adamw
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
 from afterwit.learner.phase import Phase, Progress
 from afterwit.learner.policy import Policy
 from afterwit.learner.rows import passes
-from afterwit.learner.score import response_logits, stream_logits
+from afterwit.learner.run import Run
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.advantage import advantages
-from afterwit.objective.hybrid import memory_share, share
-from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target, prepare
-
-
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """An update on its way. `targets` fills in the first epoch, whose logits are the old policy's."""
-
-    model: PreTrainedModel
-    base: PreTrainedModel | None
-    teacher: PreTrainedModel | None
-    items: Sequence[Item]
-    samples: list[Sample]
-    memories: Sequence[Memory]
-    over: Denominators
-    objective: ObjectiveSettings
-    limit: int
-    progress: Progress
-    targets: dict[int, Target] = field(default_factory=dict)
 
 
 def needs_base(objective: ObjectiveSettings, settings: LearnerSettings) -> bool:
@@ -70,8 +48,8 @@ def update(
     by an earlier epoch: load it anew.
     """
     samples, reward_mean = _samples(items, objective, policy)
-    run = _Run(
-        model=policy.model,
+    run = Run(
+        policy=policy,
         base=base,
         teacher=base if settings.teacher == "base" else policy.model,
         items=items,
@@ -82,10 +60,10 @@ def update(
         limit=settings.micro_batch_tokens,
         progress=progress,
     )
-    terms, norm = _epoch(run, policy, settings)
+    terms, norm = _epoch(run, settings)
     metrics = {**terms, "grad_norm": norm} | measure.batch(items, run.targets, samples, memories)
     for _ in range(settings.epochs - 1):
-        terms, _ = _epoch(run, policy, settings)
+        terms, _ = _epoch(run, settings)
         metrics |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     policy.reward_mean = reward_mean
     return metrics
@@ -116,15 +94,16 @@ def _sample(item: Item, advantage: float | None, device: torch.device) -> Sample
     )
 
 
-def _epoch(run: _Run, policy: Policy, settings: LearnerSettings) -> tuple[dict[str, float], float]:
+def _epoch(run: Run, settings: LearnerSettings) -> tuple[dict[str, float], float]:
     """One optimiser step over the whole batch: its loss terms and the gradient's norm."""
+    policy, way = run.policy, plain if run.policy.head is None else fused
     policy.masters.clear()
     terms: Counter[str] = Counter()
     for chosen in passes([len(item.student) for item in run.items], run.limit):
-        terms.update(_learn(run, chosen))
+        terms.update(way.learn(run, chosen))
         run.progress(Phase.SCORING)
     for chosen in passes([len(memory.row) for memory in run.memories], run.limit):
-        terms.update(_remember(run, [run.memories[index] for index in chosen]))
+        terms.update(way.remember(run, [run.memories[index] for index in chosen]))
         run.progress(Phase.SCORING)
     norm = adamw.gradient_norm(policy.masters)
     if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):
@@ -138,52 +117,3 @@ def _epoch(run: _Run, policy: Policy, settings: LearnerSettings) -> tuple[dict[s
     policy.masters.publish()
     run.progress(Phase.STEPPED)
     return dict(terms), norm.item()
-
-
-def _learn(run: _Run, chosen: Sequence[int]) -> dict[str, float]:
-    """Add one pass over turns to the gradient."""
-    rows = [run.items[index].student for index in chosen]
-    logits = response_logits(run.model, rows)
-    teachers = _teachers(run, chosen)
-    anchors = (
-        stream_logits(run.base, rows, run.limit) if run.base is not None and run.objective.beta > 0 else None
-    )
-    loss, terms = logits[0].new_zeros(()), Counter[str]()
-    for index, logits_TV in zip(chosen, logits, strict=True):
-        sample, known = run.samples[index], index in run.targets
-        if not known:
-            shown = islice(teachers, sample.hints)
-            run.targets[index] = prepare(sample, logits_TV.detach(), shown, run.objective)
-        target = run.targets[index]
-        base_TV = None if anchors is None else next(anchors)
-        part = share(logits_TV, sample, target, run.over, run.objective, logits_base_TV=base_TV)
-        loss = loss + part.loss
-        terms.update({name: value.item() for name, value in part.terms.items()})
-        if known:
-            terms.update(measure.ratio(logits_TV.detach(), sample, target, of=len(run.items)))
-    loss.backward()  # type: ignore[no-untyped-call]
-    return {**terms, "loss": loss.item()}
-
-
-def _teachers(run: _Run, chosen: Sequence[int]) -> Iterator[Tensor]:
-    """The teacher's logits of every hint of the chosen turns that has not been heard yet, in their order."""
-    rows = [row for index in chosen if index not in run.targets for row in run.items[index].teachers]
-    return iter(()) if run.teacher is None else stream_logits(run.teacher, rows, run.limit)
-
-
-def _remember(run: _Run, memories: Sequence[Memory]) -> dict[str, float]:
-    """Add one pass over memory samples to the gradient."""
-    if run.base is None:
-        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
-    rows = [memory.row for memory in memories]
-    logits = response_logits(run.model, rows)
-    loss, terms = logits[0].new_zeros(()), Counter[str]()
-    for memory, logits_TV, base_TV in zip(
-        memories, logits, stream_logits(run.base, rows, run.limit), strict=True
-    ):
-        mask_T = torch.ones(len(logits_TV), dtype=torch.bool, device=logits_TV.device)
-        part = memory_share(logits_TV, base_TV, mask_T, run.over, run.objective, tau=memory.tau)
-        loss = loss + part.loss
-        terms.update({name: value.item() for name, value in part.terms.items()})
-    loss.backward()  # type: ignore[no-untyped-call]
-    return {**terms, "loss": loss.item()}
