@@ -18,7 +18,7 @@ def read_ids(taught: Taught) -> Tensor:
     return sampled_N1 if taught.kept is None else torch.cat([sampled_N1, taught.kept.ids_TK], dim=-1)
 
 
-@torch.enable_grad()  # type: ignore[no-untyped-call, untyped-decorator]
+@torch.enable_grad()
 def few_terms(
     logprobs_NJ: Tensor, taught: Taught, settings: ObjectiveSettings
 ) -> tuple[dict[str, Tensor], Tensor]:

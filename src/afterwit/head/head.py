@@ -71,7 +71,7 @@ class Head:
         return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
 
     def capped(self, slopes: Tensor, logits: Tensor) -> Tensor:
-        """Slopes with respect to logits become those with respect to what the soft cap was put on, in place."""
+        """Slopes of logits become, in place, those of what the soft cap was put on."""
         return slopes if self.soft_cap is None else slopes.mul_(1 - (logits / self.soft_cap).square())
 
     def pull(self, slopes_NV: Tensor, states_ND: Tensor, gradients: Gradients) -> Tensor:

@@ -1,7 +1,7 @@
 """Phase two of the objective, from hidden states: the loss of a pass, and its gradient in the same walk.
 
-The loss separates by rows, so a chunk of logits is made, graded, turned into its own gradient and pulled back through
-the head before the next one: three matrix products, and one [chunk, V] at a time (two where the base is read).
+The loss separates by rows, so a chunk of logits is made, graded, turned into its own gradient and pulled back
+through the head before the next one: three matrix products, and one [chunk, V] at a time (two with the base).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def learn(
 ) -> Learned:
     """The loss of `rows`, whose states are rows of `states_ND`.
 
-    The head's own gradient is added to `gradients` right here. What is learned cannot be rescaled afterwards: all
+    The head's own gradient is added to `gradients` right here, so it cannot be rescaled afterwards: all
     weights are in `rows` and `settings`.
     """
     _check(states_ND, rows, settings, base)
     room_NV = head.room(min(chunk, len(rows)))
-    base_room_NV = head.room(len(room_NV) if base is not None else 0)
+    base_room_NV = room_NV if base is None else base.head.room(len(room_NV))
     slopes_ND, terms, read = torch.zeros_like(states_ND), dict.fromkeys(TERMS, rows.whole_N.new_zeros(())), []
     for part in rows.chunks(chunk):
         now = _view(head, states_ND, part, room_NV)
@@ -93,8 +93,8 @@ def _grade(
     if part.taught is None:
         if base is None:
             raise ValueError("memory rows, but the base's states are missing")
-        distance_N1 = memory_slopes(head, now, base, settings.memory_weight * whole_N1)
-        return {"memory": (whole_N1 * distance_N1).sum()}, part.whole_N[:0]
+        forgotten_N1 = memory_slopes(head, now, base, settings.memory_weight * whole_N1)
+        return {"memory": (whole_N1 * forgotten_N1).sum()}, part.whole_N[:0]
     ids_NJ = read_ids(part.taught)
     read_NJ = now.logits_NV.gather(-1, ids_NJ)
     logprobs_NJ = now.softmax.logprobs(read_NJ)

@@ -19,7 +19,7 @@ class Pupil:
     sample: Sample
     states_TD: Tensor
     teachers: tuple[Tensor, ...] = ()
-    """The teacher's states [T, D] after each hint, in the order of the hints; not read without an OPD term."""
+    """The teacher's states [T, D] after each hint, in their order; not read without an OPD term."""
 
     def __post_init__(self) -> None:
         for states_TD in (self.states_TD, *self.teachers):

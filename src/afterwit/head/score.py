@@ -37,7 +37,9 @@ def score(
         raise ValueError(f"{len(states_ND)} states, {len(tau_N)} temperatures, {len(ids_NJ)} rows of ids")
     room_NV = head.room(min(chunk, len(states_ND)))
     parts = []
-    for rows in zip(states_ND.split(chunk), tau_N.split(chunk), ids_NJ.split(chunk), strict=True):
+    for rows in zip(
+        torch.split(states_ND, chunk), torch.split(tau_N, chunk), torch.split(ids_NJ, chunk), strict=True
+    ):
         logits_NV = head.logits(rows[0], room_NV[: len(rows[0])])
         parts.append(_read(logits_NV, rows[1].to(head.dtype), rows[2], k))
     tau_N1, peak_N1, log_sum_N1, top_ids_NK, top_NK, at_NJ = map(torch.cat, zip(*parts, strict=True))

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 TILE_BYTES = 1 << 20
-"""Of logits worked on at a time on a CPU, where several passes over them are cheap while they stay in its cache."""
+"""Of logits worked on at a time on a CPU: several passes over them are cheap while they are in its cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """log pi(v) = (logit(v) - peak) / tau - log_sum: the large peak is taken off first, so no digit is lost."""
+    """log pi(v) = (logit(v) - peak) / tau - log_sum; the peak is taken off first, so no digit is lost."""
 
     tau_N1: Tensor
     peak_N1: Tensor

@@ -1,6 +1,6 @@
-"""Phase one of the objective, from hidden states: `objective.target.prepare` for all samples of a pass at once.
+"""Phase one of the objective, from hidden states: `objective.target.prepare` for all samples of a pass.
 
-Two walks through the head: the student's rows, then those of all teachers, which read the student's ids as well.
+Two walks through the head: the student's rows, then all teachers', which read the student's ids as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def targets(
     *,
     chunk: int = CHUNK,
 ) -> list[Target]:
-    """The target of each sample. `teacher` is the head of the teachers' states; `None` where nobody is taught."""
+    """The target of each sample. `teacher` is the head of the teachers' states; `None`: nobody is taught."""
     taught = [pupil.learns(settings) for pupil in pupils]
     states_ND, k = states(pupils), settings.k if any(taught) else 0
     student = score(head, states_ND, taus(pupils), ids(pupils), k=k, chunk=chunk)
@@ -38,7 +38,9 @@ def targets(
         _target(
             pupil.sample, old_T1[:, 0], _raw(head, pupil, chunk), next(found) if learns else None, settings
         )
-        for pupil, learns, old_T1 in zip(pupils, taught, student.at_NJ.split(lengths(pupils)), strict=True)
+        for pupil, learns, old_T1 in zip(
+            pupils, taught, torch.split(student.at_NJ, lengths(pupils)), strict=True
+        )
     ]
 
 
@@ -76,7 +78,7 @@ def _candidates(
         return
     if teacher is None:
         raise ValueError("there are hints, but no teacher's head")
-    rows_N = torch.arange(len(states_ND), device=states_ND.device).split(lengths(pupils))
+    rows_N = torch.split(torch.arange(len(states_ND), device=states_ND.device), lengths(pupils))
     own = [rows_T for rows_T, learns in zip(rows_N, taught, strict=True) if learns]
     learning = [pupil for pupil, learns in zip(pupils, taught, strict=True) if learns]
     at_M = torch.cat([rows_T.repeat(p.sample.hints) for rows_T, p in zip(own, learning, strict=True)])
@@ -86,7 +88,7 @@ def _candidates(
     native_old_MK = _student_at(head, states_ND, student, at_M, shown.top_ids_NK, chunk)
     each = [len(rows_T) * p.sample.hints for rows_T, p in zip(own, learning, strict=True)]
     parts = (shown.at_NJ, shown.top_ids_NK, native_old_MK, shown.top_NK)
-    split = zip(*(part.split(each) for part in parts), strict=True)
+    split = zip(*(torch.split(part, each) for part in parts), strict=True)
     for rows_T, pupil, views in zip(own, learning, split, strict=True):
         at, native_ids, native_old, native = (view.unflatten(0, (pupil.sample.hints, -1)) for view in views)
         yield Candidates(
@@ -106,6 +108,6 @@ def _student_at(
     """log pi_old [M, K] at the teachers' ids: a few scalar products a row instead of another walk."""
     parts = [
         student.softmax.rows(at).logprobs(head.logits_at(states_ND[at], chosen))
-        for at, chosen in zip(at_M.split(chunk), ids_MK.split(chunk), strict=True)
+        for at, chosen in zip(torch.split(at_M, chunk), torch.split(ids_MK, chunk), strict=True)
     ]
     return torch.cat(parts)

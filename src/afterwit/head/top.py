@@ -1,6 +1,6 @@
-"""Exact top-K in two stages: the K best blocks of the vocabulary by their largest logit, then the best in those.
+"""Exact top-K in two stages: the K best blocks of ids by their largest logit, then the best ids in those.
 
-Order is by logit, equal logits by the lower id, as in `objective.logprobs.top_k`. An id in a block that was not chosen
+Order is by logit, equal logits by the lower id, as in `objective.logprobs.top_k`. An id of a block left out
 has K better ones: each chosen block's largest logit is above it, or equal to it at a lower id.
 """
 
@@ -31,7 +31,7 @@ def two_stage(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _maxima(logits_NV: Tensor) -> Tensor:
     """The largest logit of every block of ids; the last block may be a short one."""
     whole = logits_NV.shape[-1] // BLOCK * BLOCK
-    maxima_NB = logits_NV[:, :whole].unflatten(-1, (-1, BLOCK)).amax(dim=-1)
+    maxima_NB: Tensor = logits_NV[:, :whole].view(len(logits_NV), -1, BLOCK).amax(dim=-1)
     if whole == logits_NV.shape[-1]:
         return maxima_NB
     return torch.cat([maxima_NB, logits_NV[:, whole:].amax(dim=-1, keepdim=True)], dim=-1)

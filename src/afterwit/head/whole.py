@@ -47,21 +47,22 @@ def turn_slopes(
 ) -> tuple[Tensor, Tensor | None]:
     """Entropy and distance from the base, each [N, 1]; `now`'s logits become slopes.
 
-    `read_N1` is the slopes' sum over read ids. The other two weigh their terms; `None`: measured, not learned.
+    `read_N1` sums the slopes of read ids. The other two weigh their terms; `None`: measured, not learned.
     """
     entropies, distances, tau_N1 = [], [], now.softmax.tau_N1
     rooms = [tile_room(now.logits_NV) for _ in range(3)]
     for tile in tiles(now.logits_NV):
         t_NV = now.logprobs(tile, rooms[0])
         pi_NV = torch.exp(t_NV, out=rooms[1][: len(t_NV)])
-        entropies.append(-_dot(pi_NV, t_NV, rooms[2]))
+        mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
+        entropies.append(-_dot(pi_NV, t_NV, rooms[2]) / mass_N1)
         slopes_NV = -read_N1[tile] / tau_N1[tile]
         if entropy_N1 is not None:
             weight_N1 = entropy_N1[tile] / tau_N1[tile]
             slopes_NV = slopes_NV - weight_N1 * (t_NV + entropies[-1])
         if base is not None:
             apart_NV = t_NV.sub_(base.logprobs(tile, rooms[2]))
-            distances.append(_dot(pi_NV, apart_NV, rooms[2]))
+            distances.append(_dot(pi_NV, apart_NV, rooms[2]) / mass_N1)
             if anchor_N1 is not None:
                 weight_N1 = anchor_N1[tile] / tau_N1[tile]
                 slopes_NV = apart_NV.sub_(distances[-1]).mul_(weight_N1).add_(slopes_NV)

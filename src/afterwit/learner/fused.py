@@ -57,7 +57,7 @@ def _prepare(run: Run, chosen: Sequence[int], states_ND: Tensor) -> None:
     lengths = [len(run.samples[index].ids_T) for index in chosen]
     own = {
         index: states_TD
-        for index, states_TD in zip(chosen, states_ND.detach().split(lengths), strict=True)
+        for index, states_TD in zip(chosen, torch.split(states_ND.detach(), lengths), strict=True)
         if index not in run.targets
     }
     if not own:
@@ -83,7 +83,7 @@ def _base(run: Run, rows: Sequence[Row]) -> Base | None:
 
 
 def _go_back(run: Run, states_ND: Tensor, rows: Rows, base: Base | None) -> Learned:
-    """The loss of these rows; its gradient is in the head's buffers and, through the states, in all others."""
+    """The loss of these rows, its gradient added to the head's and, through the states, to all others."""
     head, masters = _head(run), run.policy.masters
     gradients = Gradients(weight_VD=masters.gradient(head.weight_VD), bias_V=masters.gradient(head.bias_V))
     found = learn_rows(head, states_ND.detach(), rows, run.objective, gradients, base=base)
@@ -104,7 +104,7 @@ def _numbers(found: Learned) -> dict[str, float]:
 def _ratios(run: Run, chosen: Sequence[int], now_N: Tensor) -> dict[str, float]:
     """The parts of these turns in the mean ratios of the batch."""
     samples = [run.samples[index] for index in chosen]
-    parts = now_N.split([int(sample.mask_T.sum()) for sample in samples])
+    parts = torch.split(now_N, [int(sample.mask_T.sum()) for sample in samples])
     each = [
         measure.ratio(now, sample, run.targets[index], of=len(run.items))
         for index, sample, now in zip(chosen, samples, parts, strict=True)

@@ -1,7 +1,8 @@
-"""Responses through the model, as logits or as what the head makes them of: one kernel for the current, old, base and
-teacher's weights.
+"""Responses through the model, as logits or as the states that its head makes them of: one kernel for the
+current, old, base and teacher's weights.
 
-Axes: B rows of a pass, L padded tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
+Axes: B rows of a pass, L padded tokens, T tokens of a response, N response tokens of a pass, D width,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ def response_logits(model: PreTrainedModel, rows: Sequence[Row]) -> list[Tensor]
     """
     ids_BL, at_row, at_token = _layout(rows, model.device)
     logits_NV = _through(model, ids_BL, lambda states_BLD: states_BLD[at_row, at_token])
-    return list(logits_NV.split([len(row.response) for row in rows]))
+    return list(torch.split(logits_NV, [len(row.response) for row in rows]))
 
 
 def response_states(model: PreTrainedModel, rows: Sequence[Row]) -> Tensor:
-    """The head's inputs [N, D] that predict the rows' responses, one after the other; the head sees no row."""
+    """The head's inputs [N, D] that predict the rows' responses, one after the other. The head sees none."""
     ids_BL, at_row, at_token = _layout(rows, model.device)
     found: list[Tensor] = []
 
@@ -51,7 +52,7 @@ def stream_states(model: PreTrainedModel, rows: Sequence[Row], limit: int) -> It
     """The states [T, D] of each row, as `stream_logits` its logits."""
 
     def states(part: Sequence[Row]) -> Sequence[Tensor]:
-        return response_states(model, part).split([len(row.response) for row in part])
+        return torch.split(response_states(model, part), [len(row.response) for row in part])
 
     return _stream(states, rows, limit)
 

@@ -86,8 +86,8 @@ class LearnerSettings:
     micro_batch_tokens: int = 4096
     """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
     head: HeadWay = "fused"
-    """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, so no matrix of all tokens by
-    the vocabulary exists. `plain`: all at once; the reference, and the way of models whose head is not plain."""
+    """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
+    chunk. `plain`: all at once by autograd; the reference, and the way of models with an unusual head."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"
