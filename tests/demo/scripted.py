@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from afterwit.apps.demo.agent import Answer
 from afterwit.apps.demo.tools import expert
 from afterwit.apps.demo.world import Task, World
 
@@ -16,14 +17,13 @@ class Scripted:
     follow: frozenset[str]
     asked: list[tuple[int, int | None]] = field(default_factory=list)
 
-    def answer(
-        self, messages: list[dict[str, Any]], world: World, max_tokens: int | None = None
-    ) -> dict[str, Any]:
+    def answer(self, messages: list[dict[str, Any]], world: World, max_tokens: int | None = None) -> Answer:
         self.asked.append((len(messages), max_tokens))
         plan = expert.plan(self.task, self.follow)
         done = sum(message["role"] == "tool" for message in messages)
         if (messages[-1]["role"] == "user" and done) or done == len(plan):
-            return {"role": "assistant", "content": "Done."}
+            return Answer(message={"role": "assistant", "content": "Done."}, turn=f"turn{len(self.asked)}")
         function = {"name": plan[done].name, "arguments": json.dumps(dict(plan[done].arguments))}
         call = {"id": f"call{done}", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return Answer(message=message, turn=f"turn{len(self.asked)}")

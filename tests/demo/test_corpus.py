@@ -24,7 +24,7 @@ def test_the_shares_are_those_of_the_readme() -> None:
         (drawn if sample.messages[0]["role"] == "system" else copies).append(sample)
     policy = [sample for sample in drawn if sample.tools]
     hinted = [sample for sample in policy if SPLICE in sample.messages[1]["content"]]
-    assert abs(len(copies) / 3000 - 1 / 11) < 0.02
+    assert abs(len(copies) / 3000 - 1 / 21) < 0.02
     assert abs(len(policy) / len(drawn) - 0.75) < 0.03
     assert abs(len(hinted) / len(policy) - 0.65) < 0.03
 

@@ -3,13 +3,14 @@
 from random import Random
 
 import pytest
-from tests.demo.scripted import Scripted
 
+from afterwit.apps.demo.agent import Answer
 from afterwit.apps.demo.evaluate import evaluate
 from afterwit.apps.demo.person import run_interaction
 from afterwit.apps.demo.tools import tasks, words
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import Task
+from tests.demo.scripted import Scripted
 
 WORLD = ToolsWorld()
 
@@ -45,7 +46,7 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:
     task = _task("edit")
     idle = Scripted(task, frozenset())
-    idle.answer = lambda messages, world, max_tokens=None: {"role": "assistant", "content": "Done."}  # type: ignore[method-assign]
+    idle.answer = lambda *_: Answer(message={"role": "assistant", "content": "Done."}, turn="t")  # type: ignore[method-assign]
     seen = run_interaction(idle, WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed) == ("failure", False)
     assert " ".join(task.checks[0]) in seen.reaction

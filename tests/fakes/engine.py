@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from afterwit.core.errors import EngineError
@@ -49,7 +49,7 @@ class FakeEngine:
         self.resume = asyncio.Event()
         self._script, self._end_id, self._together = script, end_id, together
 
-    async def generate(self, request: Generate) -> AsyncIterator[Step]:
+    async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         self.asked.append(request)
         forced = request.forced_prefix
         ids = [*forced, *self._script(request)]

@@ -54,8 +54,3 @@ async def all_finish(tmp_path: Path, renderer, folders: list[Path], *, streams: 
 
 async def test_32_streams_across_4_swaps_all_finish(tmp_path, renderer, model, newer):
     await all_finish(tmp_path, renderer, [model, newer], streams=32, swaps=4)
-
-
-@pytest.mark.slow
-async def test_200_streams_across_20_swaps_all_finish(tmp_path, renderer, model, newer):
-    await all_finish(tmp_path, renderer, [model, newer], streams=200, swaps=20)

@@ -158,6 +158,10 @@ def test_usage_is_sent_in_the_stream_when_asked_for():
     assert not parse(stream=True, stream_options={}).include_usage
 
 
+def nested(levels: int) -> dict:
+    return {"a": nested(levels - 1)} if levels else {}
+
+
 BAD = [
     ({"messages": None}, "invalid_type", "messages"),
     ({"messages": []}, "invalid_value", "messages"),
@@ -213,6 +217,12 @@ BAD = [
     ),
     ({"response_format": {"type": "json_object"}}, "unsupported_response_format", "response_format"),
     ({"chat_template_kwargs": {"messages": []}}, "invalid_value", "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"x": nested(260)}}, "invalid_value", "chat_template_kwargs"),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": nested(260)}}]},
+        "invalid_value",
+        "tools[0]",
+    ),
     ({"model": 3}, "invalid_type", "model"),
     ({"top_logprobs": 21}, "invalid_value", "top_logprobs"),
 ]

@@ -37,7 +37,7 @@ def test_pieces_of_ids_become_the_whole_text(renderer, text, cuts):
 
 
 @shared
-@given(text=st.text(st.characters(min_codepoint=0x80), min_size=1, max_size=30))
+@given(text=st.text(st.characters(min_codepoint=0x80, exclude_categories=("Cs",)), min_size=1, max_size=30))
 def test_no_piece_holds_half_a_character(renderer, text):
     detokenizer = Detokenizer.of(renderer)
     pieces = [detokenizer.push([index]) for index in renderer.encode(text.replace("\ufffd", "x"))]

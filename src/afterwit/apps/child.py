@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.apps.config import Settings
+from afterwit.core.errors import AfterwitError
 
 LONGEST_PAUSE_S = 300.0
+REFUSED = 3
+"""Exit code of a learner that could not start and has said why in its status."""
 STEADY_S = 60.0
 """A child that lived this long was healthy: the next pause is the shortest again."""
+log = logging.getLogger(__name__)
 
 Report = Callable[[bool, str], Any]
 
@@ -36,7 +41,8 @@ async def keep_alive(
             if child.is_alive():
                 await asyncio.to_thread(_stop, child, stop_s)
         wait_s = pause_s if loop.time() - started > STEADY_S else min(2 * wait_s, LONGEST_PAUSE_S)
-        await report(False, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
+        if child.exitcode != REFUSED:
+            await report(False, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
 
 
@@ -82,4 +88,8 @@ def _learn(settings: Settings, home: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     parent = os.getppid()
-    learn(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent, forever=True)
+    try:
+        learn(settings, home, stop=lambda: stop.is_set() or os.getppid() != parent, forever=True)
+    except AfterwitError as error:
+        log.warning("learn: %s", error)
+        raise SystemExit(REFUSED) from error

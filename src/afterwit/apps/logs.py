@@ -7,9 +7,19 @@ import logging
 
 
 def log_plainly() -> None:
-    """Set up logging for a process. The libraries' progress bars stay out of it."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    """Set up logging for a process that serves or trains."""
+    _set_up(logging.INFO)
+
+
+def quiet() -> None:
+    """Set up logging for a process with a display of its own: only what went wrong."""
+    _set_up(logging.ERROR)
+
+
+def _set_up(level: int) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    for name in ("uvicorn", "httpx", "openai"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     with contextlib.suppress(ImportError):
         from transformers.utils.logging import disable_progress_bar
 

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from afterwit.apps import child
 from afterwit.apps.config import Settings
+from afterwit.apps.doctor import model as self_tests
+from afterwit.apps.doctor.finding import insist
 from afterwit.apps.parts import judge_client, judge_stage, load_engine
 from afterwit.apps.wiring import bound_store, model_folder, remember_model, versions_of
 from afterwit.core.errors import AfterwitError, SettingError
@@ -78,6 +80,7 @@ class Loop:
         """Everything that can be wrong with model, store and port is found before the port listens."""
         folder = model_folder(self._settings, self._home)
         renderer = Renderer.load(folder)
+        insist(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
         store = bound_store(self._settings, self._home, folder)
         remember_model(self._home, folder)
         self.store = AsyncStore(store)

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
+from afterwit.apps.doctor import mathematics
+from afterwit.apps.doctor.finding import insist
 from afterwit.apps.logs import log_plainly
 from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
+from afterwit.core.errors import AfterwitError
+from afterwit.wire.render import Renderer
 
 
 def run(settings: Settings, home: Path, *, forever: bool) -> None:
@@ -23,13 +27,18 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
 
 
 def learn(settings: Settings, home: Path, *, stop: Callable[[], bool], forever: bool) -> None:
-    """The learn stage in this process."""
+    """The learn stage in this process, once its mathematics is seen to hold with this model."""
     from afterwit.stages.learn import Learn
 
     folder = model_folder(settings, home)
     store = bound_store(settings, home, folder)
     try:
-        stage = Learn(store, trainer_of(settings, home, folder), owner=worker_name("learn"))
+        trainer = trainer_of(settings, home, folder)
+        insist(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
+        stage = Learn(store, trainer, owner=worker_name("learn"))
         stage.run(stop, follow=forever, rest=time.sleep)
+    except AfterwitError as error:
+        store.set_status("learn", False, str(error), now=time.time())
+        raise
     finally:
         store.close()

@@ -5,7 +5,7 @@ An engine knows tokens only. Rendering, detokenising, stop strings and tool call
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -74,7 +74,7 @@ class Engine(Protocol):
     def version(self) -> int:
         """The version that new tokens are sampled from."""
 
-    def generate(self, request: Generate) -> AsyncIterator[Step]:
+    def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """Stream one response. Raises EngineUnavailable when the engine does not answer."""
 
     async def stage(self, version: int, folder: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -14,7 +14,7 @@ import orjson
 from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, RequestError, SettingError
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
-from afterwit.engines.port import Engine, Generate, Step, Weights
+from afterwit.engines.port import Engine, Generate, Weights
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.wire.detokenize import Detokenizer
 from afterwit.wire.render import Renderer
@@ -197,8 +197,7 @@ class EngineJudge:
     async def _generate(self, request: Generate) -> str:
         detokenizer = Detokenizer.of(self._renderer)
         words = []
-        steps = cast(AsyncGenerator[Step, None], self._engine.generate(request))
-        async with aclosing(steps):
+        async with aclosing(self._engine.generate(request)) as steps:
             async for step in steps:
                 words.append(detokenizer.push(step.ids))
         return "".join(words) + detokenizer.finish()

@@ -8,7 +8,7 @@ from typing import Any
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import ROLES, Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, wrong_type, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_type, wrong_value
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
@@ -88,6 +88,7 @@ def _call(value: Any, where: str) -> ToolCall:
     function = as_object(data.get("function"), f"{where}.function")
     arguments = function.get("arguments")
     if isinstance(arguments, Mapping):
+        shallow(arguments, f"{where}.function.arguments")
         arguments = json.dumps(arguments, ensure_ascii=False)
     return ToolCall(
         id=_optional(data, "id", where) or "",
@@ -118,6 +119,7 @@ def _tool(value: Any, where: str) -> Mapping[str, Any]:
     name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
     if not name:
         raise wrong_value(f"{where}.function.name", "must not be empty")
+    shallow(tool, where)
     return tool
 
 

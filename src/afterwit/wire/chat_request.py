@@ -19,6 +19,7 @@ from afterwit.wire.fields import (
     flag,
     integer,
     number,
+    shallow,
     text,
     wrong_type,
     wrong_value,
@@ -178,6 +179,7 @@ def _template_args(value: Any) -> Mapping[str, Any]:
     taken = sorted(_RESERVED_ARGS.intersection(arguments))
     if taken:
         raise wrong_value("chat_template_kwargs", f"may not set {taken[0]}")
+    shallow(arguments, "chat_template_kwargs")
     return arguments
 
 

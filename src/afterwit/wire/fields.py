@@ -77,6 +77,26 @@ def as_number(value: Any, param: str, *, low: float, high: float) -> float:
     return float(value)
 
 
+DEEPEST = 100
+"""Levels of nesting in what is kept as it came: more than schemas have, fewer than can be written again."""
+
+
+def shallow(value: Any, param: str) -> None:
+    """Raise 400 where `value` nests deeper than anything can be stored."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [
+            part
+            for outer in level
+            for part in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(part, dict | list)
+        ]
+        if not inner:
+            return
+        level = inner
+    raise wrong_value(param, f"nests deeper than {DEEPEST} levels")
+
+
 def _kind(value: Any) -> str:
     names = {type(None): "null", bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
     return names.get(type(value), "a number")

@@ -19,7 +19,7 @@ def doctor(
 ) -> None:
     """Check the model, the mathematics, the swap, the store and this machine; say what to do about faults."""
     from afterwit.apps.config import home_of, load
-    from afterwit.apps.doctor import report
+    from afterwit.apps.doctor.report import report
 
     folder = home_of(home)
     settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model})

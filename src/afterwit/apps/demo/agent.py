@@ -17,6 +17,14 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A model's message and the id of the turn it is on the server."""
+
+    message: Message
+    turn: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """A client with the model it asks for and how; `headers` go with every request."""
 
@@ -26,7 +34,7 @@ class Agent:
     temperature: float = 0.6
     max_tokens: int = 96
 
-    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Message:
+    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
         completion = self.client.chat.completions.create(
             model=self.model,
@@ -42,7 +50,7 @@ class Agent:
             message["tool_calls"] = [
                 call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
             ]
-        return message
+        return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
 
 
 def opening(world: World, task: Task) -> list[Message]:
@@ -50,18 +58,18 @@ def opening(world: World, task: Task) -> list[Message]:
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
-def work(agent: Agent, world: World, place: Place, messages: list[Message]) -> Iterator[bool]:
-    """Work on a task, growing `messages`; yields after every turn whether the agent says that it is done.
+def work(agent: Agent, world: World, place: Place, messages: list[Message]) -> Iterator[str]:
+    """Work on a task, growing `messages`; yields each turn's id once its calls are done.
 
-    Whoever iterates may stop at any turn. At most `MAX_TURNS` turns.
+    Ends when the agent makes no more calls, or after `MAX_TURNS`. Whoever iterates may stop at any turn.
     """
     for _ in range(MAX_TURNS):
-        said = agent.answer(messages, world)
-        messages.append(said)
-        for call in calls(said):
+        answer = agent.answer(messages, world)
+        messages.append(answer.message)
+        for call in calls(answer.message):
             messages.append({"role": "tool", "tool_call_id": call.id, "content": place.act(call)})
-        yield not calls(said)
-        if not calls(said):
+        yield answer.turn
+        if not calls(answer.message):
             return
 
 

@@ -23,6 +23,8 @@ class Interaction:
 
     task: Task
     messages: tuple[Message, ...]
+    turns: tuple[str, ...]
+    """Ids of the turns that worked on the task; the person reacted to the last one."""
     mood: Literal["complaint", "failure", "approval"]
     broken: tuple[str, ...]
     passed: bool
@@ -33,15 +35,18 @@ def run_interaction(agent: Agent, world: World, task: Task, split: Split, rng: R
     """Play one interaction; the reaction is sent as the next message of the same conversation."""
     messages = opening(world, task)
     with world.place(task) as place:
-        for _ in work(agent, world, place, messages):
+        turns = []
+        for turn in work(agent, world, place, messages):
+            turns.append(turn)
             if place.broken():
                 break
         failed = place.check()
         mood, reaction = _react(world, task, place, failed, split, rng)
         messages.append({"role": "user", "content": reaction})
-        messages.append(agent.answer(messages, world, REPLY_TOKENS))
+        messages.append(agent.answer(messages, world, REPLY_TOKENS).message)
         return Interaction(
             task=task,
+            turns=tuple(turns),
             messages=tuple(messages),
             mood=mood,
             broken=place.broken(),

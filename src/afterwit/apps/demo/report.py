@@ -7,7 +7,7 @@ import dataclasses
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -58,7 +58,8 @@ class Sides:
 class Report:
     """Everything the files are made of.
 
-    `judge_accuracy` is the share of judged turns of this run the judge got right.
+    `judge_accuracy` is the share of this run's reactions that the judge read right, `judge_accuracies` its shares
+    on held-out cases by question and kind of case.
     """
 
     world: str
@@ -72,6 +73,7 @@ class Report:
     sides: tuple[Sides, ...]
     lessons: tuple[Lesson, ...]
     settings: Mapping[str, Any]
+    judge_accuracies: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.points) < 2:
@@ -90,6 +92,7 @@ class Report:
             "objective": self.objective,
             "judge": self.judge,
             "judge_accuracy": self.judge_accuracy,
+            "judge_accuracies": dict(self.judge_accuracies),
             "seed": self.seed,
             "world": self.world,
             "curve": [dataclasses.asdict(point) for point in self.points],

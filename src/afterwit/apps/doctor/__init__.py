@@ -6,8 +6,3 @@ mathematics   what the learner relies on: empty hint, teacher sensitivity, passe
 engine        sampled log-probs, and the swap, against the learner's own
 store         the store's binding, the stages' own words, the judge
 """
-
-from afterwit.apps.doctor.finding import Finding
-from afterwit.apps.doctor.report import report
-
-__all__ = ["Finding", "report"]

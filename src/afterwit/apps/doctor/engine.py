@@ -44,7 +44,7 @@ def check(engine: Engine, model: PreTrainedModel, renderer: Renderer, base: Path
 async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
     """One response of the engine."""
     steps = []
-    async with aclosing(engine.generate(Generate(prompt_ids=prompt, sampling=SAMPLING))) as stream:  # type: ignore[type-var]
+    async with aclosing(engine.generate(Generate(prompt_ids=prompt, sampling=SAMPLING))) as stream:
         async for step in stream:
             steps.append(step)
     return Sampled(

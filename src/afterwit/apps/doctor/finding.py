@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from afterwit.core.errors import AfterwitError
+from afterwit.core.errors import AfterwitError, SettingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,13 @@ def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
         return Finding(name=name, ok=True, seen=test())
     except (AfterwitError, AssertionError, OSError) as error:
         return Finding(name=name, ok=False, seen=str(error), remedy=remedy)
+
+
+def insist(findings: Iterable[Finding]) -> None:
+    """Raise SettingError with the first fault and what to do about it: for self-tests at start."""
+    for finding in findings:
+        if not finding.ok:
+            raise SettingError(f"self-test {finding.name}: {finding.seen}; {finding.remedy}")
 
 
 def expect(holds: bool, sentence: str) -> None:

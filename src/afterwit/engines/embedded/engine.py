@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -111,7 +111,7 @@ class EmbeddedEngine:
             sampled=sum(lane.sampled for lane in lanes),
         )
 
-    async def generate(self, request: Generate) -> AsyncIterator[Step]:
+    async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """One Step a token. RequestError where the request does not fit, EngineError where the model fails.
 
         Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.

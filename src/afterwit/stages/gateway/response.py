@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
 from afterwit.engines.port import Generate, Step
@@ -84,7 +84,7 @@ class Response:
             sampling=choice.sampling,
             forced_prefix=self._request.prompt.forced,
         )
-        return cast(AsyncGenerator[Step, None], self._gateway.engine.generate(request))
+        return self._gateway.engine.generate(request)
 
     async def _take(self, choice: Choice, step: Step) -> None:
         if not choice.reply.completion:

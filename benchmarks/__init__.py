@@ -1,0 +1,1 @@
+"""One question a file. Every benchmark prints ratios against a floor and a peer, and is never a test."""

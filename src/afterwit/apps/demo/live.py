@@ -1,0 +1,84 @@
+"""The real system, run for as long as a demo lasts: its event loop in a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+
+from afterwit.apps.config import Settings
+from afterwit.apps.demo import rule_judge
+from afterwit.apps.loop import Loop
+from afterwit.core.lifecycle import State
+from afterwit.core.message import Message
+from afterwit.store import Store
+
+T = TypeVar("T")
+
+SETTLE_S = 20.0
+_LOOK_S = 0.02
+
+
+class RuleJudge:
+    """The rule judge as a client of the judge stage."""
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        """The rules' words; the same for every seed."""
+        return rule_judge.answer([{"role": m.role, "content": m.content or ""} for m in messages])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A running loop, seen from outside its thread."""
+
+    url: str
+    loop: Loop
+    settings: Settings
+    events: asyncio.AbstractEventLoop
+
+    def store(self, work: Callable[[Store], T]) -> T:
+        """What `work` returns, done by the store's own thread."""
+        return asyncio.run_coroutine_threadsafe(self.loop.store.call(work), self.events).result()
+
+    def version(self) -> int:
+        """The version that is served."""
+        assert self.loop.engine is not None
+        return self.loop.engine.version
+
+    def settle(self) -> None:
+        """Wait until everything said so far is judged, trained and published, at most `SETTLE_S`."""
+        until = time.monotonic() + SETTLE_S
+        while time.monotonic() < until and not self._settled():
+            time.sleep(_LOOK_S)
+
+    def _settled(self) -> bool:
+        states, versions = self.store(lambda store: (store.counts().states, store.versions()))
+        quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < self.settings.learner.batch
+        return quiet and self.version() >= max((row.number for row in versions), default=0)
+
+
+@contextmanager
+def live(settings: Settings, home: Path, *, rules: bool) -> Iterator[Live]:
+    """Run the whole loop; `rules` puts the rule judge in place of the one the settings name."""
+    events = uvloop.new_event_loop()
+    thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
+    thread.start()
+    loop = Loop(settings, home, judge=RuleJudge() if rules else None)
+    try:
+        asyncio.run_coroutine_threadsafe(loop.__aenter__(), events).result()
+        try:
+            assert loop.url is not None
+            yield Live(url=loop.url, loop=loop, settings=settings, events=events)
+        finally:
+            asyncio.run_coroutine_threadsafe(loop.__aexit__(None, None, None), events).result()
+    finally:
+        events.call_soon_threadsafe(events.stop)
+        thread.join()
+        events.close()
