@@ -1,8 +1,8 @@
 """What do scoring and the loss cost beside their matrix products, in time and in memory?
 
 The vocabulary is a real one (151,936), weights and states are random, on one torch thread. The floor of the
-loss is its three matrix products in chunks of 256 rows, that of scoring is one. The objective is the default one
-(RL and top-K OPD) without the anchor. Left out: GPUs, half precision, the backbone.
+loss is its three matrix products in chunks of 256 rows, that of scoring is one. The objective is the default
+one (RL and top-K OPD) without the anchor. Left out: GPUs, half precision, the backbone.
 `python -m benchmarks.head [--rows N] [--runs N] [--only L1,S3] [--out FILE]`; L1w is L1 at D 2560, in 4 GB.
 """
 

@@ -1,4 +1,4 @@
-"""How benchmarks measure: variants in turn, in process CPU time, noisy runs thrown away, ratios next to targets."""
+"""How benchmarks measure: variants in turn, CPU time, noisy runs thrown away, ratios next to targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Row:
         low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
         verdict = {None: "", True: "pass", False: "MISS"}[self.passed]
         target = "" if self.target is None else f"<= {self.target:g}"
-        return f"{self.id:4} {self.what:58} {low:9.3g} {middle:9.3g} {high:9.3g}  {target:10} {verdict} {self.note}"
+        figures = f"{low:9.3g} {middle:9.3g} {high:9.3g}"
+        return f"{self.id:4} {self.what:58} {figures}  {target:10} {verdict} {self.note}"
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

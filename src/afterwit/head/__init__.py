@@ -7,7 +7,7 @@
     pupil, targets  phase one of the objective, from hidden states
     rows, flatten   the rows of a pass that train, with their weights
     few, whole      the terms that read a few ids of a row, or its whole distribution; and their slopes
-    learn           phase two of the objective: loss, and gradient in the forward
+    grade, learn    phase two of the objective: loss, and gradient in the forward
 
 The plain way, `objective.target.prepare` and `objective.hybrid.share`, is the reference and the fallback.
 """

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.head.few import few_terms, read_ids
+from afterwit.head.grade import grade, weighed
 from afterwit.head.head import Gradients, Head
 from afterwit.head.rows import Rows
 from afterwit.head.score import CHUNK
-from afterwit.head.whole import View, memory_slopes, turn_slopes
+from afterwit.head.whole import View
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS
 
@@ -64,13 +64,12 @@ def learn(
     for part in rows.chunks(chunk):
         now = _view(head, states_ND, part, room_NV)
         held = None if base is None else _view(base.head, base.states_ND, part, base_room_NV)
-        found, now_N = _grade(head, now, held, part, settings)
+        found, now_N = grade(head, now, held, part, settings)
         terms |= {name: terms[name] + term for name, term in found.items()}
         read.append(now_N)
         pulled_ND = head.pull(now.logits_NV, states_ND[part.at_N], gradients)
         slopes_ND[part.at_N] = pulled_ND.to(slopes_ND.dtype)
-    loss = torch.stack([weight * terms[name] for name, weight in _weights(settings).items()]).sum()
-    return Learned(loss=loss, terms=terms, slopes_ND=slopes_ND, now_N=torch.cat(read))
+    return Learned(loss=weighed(terms, settings), terms=terms, slopes_ND=slopes_ND, now_N=torch.cat(read))
 
 
 def _check(states_ND: Tensor, rows: Rows, settings: ObjectiveSettings, base: Base | None) -> None:
@@ -83,43 +82,3 @@ def _check(states_ND: Tensor, rows: Rows, settings: ObjectiveSettings, base: Bas
 
 def _view(head: Head, states_ND: Tensor, part: Rows, room_NV: Tensor) -> View:
     return View.of(head.logits(states_ND[part.at_N], room_NV[: len(part)]), part.tau_N)
-
-
-def _grade(
-    head: Head, now: View, base: View | None, part: Rows, settings: ObjectiveSettings
-) -> tuple[dict[str, Tensor], Tensor]:
-    """A chunk's terms and its log pi at the sampled ids; its logits become slopes."""
-    whole_N1 = part.whole_N.unsqueeze(-1)
-    if part.taught is None:
-        if base is None:
-            raise ValueError("memory rows, but the base's states are missing")
-        forgotten_N1 = memory_slopes(head, now, base, settings.memory_weight * whole_N1)
-        return {"memory": (whole_N1 * forgotten_N1).sum()}, part.whole_N[:0]
-    ids_NJ = read_ids(part.taught)
-    read_NJ = now.logits_NV.gather(-1, ids_NJ)
-    logprobs_NJ = now.softmax.logprobs(read_NJ)
-    terms, few_NJ = few_terms(logprobs_NJ, part.taught, settings)
-    entropy_N1, distance_N1 = turn_slopes(
-        head,
-        now,
-        base,
-        few_NJ.sum(dim=-1, keepdim=True),
-        -settings.c_h * whole_N1 if settings.c_h else None,
-        settings.beta * whole_N1 if settings.beta else None,
-    )
-    now.logits_NV.scatter_add_(-1, ids_NJ, head.capped(few_NJ / now.softmax.tau_N1, read_NJ))
-    terms["entropy"] = (whole_N1 * entropy_N1).sum()
-    if distance_N1 is not None:
-        terms["kl_base"] = (whole_N1 * distance_N1).sum()
-    return terms, logprobs_NJ[:, 0]
-
-
-def _weights(settings: ObjectiveSettings) -> dict[str, float]:
-    """Of `TERMS`, in the loss."""
-    return {
-        "rl": settings.w_rl,
-        "opd": settings.w_opd,
-        "entropy": -settings.c_h,
-        "kl_base": settings.beta,
-        "memory": settings.memory_weight,
-    }
