@@ -153,7 +153,7 @@ class Memory:
         if grown.binding.parent is not None:
             parent = self.rows[grown.binding.parent]
             depth = parent.arrival.full(parent.response)[1]
-            parent.next_state = brought(grown.arrival.messages, depth)
+            parent.next_state = brought(grown.arrival.messages, parent.id, depth)
 
 
 def says(role: str, content: str | None = None, **fields: Any) -> Message:

@@ -13,6 +13,9 @@ from afterwit.core.atoms import atoms_of, canonical_json, extend, fingerprints
 from afterwit.core.message import Message, ToolCall
 from tests.core.bindings import says
 
+CODE = "{'id': 'call_1', 'type': 'function', 'function': {'name': 'python_interpreter', 'arguments': '1'}}"
+AIDER = "thinking-content-" + "7b" * 16
+
 
 def atoms(*messages: Message):
     return [atom.parts for atom in atoms_of(messages)]
@@ -30,6 +33,8 @@ def call(**fields: str) -> Message:
         (says("user", "a", name="Ann"), says("user", "a")),
         (says("assistant", "<think>hm</think>\n\na"), says("assistant", "a", reasoning="hm")),
         (says("user", "a\n<system-reminder>x</system-reminder>"), says("user", "a")),
+        (says("assistant", "<code>\n1"), says("assistant", f"<code>\n1\n</code>\nCalling tools:\n[{CODE}]")),
+        (says("assistant", "x"), says("assistant", f"<{AIDER}>\nhm\n</{AIDER}>\n\nx\n")),
         (call(), call(id="CALLab1")),
         (call(), call(arguments='{"n":1.0,"path":"\\u0061"}')),
         (call(arguments='{"n": 1e2}'), call(arguments='{"n": 100}')),
@@ -47,6 +52,7 @@ def test_a_retelling_has_the_same_atoms(one, other):
         (says("user", "a"), says("user", "b")),
         (says("user", "a"), says("assistant", "a")),
         (says("user", "a b"), says("user", "ab")),
+        (says("assistant", "x\nCalling tools:\n[{'id': 'calla'}]"), says("assistant", "x")),
         (call(), call(name="write")),
         (call(), call(id="call_ab2")),
         (call(), call(arguments='{"path": "a", "n": 2}')),

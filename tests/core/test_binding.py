@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from afterwit.core.binding import Partition
-from afterwit.core.ids import call_id
+from afterwit.core.binding import Partition, brought
+from afterwit.core.ids import call_id, turn_id
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
@@ -312,3 +312,14 @@ def test_a_turn_remembers_nothing_of_itself():
     memory = Memory()
     row = memory.ask(talk(HI), lambda turn: Message(role="assistant", content=turn))
     assert row.binding.session == row.id
+
+
+def test_what_a_turn_brought_is_found_by_its_parents_call_where_the_history_was_rewritten():
+    """The client left out what came before: fewer atoms are left than the parent had."""
+    turn = turn_id(1000.0, bytes(10))
+    called = calls("read")(turn)
+    result = says("tool", "x", tool_call_id=called.tool_calls[0].id)
+    assert brought((HI, called, result), turn, 9) == (result,)
+    assert brought((HI, result), turn, 9) == (result,)
+    assert brought((HI, HELLO, MORE), turn, 2) == (MORE,)
+    assert brought((HI, HELLO, MORE), turn, 9) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from afterwit.core.hindsight import reactions
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
 from tests.core.bindings import Memory, replay, tree
@@ -106,6 +107,28 @@ def test_smolagents_is_followed_by_the_call_id_in_its_rewritten_text():
     )
 
 
+def test_smolagents_code_is_followed_though_it_comes_back_with_its_closing_tag_and_as_a_call():
+    """After the third failure it is answered in the agent's place, then the person goes on."""
+    rows = replay("smolagents_code")
+    assert tree(rows) == [
+        ("main", None, 0),
+        ("main", 0, 0),
+        ("main", 1, 0),
+        ("main", 2, 0),
+        ("side", 3, 0),
+        ("main", 3, 0),
+    ]
+    assert rows[0].said == ("Observation:\nExecution logs:\nhello\nLast output from code snippet:\nNone",)
+    assert {len(row.said) for row in rows[:4]} == {1}
+    assert (rows[3].said[0] or "").endswith("New task:\nCODEAGENT again")
+
+
+def test_openai_agents_hand_a_conversation_on():
+    rows = replay("openai_agents")
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0)]
+    assert rows[0].said == ('{"assistant": "B"}',)
+
+
 def test_litellm_asking_again_without_tools_is_beside_the_line():
     rows = replay("litellm")
     assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("side", 0, 0)]
@@ -118,8 +141,25 @@ def test_the_openai_sdk_asking_the_first_prompt_again_begins_a_new_session():
     assert [row.said for row in rows] == [("sunny",), (), ()]
 
 
-def test_aider_brings_a_conversation_of_its_own_making():
+def test_aider_is_followed_through_files_and_reminders_that_move():
+    """Edited, committed, explained, edited, committed, judged; then resumed without the commits."""
     assert tree(replay("aider")) == [("main", None, 0)]
+    rows = replay("aider_edits")
+    assert tree(rows) == [
+        ("main", None, 0),
+        ("side", None, 1),
+        ("main", 0, 0),
+        ("main", 2, 0),
+        ("side", None, 4),
+        ("main", 3, 0),
+        ("unknown", 0, 0),
+    ]
+    committed = "I committed the changes with git hash {} & commit msg: feat: print two"
+    said = [tuple(message.content for message in reactions(row.next_state)) for row in rows]
+    assert said[0] == (committed.format("5fa2224"), "Thanks, now explain it")
+    assert said[2] == ("Change a.py again",)
+    assert said[3] == (committed.format("faa29b1"), "Is it good?")
+    assert said[5] == said[6] == ()
 
 
 def anthropic(body: dict[str, Any]) -> Conversation:
@@ -156,7 +196,8 @@ def test_the_messages_wire_binds_as_well():
 
 def test_all_clients_at_once_in_one_scope_stay_apart():
     names = ["hermes", "openclaw", "opencode", "mini_swe_agent", "smolagents", "litellm"]
+    names += ["smolagents_code", "openai_agents", "aider_edits"]
     alone = {name: tree(replay(name)) for name in names}
     memory = Memory()
     assert {name: tree(replay(name, memory)) for name in names} == alone
-    assert {row.kind for row in memory} == {Kind.MAIN, Kind.SIDE}
+    assert {row.kind for row in memory} == set(Kind)

@@ -26,7 +26,7 @@ AGENT = Shape(tools=frozenset({"read", "edit", "run", "web"}), streamed=True)
 HI = says("user", "Hi")
 
 
-def kind(*messages, said=None, shape=AGENT, usual=AGENT, parent=Kind.MAIN) -> Kind:
+def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN) -> Kind:
     return classify(
         messages or (HI,), said=said, shape=shape, usual=usual, parent=parent, patterns=known_patterns()
     )
@@ -65,7 +65,17 @@ def test_another_shape_than_the_sessions_is_beside_it(shape):
     ],
 )
 def test_small_differences_and_unknown_habits_decide_nothing(shape, usual):
-    assert kind(shape=shape, usual=usual) is Kind.MAIN
+    assert kind(shape=shape, usual=() if usual is None else (usual,)) is Kind.MAIN
+
+
+def test_whoever_is_handed_the_conversation_speaks_on_the_main_line():
+    """By a call and its result, not by words of anybody's; and whoever spoke before may speak again."""
+    other = Shape(tools=frozenset({"book", "cancel"}), streamed=True)
+    handed = (HI, says("assistant", "a"), says("tool", "b"))
+    assert kind(*handed, shape=other) is Kind.MAIN
+    assert kind(*handed, HI, shape=other) is Kind.SIDE
+    assert kind(*handed, HI, shape=other, usual=(AGENT, other)) is Kind.MAIN
+    assert kind(*handed, shape=Shape(tools=frozenset(), streamed=True)) is Kind.SIDE
 
 
 def test_a_descendant_of_a_side_turn_is_beside_the_line():

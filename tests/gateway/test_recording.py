@@ -46,6 +46,20 @@ async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gat
     assert found == {"finish": 1}
 
 
+async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply_reopens_it(gateway: House):
+    await gateway.ask()
+    other = await gateway.ask([{"role": "user", "content": "Something else."}])
+    last = {"model": "tiny", "messages": [*REPLIED[:2], {"role": "user", "content": ""}]}
+    await gateway.http.post("/chat/completions", json=last, headers={"X-Session-Done": "true"})
+    ended = {record.turn.id: (record.state, record.reason) for record in await gateway.records()}
+    assert ended.pop(other.headers["x-afterwit-turn"]) == (State.OPEN, None)
+    assert set(ended.values()) == {(State.SKIPPED, Reason.NO_NEXT_STATE)}
+    assert len(ended) == 2
+    await gateway.ask(REPLIED)
+    first = (await gateway.records())[0]
+    assert first.state is State.ANSWERED
+
+
 async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: House):
     await gateway.ask()
     assert gateway.woken == []

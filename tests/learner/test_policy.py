@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.fakes.lessons import lesson
-from tests.fakes.models import tiny_llama
-from tests.learner.updates import furthest, quiet, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from afterwit.core.errors import SettingError, UpdateRefused
+from afterwit.core.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused
@@ -24,6 +21,9 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import tiny_llama
+from tests.learner.updates import furthest, quiet, weights
 
 OBJECTIVE = ObjectiveSettings(baseline="running", memory_weight=0.3, beta=0.1)
 CPU = torch.device("cpu")
@@ -190,3 +190,17 @@ def test_a_turn_longer_than_the_models_own_context_does_not_train(renderer: Rend
     items, refused = trainer.build([lesson(renderer, 0), lesson(renderer, 1, tokens=64)])
     assert [item.turn.id for item in items] == ["turn0000"]
     assert refused == [Refused(turn="turn0001", reason=Reason.TOO_LONG)]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "learner.safetensors"])
+def test_damaged_weights_are_named_and_a_rollback_helps(
+    name: str, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer)
+    go_on(trainer, renderer, range(2))
+    versions = trainer.versions
+    (versions.place(2) / name).write_bytes(b"half of")
+    with pytest.raises((SettingError, VersionDamaged), match="000002"):
+        trainer_in(tmp_path, base, renderer)
+    assert roll_back(versions, 1, now=2.0).number == 3
+    assert trainer_in(tmp_path, base, renderer).policy().number == 3

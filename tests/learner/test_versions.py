@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import SettingError, VersionTaken
+from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner import manifest
 from afterwit.learner.lineage import learned, taken_back
@@ -201,3 +201,14 @@ def test_rollbacks_of_rollbacks_revert_just_what_goes_away(versions: Versions) -
     assert fifth.reverts == (4,)
     assert [learned(number, by_number) for number in (3, 4, 5)] == [{1}, {1, 4}, {1, 2}]
     assert taken_back(0, versions.all()) == (1, 2)
+
+
+@pytest.mark.parametrize("text", ["", '{"number": 1, ', "[]", "3", '{"number": 1}', "\x00\xff"])
+def test_a_damaged_manifest_is_named_with_what_to_do(versions: Versions, text: str) -> None:
+    grow(versions, 1)
+    (versions.place(1) / manifest.NAME).write_text(text)
+    for read in (versions.all, lambda: versions.get(1)):
+        with pytest.raises(
+            VersionDamaged, match=r"000001/manifest.json cannot be read: .* remove the folder"
+        ):
+            read()

@@ -42,8 +42,16 @@ async def keep_alive(
                 await asyncio.to_thread(_stop, child, stop_s)
         wait_s = pause_s if loop.time() - started > STEADY_S else min(2 * wait_s, LONGEST_PAUSE_S)
         if child.exitcode != REFUSED:
-            await report(False, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
+            await _say(report, f"the learner {_cause(child.exitcode)}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
+
+
+async def _say(report: Report, words: str) -> None:
+    log.warning("learn: %s", words)
+    try:
+        await report(False, words)
+    except AfterwitError as error:  # a store that takes no status is no reason to stop learning
+        log.warning("learn: its status cannot be stored: %s", error)
 
 
 def _start(settings: Settings, home: Path) -> BaseProcess:
@@ -76,7 +84,7 @@ def _cause(code: int | None) -> str:
         return "was killed (out of memory, or by hand)"
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
-    return f"ended with code {code}"
+    return f"ended with code {code} (see the log)"
 
 
 def _learn(settings: Settings, home: Path) -> None:

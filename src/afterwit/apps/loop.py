@@ -20,7 +20,7 @@ from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import insist
 from afterwit.apps.parts import judge_client, judge_stage, load_engine
 from afterwit.apps.wiring import bound_store, model_folder, remember_model, versions_of
-from afterwit.core.errors import AfterwitError, SettingError
+from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
 from afterwit.learner.versions import Versions
 from afterwit.stages.gateway.app import build_app
@@ -122,7 +122,7 @@ class Loop:
         )
         try:
             await publisher.step()
-        except AfterwitError as error:
+        except (EngineError, StoreError) as error:  # an older version is served, or the store lags behind
             log.warning("publish: %s", error)
         self._spawn(publisher.run(self._signals, tell=tell, poll_s=settings.poll_s, back_off=back_off))
 

@@ -45,7 +45,7 @@ def model_folder(settings: Settings, home: Path) -> Path:
                 "no model: name a Hugging Face folder or hub id, such as `afterwit serve Qwen/Qwen3-0.6B`, "
                 "or run `afterwit demo`, which brings a tiny one"
             )
-        name = json.loads(remembered.read_text())["folder"]
+        name = _remembered(remembered)
     folder = Path(name).expanduser()
     if folder.exists():
         return _checked(folder)
@@ -54,9 +54,24 @@ def model_folder(settings: Settings, home: Path) -> Path:
     return _checked(_downloaded(name))
 
 
+def _remembered(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["folder"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: name the model again, `afterwit serve MODEL`") from error
+
+
 def remember_model(home: Path, folder: Path) -> None:
     """Write down which model this home belongs to."""
-    (home / MODEL).write_text(json.dumps({"folder": str(folder.resolve())}) + "\n")
+    text = json.dumps({"folder": str(folder.resolve())}) + "\n"
+    path = home / MODEL
+    if path.exists() and path.read_text(errors="replace") == text:
+        return
+    try:
+        path.write_text(text)
+        path.chmod(0o600)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
 
 
 def _checked(folder: Path) -> Path:

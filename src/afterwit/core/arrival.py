@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from afterwit.core.atoms import Atom, atoms_of, extend, fingerprints, plain_text
 from afterwit.core.ids import turn_of_call
+from afterwit.core.injected import is_formality
 from afterwit.core.message import Conversation, Message
 from afterwit.core.partition import Partition
 from afterwit.core.sides import Shape, shape_of
@@ -88,11 +89,18 @@ def arrive(
     )
 
 
-def brought(messages: Sequence[Message], depth: int) -> tuple[Message, ...]:
-    """What a prompt added to its parent, whose prompt and response are its first `depth` atoms."""
+def brought(messages: Sequence[Message], parent: str, depth: int) -> tuple[Message, ...]:
+    """What a prompt added to its parent, whose calls it names or else whose atoms are its first `depth`."""
+    called = _mentions(messages).get(parent)
+    if called is not None:
+        return next_state(messages[after_call(messages, called) :], Kind.MAIN)
     atoms = atoms_of(messages)
-    after = atoms[depth - 1].message + 1 if depth else 0
-    return next_state(messages[after:], Kind.MAIN)
+    return next_state(messages[atoms[depth - 1].message + 1 :] if 0 < depth <= len(atoms) else (), Kind.MAIN)
+
+
+def after_call(messages: Sequence[Message], index: int) -> int:
+    """Where what follows a call begins, given the first message that names it: the call or a result."""
+    return index + 1 if messages[index].role == "assistant" else index
 
 
 def next_state(messages: Sequence[Message], kind: Kind) -> tuple[Message, ...]:
@@ -101,13 +109,21 @@ def next_state(messages: Sequence[Message], kind: Kind) -> tuple[Message, ...]:
     Messages that only inject text are nobody's reaction. Of a side turn only tool results count: the rest was
     written to obtain a title or a summary, but a tool did return what it returned.
     """
-    spoken = next((i for i, message in enumerate(messages) if message.role == "assistant"), len(messages))
+    spoken = next((i for i in range(len(messages)) if _speaks(messages, i)), len(messages))
     roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
     return tuple(
         message
         for message in messages[:spoken]
         if message.role in roles and (message.role == "tool" or plain_text(message))
     )
+
+
+def _speaks(messages: Sequence[Message], index: int) -> bool:
+    """Whether the assistant does, not its client in its place."""
+    message, before = messages[index], messages[index - 1].content if index else None
+    if message.role != "assistant":
+        return False
+    return bool(message.tool_calls) or not is_formality(message.content or "", before or "")
 
 
 def _mentions(messages: Sequence[Message]) -> dict[str, int]:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.ids import plain_id
-from afterwit.core.injected import strip_blocks
+from afterwit.core.injected import strip_blocks, strip_retelling
 from afterwit.core.message import Message, ToolCall
 
 HASH_BYTES = 16
 _SYSTEM = ("system", "developer")
-_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +57,7 @@ def extend(fingerprint: bytes, atoms: Iterable[Atom]) -> bytes:
 def plain_text(message: Message) -> str:
     """A message's text as it is compared: without thought or injected blocks, white space collapsed."""
     text = message.content or ""
-    text = _THOUGHT.sub(" ", text) if message.role == "assistant" else strip_blocks(text)
-    return collapse(text)
+    return collapse(strip_retelling(text) if message.role == "assistant" else strip_blocks(text))
 
 
 def collapse(text: str) -> str:

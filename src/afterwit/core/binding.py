@@ -14,7 +14,7 @@ from afterwit.core.arrival import arrive as arrive
 from afterwit.core.arrival import brought as brought
 from afterwit.core.arrival import next_state
 from afterwit.core.evidence import Candidate as Candidate
-from afterwit.core.evidence import Followed, at_home, followed, latest, quoted, rejected
+from afterwit.core.evidence import Followed, at_home, followed, latest, quoted, rejected, usual_shapes
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.partition import Partition as Partition
@@ -53,7 +53,7 @@ def bind(
     found = followed(arrival, others)
     parent = found[0] if len(found) == 1 else None
     same = latest(c for c in others if c.depth == arrival.depth > 0 and c.prompt_hash == arrival.prompt_hash)
-    kind = _kind(arrival, None if parent is None else parent.candidate, patterns)
+    kind = _kind(arrival, None if parent is None else parent.candidate, others, patterns)
     if same is not None and not same.arrived:
         return _again(arrival, same, parent, kind, retried=True)
     if len(found) > 1:
@@ -62,19 +62,24 @@ def bind(
         return _again(arrival, same, parent, kind, retried=False)
     deleted = None if same is not None else rejected(arrival, others, parent)
     if deleted is not None:
-        return _rejecting(arrival, deleted, _kind(arrival, deleted, patterns))
+        return _rejecting(arrival, deleted, _kind(arrival, deleted, others, patterns))
     if parent is not None:
         return _following(arrival, parent, kind)
     kin = quoted(arrival, others) or (at_home(others) if kind is Kind.SIDE else None)
     return Binding(session=arrival.turn if kin is None else kin.session, parent=None, kind=kind)
 
 
-def _kind(arrival: Arrival, parent: Candidate | None, patterns: Sequence[Pattern] | None) -> Kind:
+def _kind(
+    arrival: Arrival,
+    parent: Candidate | None,
+    candidates: Sequence[Candidate],
+    patterns: Sequence[Pattern] | None,
+) -> Kind:
     return classify(
         arrival.messages,
         said=arrival.partition.turn_type,
         shape=arrival.shape,
-        usual=None if parent is None else parent.shape,
+        usual=() if parent is None else usual_shapes(candidates, parent.session),
         parent=None if parent is None else parent.kind,
         patterns=known_patterns() if patterns is None else patterns,
     )

@@ -12,6 +12,7 @@ AfterwitError
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
+├── VersionDamaged      a version's files cannot be read
 └── VersionTaken        another process wrote the next weight version first
 """
 
@@ -78,5 +79,9 @@ class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
 
 
+class VersionDamaged(AfterwitError):
+    """A version's files cannot be read: it says which, and what to do."""
+
+
 class VersionTaken(AfterwitError):
-    """Another process (a rollback) wrote the next weight version first: this one's ancestor is not the newest."""
+    """Another process (a rollback) wrote the next version first: this one's ancestor is not the newest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from afterwit.core.arrival import Arrival
+from afterwit.core.arrival import Arrival, after_call
 from afterwit.core.atoms import collapse, plain_text
 from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
@@ -86,8 +86,7 @@ def _by_call(arrival: Arrival, candidates: Sequence[Candidate]) -> Followed | No
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
-    answered = arrival.messages[index].role == "assistant"
-    return Followed(candidate=candidate, after=index + 1 if answered else index)
+    return Followed(candidate=candidate, after=after_call(arrival.messages, index))
 
 
 def rejected(arrival: Arrival, candidates: Sequence[Candidate], parent: Followed | None) -> Candidate | None:
@@ -119,6 +118,12 @@ def quoted(arrival: Arrival, candidates: Sequence[Candidate]) -> Candidate | Non
     """The side turn, a summary, whose reply stands in this conversation: a compacted form of an older one."""
     texts = [plain_text(message) for message in arrival.messages]
     return latest(c for c in candidates if _is_quoted(c.side_text or "", texts))
+
+
+def usual_shapes(candidates: Sequence[Candidate], session: str) -> set[Shape]:
+    """How the requests of a session's conversation were made, as far as they are among the candidates."""
+    main = (c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
+    return {c.shape for c in main if c.shape is not None}
 
 
 def at_home(candidates: Sequence[Candidate]) -> Candidate | None:

@@ -7,7 +7,7 @@ The first sign decides.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -115,14 +115,19 @@ def classify(
     *,
     said: Kind | None,
     shape: Shape,
-    usual: Shape | None,
+    usual: Collection[Shape],
     parent: Kind | None,
     patterns: Sequence[Pattern],
 ) -> Kind:
-    """MAIN or SIDE. `said` is the client's word, `usual` the parent turn's shape where it is known."""
+    """MAIN or SIDE. `said` is the client's word, `usual` the known shapes of the session's earlier turns.
+
+    Whoever has tools and goes on from nothing but tool results was handed the conversation: their tools are
+    not the session's, and it is the main line all the same.
+    """
     if said is not None:
         return said
-    if usual is not None and differs(shape, usual):
+    handed = bool(shape.tools) and {message.role for message in open_messages(messages)} == {"tool"}
+    if usual and not handed and all(differs(shape, one) for one in usual):
         return Kind.SIDE
     if matches(messages, patterns) is not None or parent is Kind.SIDE:
         return Kind.SIDE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
@@ -21,7 +22,7 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise SettingError(f"the model in {folder} cannot be loaded: {error}") from error
     _without_dropout(model)
     return model.to(device).eval()

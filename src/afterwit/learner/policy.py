@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
+from afterwit.core.errors import VersionDamaged
 from afterwit.head.head import Head
 from afterwit.learner import optimizer as adamw
 from afterwit.learner.heads import fused_head
@@ -42,9 +44,12 @@ class Policy:
 
     @classmethod
     def load(cls, versions: Versions, number: int, settings: LearnerSettings) -> Policy:
-        """The policy at a version; a version without optimiser state (the base) begins with a fresh one."""
+        """The policy at a version; a version without optimiser state (the base) begins with a fresh one.
+
+        SettingError or VersionDamaged where its files cannot be read.
+        """
         folder, device = versions.weights(number), device_of(settings.device)
-        tensors = load_file(folder / STATE) if (folder / STATE).exists() else {}
+        tensors = _state(folder / STATE) if (folder / STATE).exists() else {}
         model = load_model(folder, dtype=getattr(torch, settings.dtype), device=device)
         if settings.checkpointing:
             recompute_activations(model)
@@ -80,6 +85,16 @@ def write_model(model: PreTrainedModel, folder: Path, base: Path) -> None:
         for path in base.glob(pattern):
             if not path.name.endswith(".index.json"):
                 shutil.copyfile(path, folder / path.name)
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise VersionDamaged(
+            f"{path} cannot be read ({error}): `afterwit rollback` returns to a version before it"
+        ) from error
+    return tensors
 
 
 def _precise(folder: Path, tensors: dict[str, Tensor], settings: LearnerSettings) -> dict[str, Tensor] | None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.core.errors import SettingError, VersionTaken
+from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
 from afterwit.learner import manifest
 from afterwit.learner.lock import exclusive
@@ -34,13 +34,22 @@ class Versions:
     base: Path
 
     def all(self) -> list[Version]:
-        """Every version whose manifest is there, oldest first."""
-        return [manifest.parse((self.place(number) / manifest.NAME).read_text()) for number in self.numbers()]
+        """Every version whose manifest is there, oldest first. VersionDamaged where one cannot be read."""
+        return [self._read(number) for number in self.numbers()]
 
     def get(self, number: int) -> Version | None:
-        """One version, or None where there is none of that number."""
+        """One version, None where there is none of that number, VersionDamaged where it cannot be read."""
+        return self._read(number) if (self.place(number) / manifest.NAME).exists() else None
+
+    def _read(self, number: int) -> Version:
         path = self.place(number) / manifest.NAME
-        return manifest.parse(path.read_text()) if path.exists() else None
+        try:
+            return manifest.parse(path.read_text())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise VersionDamaged(
+                f"{path} cannot be read: bring it back from a copy, or remove the folder {path.parent}; its "
+                "turns train again then"
+            ) from error
 
     def newest(self) -> int:
         """The newest version's number; 0 before the first update."""

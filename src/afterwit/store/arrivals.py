@@ -125,9 +125,17 @@ class Arrivals(Part):
 
     def expire_open(self, older_than: float, *, now: float) -> int:
         """Skip the OPEN turns created before `older_than`; how many there were. A late reply reopens them."""
+        return self._unanswered("created < ?", older_than, now)
+
+    def end_session(self, session: str, *, now: float) -> int:
+        """Skip the session's OPEN turns, which wait for nothing; how many. A late reply or feedback reopens
+        them."""
+        return self._unanswered("session = ?", session, now)
+
+    def _unanswered(self, which: str, value: float | str, now: float) -> int:
         with self._database.transaction():
             found = self._database.rows(
-                "SELECT id FROM turns WHERE state = 'OPEN' AND created < ? ORDER BY seq", (older_than,)
+                f"SELECT id FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
             )
             for row in found:
                 life = life_of(self._database, row["id"])

@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tokens", type=float, default=8e6, help="tokens to train on")
+    parser.add_argument("--tokens", type=float, default=3.5e6, help="tokens to train on")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)

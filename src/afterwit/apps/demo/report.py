@@ -58,8 +58,8 @@ class Sides:
 class Report:
     """Everything the files are made of.
 
-    `judge_accuracy` is the share of this run's reactions that the judge read right, `judge_accuracies` its shares
-    on held-out cases by question and kind of case.
+    `judge_accuracy` is the share of this run's reactions that the judge read right, `judge_accuracies` its
+    shares on held-out cases by question and kind of case.
     """
 
     world: str

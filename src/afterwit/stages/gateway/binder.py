@@ -74,6 +74,6 @@ def _answer_again(store: Store, grown: str, now: float) -> None:
     turn = store.turn(grown).turn
     if turn.parent is None:
         return
-    messages = brought(turn.conversation.messages, store.full_depth(turn.parent))
+    messages = brought(turn.conversation.messages, turn.parent, store.full_depth(turn.parent))
     if messages:
         store.answer(turn.parent, messages, answered_by=grown, now=now)

@@ -80,6 +80,8 @@ class Recorder:
                 home=arrival.home,
                 supersedes=retried,
             )
+            if arrival.partition.done:
+                store.end_session(settled.session, now=now)
             return True
 
         return write
