@@ -50,12 +50,24 @@ def test_an_update_is_that_of_whole_logits(
     student = reweighted(tmp_path, folder, seed=3)
     items = batch(Renderer.load(folder), objective)
     memories = MEMORIES if objective.memory_weight else []
-    settings = replace(EXACT, epochs=2, micro_batch_tokens=60)
+    settings = replace(EXACT, epochs=2, micro_batch_tokens=60, packing="off")
     plain, of_plain = moved(student, folder, items, objective, replace(settings, head="plain"), memories)
     fused, of_fused = moved(student, folder, items, objective, replace(settings, head="fused"), memories)
     assert of_fused == pytest.approx(of_plain, rel=1e-9, abs=1e-12)
     # AdamW's first steps are nearly the gradient's sign, which magnifies rounding where it is nearly 0.
     assert furthest(fused, plain) < 1e-7
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
+def test_so_it_is_where_rows_are_packed(objective: ObjectiveSettings, base: Path, tmp_path: Path) -> None:
+    """To fp32's rounding: the model's norms compute in it."""
+    student = reweighted(tmp_path, base, seed=3)
+    items = batch(Renderer.load(base), objective)
+    memories = MEMORIES if objective.memory_weight else []
+    simple = replace(EXACT, head="plain", packing="off")
+    _, plainly = moved(student, base, items, objective, simple, memories)
+    _, packed = moved(student, base, items, objective, EXACT, memories)
+    assert packed == pytest.approx(plainly, rel=1e-5, abs=1e-6)
 
 
 def test_under_bfloat16_the_heads_gradient_goes_to_the_masters(base: Path, renderer: Renderer) -> None:

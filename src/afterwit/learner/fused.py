@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from afterwit.head.flatten import memory_rows, turn_rows
 from afterwit.head.head import Gradients, Head
@@ -16,70 +18,58 @@ from afterwit.head.rows import Rows
 from afterwit.head.targets import targets
 from afterwit.learner import measure
 from afterwit.learner.heads import head_of
-from afterwit.learner.memory import Memory
-from afterwit.learner.rows import Row
+from afterwit.learner.packing import Pass
 from afterwit.learner.run import Run
 from afterwit.learner.score import response_states, stream_states
+from afterwit.learner.views import views
 
 
-def learn(run: Run, chosen: Sequence[int]) -> dict[str, float]:
+def learn(run: Run, each: Pass) -> dict[str, float]:
     """Add one pass over turns to the gradient."""
+    chosen = each.chosen
     students = [run.items[index].student for index in chosen]
-    states_ND = response_states(run.policy.model, students)
+    states_ND = response_states(run.policy.model, students, packed=each.packed)
     known = [index for index in chosen if index in run.targets]
-    _prepare(run, chosen, states_ND)
-    rows = turn_rows(
-        [run.samples[index] for index in chosen],
-        [run.targets[index] for index in chosen],
-        run.over,
-        run.objective,
-    )
-    base = _base(run, students) if run.objective.beta > 0 else None
-    found = _go_back(run, states_ND, rows, base)
-    return _numbers(found) | (_ratios(run, chosen, found.now_N) if known else {})
+    base = _prepare(run, chosen, states_ND)
+    samples, found = [run.samples[index] for index in chosen], [run.targets[index] for index in chosen]
+    learned = _go_back(run, states_ND, turn_rows(samples, found, run.over, run.objective), base)
+    return _numbers(learned) | (_ratios(run, chosen, learned.now_N) if known else {})
 
 
-def remember(run: Run, memories: Sequence[Memory]) -> dict[str, float]:
+def remember(run: Run, each: Pass) -> dict[str, float]:
     """Add one pass over memory samples to the gradient."""
-    base = _base(run, [memory.row for memory in memories])
-    if base is None:
-        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
-    states_ND = response_states(run.policy.model, [memory.row for memory in memories])
-    masks = [
-        torch.ones(len(memory.row.response), dtype=torch.bool, device=states_ND.device) for memory in memories
-    ]
-    rows = memory_rows(masks, [memory.tau for memory in memories], run.over, _head(run).dtype)
-    return _numbers(_go_back(run, states_ND, rows, base))
-
-
-def _prepare(run: Run, chosen: Sequence[int], states_ND: Tensor) -> None:
-    """The targets of the chosen turns that have none yet."""
-    lengths = [len(run.samples[index].ids_T) for index in chosen]
-    own = {
-        index: states_TD
-        for index, states_TD in zip(chosen, torch.split(states_ND.detach(), lengths), strict=True)
-        if index not in run.targets
-    }
-    if not own:
-        return
-    hinted = [row for index in own for row in run.items[index].teachers]
-    shown = iter(() if run.teacher is None else stream_states(run.teacher, hinted, run.limit))
-    pupils = [
-        Pupil(
-            sample=run.samples[index],
-            states_TD=states_TD,
-            teachers=tuple(next(shown) for _ in range(run.samples[index].hints)),
-        )
-        for index, states_TD in own.items()
-    ]
-    teacher = None if run.teacher is None else head_of(run.teacher)
-    run.targets.update(zip(own, targets(_head(run), pupils, teacher, run.objective), strict=True))
-
-
-def _base(run: Run, rows: Sequence[Row]) -> Base | None:
+    memories = [run.memories[index] for index in each.chosen]
     if run.base is None:
-        return None
-    return Base(head=head_of(run.base), states_ND=torch.cat(list(stream_states(run.base, rows, run.limit))))
+        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
+    rows = [memory.row for memory in memories]
+    states_ND = response_states(run.policy.model, rows, packed=each.packed)
+    base = _base(run.base, list(stream_states(run.base, rows, run.limit, run.packing)))
+    masks = [torch.ones(len(row.response), dtype=torch.bool, device=states_ND.device) for row in rows]
+    live = memory_rows(masks, [memory.tau for memory in memories], run.over, _head(run).dtype)
+    return _numbers(_go_back(run, states_ND, live, base))
+
+
+def _prepare(run: Run, chosen: Sequence[int], states_ND: Tensor) -> Base | None:
+    """The targets of the chosen turns that have none yet; returns the base, where the anchor reads it."""
+    teachers, anchors = views(run, chosen, stream_states)
+    own = torch.split(states_ND.detach(), [len(run.samples[index].ids_T) for index in chosen])
+    pupils, held = dict[int, Pupil](), list[Tensor]()
+    for index, states_TD in zip(chosen, own, strict=True):
+        if index not in run.targets:
+            sample = run.samples[index]
+            shown = tuple(islice(teachers, sample.hints))
+            pupils[index] = Pupil(sample=sample, states_TD=states_TD, teachers=shown)
+        if run.objective.beta > 0:
+            held.append(next(anchors))
+    if pupils:
+        teacher = None if run.teacher is None else head_of(run.teacher)
+        found = targets(_head(run), list(pupils.values()), teacher, run.objective)
+        run.targets.update(zip(pupils, found, strict=True))
+    return _base(run.base, held) if run.base is not None and held else None
+
+
+def _base(model: PreTrainedModel, held: Sequence[Tensor]) -> Base:
+    return Base(head=head_of(model), states_ND=torch.cat(list(held)))
 
 
 def _go_back(run: Run, states_ND: Tensor, rows: Rows, base: Base | None) -> Learned:

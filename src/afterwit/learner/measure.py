@@ -10,6 +10,7 @@ from torch import Tensor
 
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
+from afterwit.learner.packing import token_ratio
 from afterwit.objective.sample import Sample
 from afterwit.objective.target import Target
 
@@ -20,7 +21,8 @@ def batch(
     samples: Sequence[Sample],
     memories: Sequence[Memory],
 ) -> dict[str, float]:
-    """Counts, staleness, what the teachers said, how far the engine's log-probs are from the learner's."""
+    """Counts, what packing can save, staleness, what the teachers said, how far the engine's log-probs are
+    from the learner's."""
     staleness = [item.staleness for item in items] or [0]
     return {
         "samples": float(len(items)),
@@ -28,6 +30,7 @@ def batch(
         "opd_samples": float(sum(sample.hints > 0 for sample in samples)),
         "memory_samples": float(len(memories)),
         "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
+        "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),
         "staleness_max": float(max(staleness)),
         **_lessons([(samples[index], target) for index, target in targets.items()]),

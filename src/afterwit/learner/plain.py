@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from afterwit.learner import measure
-from afterwit.learner.memory import Memory
+from afterwit.learner.packing import Pass
 from afterwit.learner.run import Run
 from afterwit.learner.score import response_logits, stream_logits
+from afterwit.learner.views import views
 from afterwit.objective.hybrid import memory_share, share
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.target import prepare
 
 
-def learn(run: Run, chosen: Sequence[int]) -> dict[str, float]:
+def learn(run: Run, each: Pass) -> dict[str, float]:
     """Add one pass over turns to the gradient."""
-    rows = [run.items[index].student for index in chosen]
-    logits = response_logits(run.policy.model, rows)
-    teachers = _teachers(run, chosen)
-    anchors = (
-        stream_logits(run.base, rows, run.limit) if run.base is not None and run.objective.beta > 0 else None
-    )
+    chosen = each.chosen
+    students = [run.items[index].student for index in chosen]
+    logits = response_logits(run.policy.model, students, packed=each.packed)
+    teachers, anchors = views(run, chosen, stream_logits)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for index, logits_TV in zip(chosen, logits, strict=True):
         sample, known = run.samples[index], index in run.targets
@@ -33,7 +30,7 @@ def learn(run: Run, chosen: Sequence[int]) -> dict[str, float]:
             shown = islice(teachers, sample.hints)
             run.targets[index] = prepare(sample, logits_TV.detach(), shown, run.objective)
         target = run.targets[index]
-        base_TV = None if anchors is None else next(anchors)
+        base_TV = next(anchors) if run.objective.beta > 0 else None
         part = share(logits_TV, sample, target, run.over, run.objective, logits_base_TV=base_TV)
         loss = loss + part.loss
         terms.update({name: value.item() for name, value in part.terms.items()})
@@ -44,21 +41,16 @@ def learn(run: Run, chosen: Sequence[int]) -> dict[str, float]:
     return {**terms, "loss": loss.item()}
 
 
-def _teachers(run: Run, chosen: Sequence[int]) -> Iterator[Tensor]:
-    """The teacher's logits of every hint of the chosen turns that has not been heard yet, in their order."""
-    rows = [row for index in chosen if index not in run.targets for row in run.items[index].teachers]
-    return iter(()) if run.teacher is None else stream_logits(run.teacher, rows, run.limit)
-
-
-def remember(run: Run, memories: Sequence[Memory]) -> dict[str, float]:
+def remember(run: Run, each: Pass) -> dict[str, float]:
     """Add one pass over memory samples to the gradient."""
+    memories = [run.memories[index] for index in each.chosen]
     if run.base is None:
         raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
     rows = [memory.row for memory in memories]
-    logits = response_logits(run.policy.model, rows)
+    logits = response_logits(run.policy.model, rows, packed=each.packed)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for memory, logits_TV, base_TV in zip(
-        memories, logits, stream_logits(run.base, rows, run.limit), strict=True
+        memories, logits, stream_logits(run.base, rows, run.limit, run.packing), strict=True
     ):
         mask_T = torch.ones(len(logits_TV), dtype=torch.bool, device=logits_TV.device)
         part = memory_share(logits_TV, base_TV, mask_T, run.over, run.objective, tau=memory.tau)

@@ -22,6 +22,16 @@ class Row:
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
 
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """What the model reads: all but the last id, which predicts nothing that is scored."""
+        return (*self.prompt, *self.response[:-1])
+
+    @property
+    def first(self) -> int:
+        """Which of the inputs predicts the response's first id."""
+        return len(self.prompt) - 1
+
 
 def passes(lengths: Sequence[int], limit: int) -> list[list[int]]:
     """Indices grouped so that a group padded to its longest holds at most `limit` tokens.
@@ -35,4 +45,18 @@ def passes(lengths: Sequence[int], limit: int) -> list[list[int]]:
             groups[-1].append(index)
         else:
             groups.append([index])
+    return groups
+
+
+def neighbours(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """As `passes`, but in the order in which they come."""
+    groups: list[list[int]] = []
+    longest = 0
+    for index, length in enumerate(lengths):
+        longest = max(longest, length)
+        if groups and (len(groups[-1]) + 1) * longest <= limit:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+            longest = length
     return groups

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
+from afterwit.learner.packing import Packing
 from afterwit.learner.phase import Progress
 from afterwit.learner.policy import Policy
 from afterwit.objective.sample import Denominators, Sample
@@ -29,5 +30,6 @@ class Run:
     over: Denominators
     objective: ObjectiveSettings
     limit: int
+    packing: Packing
     progress: Progress
     targets: dict[int, Target] = field(default_factory=dict)

@@ -9,12 +9,14 @@ Teacher = Literal["base", "live"]
 Precision = Literal["float32", "bfloat16", "float64"]
 MemoryHints = Literal["with", "without", "both"]
 HeadWay = Literal["fused", "plain"]
+PackingChoice = Literal["auto", "off"]
 
 CHOICES = {
     "teacher": get_args(Teacher),
     "dtype": get_args(Precision),
     "memory_hints": get_args(MemoryHints),
     "head": get_args(HeadWay),
+    "packing": get_args(PackingChoice),
 }
 AT_LEAST_ONE = (
     "batch",
@@ -84,7 +86,11 @@ class LearnerSettings:
     """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory.
     The model's own context bounds them too."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass, padding included. Changes memory and speed, not the result."""
+    """Tokens of one forward and backward pass: of padded rows together, of packed ones beside the longest.
+    Changes memory and speed, not the result."""
+    packing: PackingChoice = "auto"
+    """`auto` runs tokens that rows share (a session's turns, hints, retries) through the model once, where
+    that saves a sixth of them and the model allows it: the same result in less time. `off` never does."""
     head: HeadWay = "fused"
     """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
     chunk. `plain`: all at once by autograd; the reference, and the way of models with an unusual head."""

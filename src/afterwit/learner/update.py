@@ -17,9 +17,9 @@ from afterwit.learner import fused, measure, plain
 from afterwit.learner import optimizer as adamw
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
+from afterwit.learner.packing import Packing
 from afterwit.learner.phase import Phase, Progress
 from afterwit.learner.policy import Policy
-from afterwit.learner.rows import passes
 from afterwit.learner.run import Run
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.advantage import advantages
@@ -58,6 +58,7 @@ def update(
         over=denominators(samples, objective, memory=len(memories)),
         objective=objective,
         limit=settings.micro_batch_tokens,
+        packing=Packing.of(settings, policy.model, base),
         progress=progress,
     )
     terms, norm = _epoch(run, settings)
@@ -99,11 +100,11 @@ def _epoch(run: Run, settings: LearnerSettings) -> tuple[dict[str, float], float
     policy, way = run.policy, plain if run.policy.head is None else fused
     policy.masters.clear()
     terms: Counter[str] = Counter()
-    for chosen in passes([len(item.student) for item in run.items], run.limit):
-        terms.update(way.learn(run, chosen))
+    for each in run.packing.cut([item.student for item in run.items], run.limit):
+        terms.update(way.learn(run, each))
         run.progress(Phase.SCORING)
-    for chosen in passes([len(memory.row) for memory in run.memories], run.limit):
-        terms.update(way.remember(run, [run.memories[index] for index in chosen]))
+    for each in run.packing.cut([memory.row for memory in run.memories], run.limit):
+        terms.update(way.remember(run, each))
         run.progress(Phase.SCORING)
     norm = adamw.gradient_norm(policy.masters)
     if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):

@@ -1,0 +1,141 @@
+"""Attention over a packed sequence, block by block, as transformers calls it.
+
+Models whose attention is set to `NAME` attend as with `sdpa` until they are called with `tree=`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, FunctionCtx, once_differentiable
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from afterwit.tree.kernels import kernel_for
+from afterwit.tree.pack import Block
+
+NAME = "afterwit_tree"
+STRANGE = ("softcap", "s_aux", "position_bias", "sliding_window")
+"""What other layers ask of attention, and this one does not do."""
+
+
+def tree_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    tree: Sequence[Block] | None = None,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Queries [1, G*H, L, E], keys and values [1, H, L, E] to outputs [1, L, G*H, E]."""
+    if tree is None:
+        found: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **others
+        )
+        return found
+    asked = [name for name in STRANGE if others.get(name) is not None]
+    if asked or attention_mask is not None:
+        raise ValueError(f"a packed sequence cannot be attended to with {asked or 'a mask'}")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attend(query, key, value, tree, scale), None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
+    """The output [1, L, G*H, E]; what a block does not say is not seen."""
+    (_, heads, tokens, width), groups = query.shape, query.shape[1] // key.shape[1]
+    query_GHLE = query.view(key.shape[1], groups, tokens, width).transpose(0, 1)
+    out_GHLE: Tensor = _Attention.apply(query_GHLE, key, value, blocks, scale)  # type: ignore[no-untyped-call]
+    return out_GHLE.permute(2, 1, 0, 3).reshape(1, tokens, heads, width)
+
+
+class _Attention(Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float
+    ) -> Tensor:
+        out, lse = _forward(query, *_spread(query, key, value), blocks, scale)
+        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.blocks, ctx.scale = blocks, scale  # type: ignore[attr-defined]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, out, lse = ctx.saved_tensors
+        keys, values = _spread(query, key, value)
+        pulls = _backward(slope, query, keys, values, out, lse, ctx.blocks, ctx.scale)
+        d_query, d_key, d_value = (pull.to(query.dtype) for pull in pulls)
+        return d_query, d_key, d_value, None, None
+
+
+def _spread(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values once per query group, without a copy."""
+    return key.expand(len(query), -1, -1, -1), value.expand(len(query), -1, -1, -1)
+
+
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float
+) -> tuple[Tensor, Tensor]:
+    groups, heads, tokens, width = query.shape
+    kernel = kernel_for(query)
+    exact = torch.float64 if query.dtype is torch.float64 else torch.float32
+    out = query.new_empty((tokens, heads, groups, width), dtype=exact).permute(2, 1, 0, 3)
+    lse = query.new_empty((groups, heads, tokens), dtype=exact)
+    for block in sorted(blocks, key=lambda block: not block.causal):
+        rows, seen = slice(block.begin, block.end), slice(block.seen, block.until)
+        part, weight = kernel.forward(
+            query[:, :, rows], key[:, :, seen], value[:, :, seen], block.causal, scale
+        )
+        if block.causal:
+            out[:, :, rows], lse[:, :, rows] = part, weight
+        else:
+            _merge(out[:, :, rows], lse[:, :, rows], part, weight)
+    return out.to(query.dtype), lse
+
+
+def _merge(out: Tensor, lse: Tensor, part: Tensor, weight: Tensor) -> None:
+    """Add, in place, what was found among other keys."""
+    total = torch.logaddexp(lse, weight)
+    out.mul_((lse - total).exp_()[..., None]).addcmul_(part.to(out.dtype), (weight - total).exp_()[..., None])
+    lse.copy_(total)
+
+
+def _backward(
+    slope: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    blocks: Sequence[Block],
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    kernel = kernel_for(query)
+    d_query = torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
+    d_key, d_value = (torch.zeros((1, *key.shape[1:]), dtype=lse.dtype, device=key.device) for _ in range(2))
+    for block in blocks:
+        rows, seen = slice(block.begin, block.end), slice(block.seen, block.until)
+        pulls = kernel.backward(
+            slope[:, :, rows],
+            query[:, :, rows],
+            key[:, :, seen],
+            value[:, :, seen],
+            out[:, :, rows],
+            lse[:, :, rows],
+            block.causal,
+            scale,
+        )
+        d_query[:, :, rows] += pulls[0]
+        d_key[:, :, seen] += pulls[1].sum(dim=0, keepdim=True)
+        d_value[:, :, seen] += pulls[2].sum(dim=0, keepdim=True)
+    return d_query, d_key, d_value
+
+
+AttentionInterface.register(NAME, tree_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,0 +1,59 @@
+"""Which models can run packed rows. Asked of the config, then shown on a small tree."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import PreTrainedModel
+
+from afterwit.tree.attention import NAME
+from afterwit.tree.feed import inputs
+from afterwit.tree.pack import Path, pack
+
+ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
+"""A trunk, a branch, a branch on it, one beside it, and another tree."""
+BY_LENGTH = ("dynamic", "longrope")
+"""Rotary embeddings that turn by the longest row of a pass."""
+_known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+
+
+def hindrance(model: PreTrainedModel) -> str | None:
+    """Why the model cannot run packed rows; None: it can, and its attention is ready for them."""
+    if model not in _known:
+        _known[model] = _unfit(model) or _shown(model)
+    return _known[model]
+
+
+def _unfit(model: PreTrainedModel) -> str | None:
+    """What the model's config says."""
+    config = model.config.get_text_config()
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+    if kinds:
+        return f"it has layers of {', '.join(kinds)}"
+    window = getattr(config, "sliding_window", None)
+    if not hasattr(config, "layer_types") and window and getattr(config, "use_sliding_window", True):
+        return f"its attention has a window of {window} tokens"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in BY_LENGTH:
+        return f"its rotary embedding is {rope['rope_type']}: it depends on the longest row of a pass"
+    if not getattr(model, "_supports_attention_backend", False):
+        return "its attention cannot be replaced"
+    return None
+
+
+@torch.no_grad()
+def _shown(model: PreTrainedModel) -> str | None:
+    """What packing changes in the logits of `ROWS`, where that is more than rounding."""
+    before = model.config._attn_implementation
+    alone = [model(input_ids=torch.tensor([ids], device=model.device)).logits[0] for ids in ROWS]
+    packed = pack([Path(ids=ids, first=0) for ids in ROWS])
+    model.set_attn_implementation(NAME)
+    logits_LV = model(**inputs(packed, model.device)).logits[0]
+    pairs = zip(packed.at, alone, strict=True)
+    apart = max(float((logits_LV[at] - logits_TV).abs().max()) for at, logits_TV in pairs)
+    allowed = torch.finfo(logits_LV.dtype).eps ** 0.5 * float(logits_LV.abs().max())
+    if apart <= allowed:
+        return None
+    model.set_attn_implementation(before)
+    return f"packed rows give other logits than single ones: {apart:.2g} apart"
