@@ -91,8 +91,10 @@ def test_versions_mark_the_one_that_is_served(home: Path) -> None:
 
 def test_export_writes_every_turn_whole(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "turns.jsonl"
+    out.touch(mode=0o644)
     result = run.invoke(app, ["export", str(out), "--home", str(home)])
     turns = [json.loads(line) for line in out.read_text().splitlines()]
+    assert out.stat().st_mode & 0o777 == 0o600
     assert "4 turns written" in result.stderr
     assert all(len(turn["ids"]) == len(turn["logprobs"]) == len(turn["token_versions"]) for turn in turns)
 

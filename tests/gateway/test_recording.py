@@ -55,9 +55,8 @@ async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply
     assert ended.pop(other.headers["x-afterwit-turn"]) == (State.OPEN, None)
     assert set(ended.values()) == {(State.SKIPPED, Reason.NO_NEXT_STATE)}
     assert len(ended) == 2
-    await gateway.ask(REPLIED)
-    first = (await gateway.records())[0]
-    assert first.state is State.ANSWERED
+    await gateway.ask([*last["messages"], REPLIED[1], REPLIED[2]])
+    assert (await gateway.records())[2].state is State.ANSWERED
 
 
 async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: House):

@@ -203,6 +203,13 @@ def test_rollbacks_of_rollbacks_revert_just_what_goes_away(versions: Versions) -
     assert taken_back(0, versions.all()) == (1, 2)
 
 
+def test_before_the_learners_first_start_there_is_nothing_to_take_back(versions: Versions) -> None:
+    for target in (0, 3):
+        with pytest.raises(SettingError, match="nothing has been learned here yet"):
+            roll_back(versions, target, now=1.0)
+    assert versions.numbers() == []
+
+
 @pytest.mark.parametrize("text", ["", '{"number": 1, ', "[]", "3", '{"number": 1}', "\x00\xff"])
 def test_a_damaged_manifest_is_named_with_what_to_do(versions: Versions, text: str) -> None:
     grow(versions, 1)

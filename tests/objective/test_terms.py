@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from afterwit.core.lifecycle import Reason
-from afterwit.objective import ObjectiveSettings, TurnFacts, terms_of, trains_under
+from afterwit.core.terms import TurnFacts, terms_of
+from afterwit.objective import ObjectiveSettings
 
 
 def turn(**facts):
@@ -61,9 +62,9 @@ def test_a_greedy_turn_is_scored_at_temperature_1_and_others_at_their_own():
 )
 def test_the_objective_decides_what_trains(settings, rewarded, hinted):
     chosen = ObjectiveSettings(**settings)
-    assert trains_under(terms_of(turn(hints=0)), chosen) == rewarded
-    assert trains_under(terms_of(turn(reward=0.0)), chosen) == hinted
-    assert not trains_under(terms_of(turn(reward=0.0, hints=0)), chosen)
+    assert chosen.learns(rl=True, opd=False) == rewarded
+    assert chosen.learns(rl=False, opd=True) == hinted
+    assert not chosen.learns(rl=False, opd=False)
 
 
 @pytest.mark.parametrize("facts", [{"hints": -1}, {"tau": -0.1}, {"tau": float("nan")}])

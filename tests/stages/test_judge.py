@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.judge import HINT, HINT_WORDS, FakeJudge, asks_for_hint
-from tests.store.making import NO, THANKS, add
 
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind, Sampling
 from afterwit.core.verdict import Feedback, Question, Source
+from afterwit.objective import ObjectiveSettings
 from afterwit.stages.judge import Clock, Judge
 from afterwit.stages.judge_claims import GIVE_UP_AFTER
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.judge_prompts import FullPrompts
+from tests.fakes.judge import HINT, HINT_WORDS, FakeJudge, asks_for_hint
+from tests.store.making import NO, THANKS, add
 
 LEASE = 120.0
 PROMPTS = FullPrompts(
@@ -57,6 +58,7 @@ class House:
 
     def __init__(self, store: AsyncStore, **settings: Any) -> None:
         self.store = store
+        self.objective = ObjectiveSettings()
         self.time = FakeTime()
         self.client = FakeJudge()
         self.settings = JudgeSettings(**{"lease_s": LEASE, "attempts": 2, "max_turns": 2} | settings)
@@ -71,6 +73,7 @@ class House:
             rules=self.settings.rules(longest=False),
             owner=owner,
             clock=self.time.clock,
+            learns=self.objective.learns,
         )
 
     async def answered(self, id: str, messages: tuple[Message, ...] = NO, **changes: Any) -> None:
@@ -135,6 +138,18 @@ async def test_nothing_to_learn_ends_the_turn_with_its_votes_kept(house):
     record = await house.record("t1")
     assert (record.state, record.reason) == (State.SKIPPED, Reason.NO_SIGNAL)
     assert len(record.verdict.votes) == 6
+
+
+async def test_a_reward_alone_is_nothing_to_learn_where_the_objective_only_distils(house):
+    house.objective = ObjectiveSettings(objective="topk_opd")
+    distiller = house.stage("judge-1")
+    house.client.answer = lambda messages: r"\boxed{-1}"
+    await house.answered("t1")
+    await distiller.step()
+    record = await house.record("t1")
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.NO_SIGNAL)
+    assert record.verdict is not None
+    assert record.verdict.reward == -1
 
 
 async def test_explicit_feedback_decides_and_only_the_hint_is_asked_for(house):

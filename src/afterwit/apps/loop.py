@@ -19,9 +19,10 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import insist
 from afterwit.apps.parts import judge_client, judge_stage, load_engine
-from afterwit.apps.wiring import bound_store, model_folder, remember_model, versions_of
+from afterwit.apps.wiring import bound_store, make_home, model_folder, remember_model, versions_of
 from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
+from afterwit.learner.lock import exclusive
 from afterwit.learner.versions import Versions
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.hosts import is_loopback
@@ -79,6 +80,7 @@ class Loop:
     async def _start(self) -> None:
         """Everything that can be wrong with model, store and port is found before the port listens."""
         folder = model_folder(self._settings, self._home)
+        self._claim(make_home(self._home))
         renderer = Renderer.load(folder)
         insist(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
         store = bound_store(self._settings, self._home, folder)
@@ -95,6 +97,12 @@ class Loop:
         self._spawn(self._keep())
         if sock is not None:
             await self._listen(sock, renderer)
+
+    def _claim(self, home: Path) -> None:
+        """Each stage belongs to one process a home: two would overwrite each other's standing."""
+        for stage in self._stages:
+            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
+            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
 
     async def _reserve(self) -> socket.socket:
         """The address, taken but not listened on yet."""

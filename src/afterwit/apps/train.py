@@ -13,7 +13,7 @@ from afterwit.apps.doctor import mathematics
 from afterwit.apps.doctor.finding import insist
 from afterwit.apps.logs import log_plainly
 from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
-from afterwit.core.errors import AfterwitError
+from afterwit.core.errors import AfterwitError, AlreadyRunning
 from afterwit.wire.render import Renderer
 
 
@@ -37,6 +37,8 @@ def learn(settings: Settings, home: Path, *, stop: Callable[[], bool], forever: 
         insist(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
         stage = Learn(store, trainer, owner=worker_name("learn"))
         stage.run(stop, follow=forever, rest=time.sleep)
+    except AlreadyRunning:  # the other one's words are what /readyz shows
+        raise
     except AfterwitError as error:
         store.set_status("learn", False, str(error), now=time.time())
         raise

@@ -2,6 +2,7 @@
 
 AfterwitError
 ├── SettingError        a setting that cannot be used: names it and says what would do
+│   └── AlreadyRunning       another process does this over the same home
 ├── RequestError        a client's request that cannot be served (an HTTP status and a code)
 ├── EngineError         the engine could not do what it was asked
 │   ├── EngineUnavailable    it does not answer; asking again later may help
@@ -23,6 +24,10 @@ class AfterwitError(Exception):
 
 class SettingError(AfterwitError):
     """A setting that cannot be used."""
+
+
+class AlreadyRunning(SettingError):
+    """Another process does this over the same home, and has the say there."""
 
 
 class RequestError(AfterwitError):

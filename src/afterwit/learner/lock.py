@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import AlreadyRunning
 
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
-    """Hold `path`'s lock. Without `wait`, raises SettingError naming the process that holds it."""
+    """Hold `path`'s lock. Without `wait`, raises AlreadyRunning naming the process that has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -30,4 +30,4 @@ def _take(handle: int, path: Path, purpose: str, wait: bool) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
-        raise SettingError(f"{purpose}: process {holder} holds {path}; stop it first") from error
+        raise AlreadyRunning(f"{purpose}: process {holder} holds {path}; stop it first") from error

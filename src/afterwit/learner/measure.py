@@ -21,8 +21,9 @@ def batch(
     samples: Sequence[Sample],
     memories: Sequence[Memory],
 ) -> dict[str, float]:
-    """Counts, what packing can save, staleness, what the teachers said, how far the engine's log-probs are
-    from the learner's."""
+    """Counts, the token ratio, staleness, what the teachers said, how far the engine's log-probs are from the
+    learner's.
+    """
     staleness = [item.staleness for item in items] or [0]
     return {
         "samples": float(len(items)),

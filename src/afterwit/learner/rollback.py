@@ -31,9 +31,11 @@ def roll_back(versions: Versions, target: int, *, now: float) -> Version:
 
 def _plan(versions: Versions, target: int, now: float) -> Version:
     everything = versions.all()
+    if not everything:
+        raise SettingError("nothing has been learned here yet: there is no version to return from")
     old = next((version for version in everything if version.number == target), None)
     if old is None:
-        known = ", ".join(str(version.number) for version in everything) or "none yet"
+        known = ", ".join(str(version.number) for version in everything)
         raise SettingError(f"there is no version {target}; there are: {known}")
     newest = everything[-1].number
     if target == newest:

@@ -1,7 +1,7 @@
 """What the policy learns from a judged turn: pure functions of logits, described in `docs/algorithm.md`.
 
     settings                what is minimised; each default declared once
-    terms, advantage        whether a turn trains under an objective, and its RL advantage (no torch)
+    advantage               the RL advantage of a reward (no torch)
     sample                  a sample without its logits, and the global denominators
     target: prepare()       phase one, without gradient: old policy and teachers, reduced to K ids a position
     hybrid: share()         phase two, with gradient: a sample's share of the batch's loss
@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms import Terms, TurnFacts, terms_of, trains_under
 
 if TYPE_CHECKING:
     from afterwit.objective.door import Evaluation
 
-__all__ = ["ObjectiveSettings", "Terms", "TurnFacts", "evaluate", "terms_of", "trains_under"]
+__all__ = ["ObjectiveSettings", "evaluate"]
 
 
 def evaluate(

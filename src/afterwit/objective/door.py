@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from afterwit.core.terms import Terms, TurnFacts, terms_of
 from afterwit.objective.advantage import advantages
 from afterwit.objective.hybrid import memory_share, share
 from afterwit.objective.logprobs import same_shape
@@ -16,7 +17,6 @@ from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS, Share
 from afterwit.objective.target import prepare
-from afterwit.objective.terms import Terms, TurnFacts, terms_of
 
 
 class Evaluation(NamedTuple):

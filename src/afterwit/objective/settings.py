@@ -101,6 +101,10 @@ class ObjectiveSettings:
         """Whether the objective has a distillation term, whatever its weight."""
         return self.objective != "rl"
 
+    def learns(self, *, rl: bool, opd: bool) -> bool:
+        """Whether a turn that carries these terms moves the policy."""
+        return (rl and self.has_rl and self.w_rl > 0) or (opd and self.needs_teacher)
+
     @property
     def needs_teacher(self) -> bool:
         """Whether hint candidates need to be scored at all."""

@@ -10,7 +10,7 @@ from afterwit.core.hindsight import Call, Case, JudgePrompts, call_seed, case, c
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.core.voting import Rules
-from afterwit.stages.judge_claims import STAGE, Claims, Clock
+from afterwit.stages.judge_claims import STAGE, Claims, Clock, Learns
 from afterwit.stages.judge_clients import JudgeClient
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
@@ -37,6 +37,7 @@ class Judge:
         rules: Rules,
         owner: str,
         clock: Clock,
+        learns: Learns,
     ) -> None:
         self._client = client
         self._prompts = prompts
@@ -48,7 +49,12 @@ class Judge:
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
         )
         self._claims = Claims(
-            store, owner=owner, lease_s=settings.lease_s, back_off=self._back_off, clock=clock
+            store,
+            owner=owner,
+            lease_s=settings.lease_s,
+            back_off=self._back_off,
+            clock=clock,
+            learns=learns,
         )
         self._kept: dict[str, dict[Call, str]] = {}
 

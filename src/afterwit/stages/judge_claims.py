@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.terms import terms
@@ -18,6 +18,12 @@ STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
 """Failed attempts at a turn whose own question is refused, or that meets a fault of ours; then it ends as
 `judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
+
+
+class Learns(Protocol):
+    """Whether a turn that carries these terms moves the policy under the objective."""
+
+    def __call__(self, *, rl: bool, opd: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +48,10 @@ class Claims:
         lease_s: float,
         back_off: BackOff,
         clock: Clock,
+        learns: Learns,
     ) -> None:
         self._store = store
+        self._learns = learns
         self._owner = owner
         self._lease_s = lease_s
         self._back_off = back_off
@@ -69,9 +77,11 @@ class Claims:
         )
 
     async def commit(self, record: Record, verdict: Verdict) -> None:
-        """Store the verdict; the turn goes on to the learner, or ends with the reason why it cannot train."""
+        """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not train."""
         carried = terms(record.turn, verdict)
         reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
+        if reason is None and not self._learns(rl=rl, opd=opd):
+            reason = Reason.NO_SIGNAL
         turn, owner, now = record.turn.id, self._owner, self._now()
         await self._store.call(
             lambda store: store.judged(turn, verdict, rl=rl, opd=opd, reason=reason, owner=owner, now=now)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import Function, FunctionCtx, once_differentiable
+from torch.autograd.function import Function, once_differentiable
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from afterwit.tree.kernels import kernel_for
+from afterwit.tree.kernels import Kernel, kernel_for
 from afterwit.tree.pack import Block
 
 NAME = "afterwit_tree"
@@ -43,35 +43,41 @@ def tree_attention(
     if asked or attention_mask is not None:
         raise ValueError(f"a packed sequence cannot be attended to with {asked or 'a mask'}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return attend(query, key, value, tree, scale), None
+    return attend(query, key, value, tree, scale, kernel_for(query)), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float) -> Tensor:
-    """The output [1, L, G*H, E]; what a block does not say is not seen."""
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float, kernel: Kernel
+) -> Tensor:
+    """The output [1, L, G*H, E]; what no block names is not seen."""
     (_, heads, tokens, width), groups = query.shape, query.shape[1] // key.shape[1]
     query_GHLE = query.view(key.shape[1], groups, tokens, width).transpose(0, 1)
-    out_GHLE: Tensor = _Attention.apply(query_GHLE, key, value, blocks, scale)  # type: ignore[no-untyped-call]
+    out_GHLE: Tensor = _Attention.apply(query_GHLE, key, value, blocks, scale, kernel)  # type: ignore[no-untyped-call]
     return out_GHLE.permute(2, 1, 0, 3).reshape(1, tokens, heads, width)
 
 
 class _Attention(Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        blocks: Sequence[Block],
+        scale: float,
+        kernel: Kernel,
     ) -> Tensor:
-        out, lse = _forward(query, *_spread(query, key, value), blocks, scale)
+        out, lse = _forward(query, *_spread(query, key, value), blocks, scale, kernel)
         ctx.save_for_backward(query, key, value, out, lse)
-        ctx.blocks, ctx.scale = blocks, scale  # type: ignore[attr-defined]
+        ctx.how = blocks, scale, kernel
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
-        keys, values = _spread(query, key, value)
-        pulls = _backward(slope, query, keys, values, out, lse, ctx.blocks, ctx.scale)
-        d_query, d_key, d_value = (pull.to(query.dtype) for pull in pulls)
-        return d_query, d_key, d_value, None, None
+        pulls = _backward(slope, query, *_spread(query, key, value), out, lse, *ctx.how)
+        return *(pull.to(query.dtype) for pull in pulls), None, None, None
 
 
 def _spread(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,10 +86,9 @@ def _spread(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _forward(
-    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float
+    query: Tensor, key: Tensor, value: Tensor, blocks: Sequence[Block], scale: float, kernel: Kernel
 ) -> tuple[Tensor, Tensor]:
     groups, heads, tokens, width = query.shape
-    kernel = kernel_for(query)
     exact = torch.float64 if query.dtype is torch.float64 else torch.float32
     out = query.new_empty((tokens, heads, groups, width), dtype=exact).permute(2, 1, 0, 3)
     lse = query.new_empty((groups, heads, tokens), dtype=exact)
@@ -115,8 +120,8 @@ def _backward(
     lse: Tensor,
     blocks: Sequence[Block],
     scale: float,
+    kernel: Kernel,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    kernel = kernel_for(query)
     d_query = torch.zeros(query.shape, dtype=lse.dtype, device=query.device)
     d_key, d_value = (torch.zeros((1, *key.shape[1:]), dtype=lse.dtype, device=key.device) for _ in range(2))
     for block in blocks:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home, Json, moment
+from afterwit.apps.cli.options import Home, Json, moment, private
 
 
 def versions(json_: Json = False, home: Home = None) -> None:
@@ -85,7 +85,7 @@ def export(
 
     where = Filter(state=choice(State, state, "--state"))
     with open_store(home) as store:
-        stream = sys.stdout.buffer if out is None else out.open("wb")
+        stream = sys.stdout.buffer if out is None else private(out)
         try:
             count = 0
             for record in store.turns(where):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
+
+from afterwit.core.errors import SettingError
 
 Home = Annotated[
     Path | None,
@@ -20,6 +24,17 @@ Set = Annotated[
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; may be given again."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+
+
+def private(path: Path) -> BinaryIO:
+    """A file, or a pipe, to write; a file is its owner's alone, for conversations stand in it."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            os.fchmod(handle, 0o600)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}") from error
+    return os.fdopen(handle, "wb")
 
 
 def moment(seconds: float | None) -> str:

@@ -1,0 +1,134 @@
+"""Packed passes of the learner: the same rows, the same update."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.fakes.lessons import lesson
+from tests.fakes.models import reweighted, tiny_qwen3
+from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
+from tests.tree.forests import forests, precise
+from transformers import PreTrainedModel
+
+from afterwit.learner.batch import Item
+from afterwit.learner.load import load_model
+from afterwit.learner.packing import NEVER, Packing, token_ratio
+from afterwit.learner.rows import Row
+from afterwit.learner.score import response_logits, stream_logits
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import update
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.tree import pack as trees
+from afterwit.wire.render import Renderer
+
+OFF = replace(EXACT, packing="off")
+HINTS = ("Say it in one word.", "Say it in one word, without a greeting.", "Read the file before you answer.")
+ALWAYS = Packing(True)
+
+
+def precisely(
+    student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, how: LearnerSettings
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """`moved`, with norms that keep float64."""
+    policy = policy_of(student, how)
+    precise(policy.model)
+    metrics = update(policy, precise(frozen(base)), items, [], objective, how, quiet)
+    return weights(policy), metrics
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    """Sessions, retries, hints and duplicates; single-token responses."""
+    found = [path.ids for path in draw(forests())]
+    cuts = [draw(st.integers(1, max(1, len(ids) - 1))) for ids in found]
+    return [Row(prompt=ids[:cut], response=ids[cut:] or (0,)) for ids, cut in zip(found, cuts, strict=True)]
+
+
+@given(rows(), st.integers(1, 60), st.booleans())
+def test_every_row_is_in_exactly_one_pass(rows: list[Row], limit: int, in_order: bool) -> None:
+    for packing in (ALWAYS, NEVER):
+        chosen = [each for one in packing.cut(rows, limit, in_order=in_order) for each in one.chosen]
+        assert (chosen if in_order else sorted(chosen)) == list(range(len(rows)))
+
+
+@given(rows())
+def test_rows_are_packed_where_that_saves_a_sixth_of_their_tokens(rows: list[Row]) -> None:
+    packed = {each.packed for each in ALWAYS.cut(rows, 1000)}
+    assert packed == {len(rows) > 1 and token_ratio(rows) >= 1.2}
+
+
+@pytest.fixture(scope="module")
+def model(base: Path) -> PreTrainedModel:
+    return precise(load_model(base, dtype=torch.float64, device=torch.device("cpu")))
+
+
+@settings(deadline=None)
+@given(rows=rows(), limit=st.integers(1, 60))
+def test_a_packed_stream_gives_each_row_the_logits_that_it_has_alone(
+    model: PreTrainedModel, rows: list[Row], limit: int
+) -> None:
+    packing = Packing.of(EXACT, model)
+    assert packing.allowed
+    for row, logits_TV in zip(rows, stream_logits(model, rows, limit, packing), strict=True):
+        (alone_TV,) = response_logits(model, [row])
+        torch.testing.assert_close(logits_TV, alone_TV, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("teacher", ["base", "live"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_an_update_is_the_same_packed_or_not(
+    base: Path, renderer: Renderer, tmp_path: Path, teacher: str, checkpointing: bool
+) -> None:
+    """Retries of one prompt, three hints each, two epochs, with an anchor and a running baseline."""
+    student = reweighted(tmp_path, base, seed=3)
+    objective = ObjectiveSettings(beta=0.1, baseline="running")
+    samples = [
+        lesson(renderer, number, reward=reward, hints=hints, tokens=tokens)
+        for number, (reward, hints, tokens) in enumerate([(-1, HINTS, 6), (1, (), 1), (-1, HINTS[:1], 9)])
+    ]
+    items = items_of(samples, renderer, objective)
+    items += [items[0], replace(items[2], teachers=(), hints=())]
+    how = {"teacher": teacher, "checkpointing": checkpointing, "epochs": 2}
+    packed, of_packed = precisely(student, base, items, objective, replace(EXACT, **how))
+    plain, of_plain = precisely(student, base, items, objective, replace(OFF, **how))
+    assert of_packed["token_ratio"] == of_plain["token_ratio"] > 1.5
+    assert of_packed == pytest.approx(of_plain, rel=1e-11, abs=1e-12)
+    assert furthest(packed, plain) < 1e-9  # AdamW divides gradients of 1e-12 by themselves
+
+
+def test_packing_happens_in_an_update_that_gains_by_it(
+    base: Path, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    original = trees.pack
+    monkeypatch.setattr(
+        "afterwit.learner.layout.pack", lambda paths: built.append(len(paths)) or original(paths)
+    )
+    items = items_of([lesson(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
+    moved(base, base, items, ObjectiveSettings())
+    assert built == [len(HINTS) + 1]  # the teachers and the anchor, all of them the base's
+    moved(base, base, items, ObjectiveSettings(), OFF)
+    assert built == [len(HINTS) + 1]
+
+
+def test_a_model_that_cannot_be_packed_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    model = frozen(tiny_qwen3(tmp_path, **window), torch.float32)
+    with caplog.at_level(logging.INFO):
+        choices = [Packing.of(EXACT, model, None) for _ in range(3)]
+    assert choices == [NEVER] * 3
+    assert [
+        record.getMessage() for record in caplog.records if "sliding_attention" in record.getMessage()
+    ] == ["learn: rows are not packed, but run one sequence each: it has layers of sliding_attention"]
+
+
+def test_switched_off_no_model_is_asked() -> None:
+    assert Packing.of(OFF) == NEVER

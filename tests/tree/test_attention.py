@@ -1,0 +1,77 @@
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tree.forests import forests, mask
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from afterwit.tree.attention import attend, tree_attention
+from afterwit.tree.kernels import FLASH_CPU, PORTABLE, Kernel
+from afterwit.tree.pack import Block, Path, pack
+
+SCALE = 0.3
+KERNELS = pytest.mark.parametrize("kernel", [FLASH_CPU, PORTABLE], ids=["flash", "portable"])
+
+
+def drawn(tokens: int, groups: int, seed: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Queries, keys, values, and the slope of the output, as layers hand them over."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(1, tokens, heads, 8, generator=generator, dtype=torch.float64)
+        .to(dtype)
+        .transpose(1, 2)
+        .requires_grad_()
+        for heads in (2 * groups, 2, 2, 2 * groups)
+    ]
+
+
+def masked(inputs: Sequence[Tensor], seen_LL: Tensor) -> list[Tensor]:
+    """The output under a dense mask, and its gradients."""
+    query, key, value, slope = inputs
+    out = scaled_dot_product_attention(query, key, value, attn_mask=seen_LL, scale=SCALE, enable_gqa=True)
+    return [out.transpose(1, 2), *torch.autograd.grad((out * slope).sum(), (query, key, value))]
+
+
+def blockwise(inputs: Sequence[Tensor], blocks: Sequence[Block], kernel: Kernel) -> list[Tensor]:
+    query, key, value, slope = inputs
+    out = attend(query, key, value, blocks, SCALE, kernel)
+    return [out, *torch.autograd.grad((out * slope.transpose(1, 2)).sum(), (query, key, value))]
+
+
+@KERNELS
+@given(paths=forests(), groups=st.integers(1, 3), seed=st.integers(0, 99))
+def test_blocks_attend_as_a_dense_mask_does(
+    kernel: Kernel, paths: list[Path], groups: int, seed: int
+) -> None:
+    packed = pack(paths)
+    inputs = drawn(len(packed.ids), groups, seed)
+    expected = masked(inputs, mask(packed))
+    for one, other in zip(blockwise(inputs, packed.blocks, kernel), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@KERNELS
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 5e-6), (torch.bfloat16, 5e-2)])
+def test_the_portable_kernel_attends_across_its_chunks(
+    kernel: Kernel, dtype: torch.dtype, bound: float
+) -> None:
+    """600 tokens of trunk: three chunks, and branches longer than one."""
+    trunk = tuple(range(600))
+    packed = pack([Path(ids=trunk, first=0), Path(ids=(*trunk[:300], *range(1000, 1290)), first=0)])
+    inputs = drawn(len(packed.ids), 2, seed=0)
+    expected = masked(inputs, mask(packed))
+    rounded = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
+    for one, other in zip(blockwise(rounded, packed.blocks, kernel), expected, strict=True):
+        assert one.dtype is dtype
+        assert (one.double() - other).abs().max() <= bound * other.abs().max()
+
+
+def test_what_this_attention_does_not_do_is_refused() -> None:
+    query, key, value, _ = drawn(3, 1, seed=0)
+    with pytest.raises(ValueError, match="softcap"):
+        tree_attention(nn.Module(), query, key, value, None, tree=[Block(0, 3, 0, 3)], softcap=30.0)
+    with pytest.raises(ValueError, match="a mask"):
+        tree_attention(nn.Module(), query, key, value, torch.ones(3, 3), tree=[Block(0, 3, 0, 3)])
