@@ -8,14 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from afterwit.core.errors import AlreadyRunning
+from afterwit.core.errors import AlreadyRunning, SettingError
 
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
-    """Hold `path`'s lock. Without `wait`, raises AlreadyRunning naming the process that has it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    """Hold `path`'s lock. SettingError where it cannot be made.
+
+    Without `wait`, raises AlreadyRunning naming the process that has it.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}; choose another --home") from error
     try:
         _take(handle, path, purpose, wait)
         os.ftruncate(handle, 0)

@@ -49,11 +49,15 @@ class Lineage(Leases):
     def _knows(self, version: Version) -> bool:
         if self._database.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:
             return False
-        if set(self.trained_by(version.number)) != set(version.turns):
+        if not self._names(version):
             raise StoreError(
                 f"version {version.number} is known with other turns: reconcile with the manifests"
             )
         return True
+
+    def _names(self, version: Version) -> bool:
+        """Whether the version that the store knows by this number learned from the same turns."""
+        return set(self.trained_by(version.number)) == set(version.turns)
 
     def _write_version(self, version: Version, now: float) -> None:
         row = {
@@ -96,8 +100,9 @@ class Lineage(Leases):
         """At a learner's start, with every manifest of the checkpoint folder: make the store agree with them.
 
         Manifests it does not know are committed. A version that is neither among them nor an ancestor of
-        one is lost: its turns go back to JUDGED (to ANSWERED where something was said since), and turns a
-        lost rollback had reverted are TRAINED again. Leases that an earlier learner left are freed.
+        one, or that names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED
+        where something was said since), and turns a lost rollback had reverted are TRAINED again. Leases
+        that an earlier learner left are freed.
         """
         with self._database.transaction():
             lost = self._lost(manifests)
@@ -120,6 +125,7 @@ class Lineage(Leases):
         }
         given = {m.number: {*m.reverts, *_present(m.parent, m.restores)} for m in manifests}
         standing = _reachable(given.keys(), known | given)
+        standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
     def _forget(self, row: sqlite3.Row, now: float) -> int:

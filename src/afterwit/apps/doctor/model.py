@@ -33,7 +33,8 @@ def check(folder: Path, versions: Versions, placement: Placement) -> Iterator[Fi
     yield tested(
         "tokenizer",
         lambda: _same_tokenizer(folder, versions),
-        remedy="this home was made with another model: choose another --home",
+        remedy="was this home made with another model, name another --home; is a version damaged, "
+        "`afterwit rollback` returns to one before it",
     )
 
 
@@ -57,7 +58,7 @@ def _empty_hint(renderer: Renderer, placement: Placement) -> str:
 
 def _same_tokenizer(folder: Path, versions: Versions) -> str:
     teacher = Renderer.load(folder).tokenizer_hash
-    newest = versions.weights(versions.newest())
+    newest = versions.weights(max((n for n in versions.numbers() if versions.has_weights(n)), default=0))
     student = Renderer.load(newest).tokenizer_hash
     expect(student == teacher, f"the tokenizer of {newest} is not the one of {folder}")
     return f"student and teacher share {teacher[:12]}"

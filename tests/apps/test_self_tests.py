@@ -1,0 +1,28 @@
+"""Self-tests at the start: what stops it, and what must not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from afterwit.apps.doctor import model as files
+from afterwit.core.hints import Placement
+from afterwit.core.version import Origin, Probe, Version
+from afterwit.learner.versions import Versions
+from tests.fakes.models import tiny_qwen3
+
+
+def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -> None:
+    base = tiny_qwen3(tmp_path / "base")
+    versions = Versions(root=tmp_path / "versions", base=base)
+    probe = Probe(ids=(1, 2), logprobs=(-1.0,))
+    for number in (0, 1, 2):
+        origin = Origin.UPDATE if number else Origin.BASE
+        version = Version(number=number, parent=number - 1, origin=origin, created=0.0, probe=probe)
+        versions.write(version, lambda folder: shutil.copytree(base, folder, dirs_exist_ok=True) and None)
+    (versions.place(2) / "model.safetensors").unlink()
+    assert all(finding.ok for finding in files.check(base, versions, Placement.LAST_USER))
+    (versions.place(1) / "tokenizer.json").write_text("{")
+    (fault,) = [f for f in files.check(base, versions, Placement.LAST_USER) if not f.ok]
+    assert "000001/tokenizer.json cannot be read" in fault.seen
+    assert "afterwit rollback" in fault.remedy
