@@ -5,7 +5,7 @@ P1  training a session of 16 turns, per row / packed;
 P2  the largest difference of logits, loss and gradients over random trees, fp32 and float64;
 P3  scoring that session with the student and three hint teachers, per row / packed;
 P4  one turn of a 4k prompt: student and three teachers packed / one student alone;
-P5  attention over a tree of 7,360 tokens, block by block / under a dense mask, and its largest allocation.
+P5  attention over a tree of 7,358 tokens, block by block / under a dense mask, and its largest allocation.
 The floor is one plain causal row as long as the packed one (P4: the student). Variants take turns within a
 run; process CPU time is counted; a run whose two floor timings differ by over a tenth is thrown away. P4's
 model is wider: its attention has the share of the work that it has in a 4B model at that length, a sixth.
@@ -36,7 +36,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 from afterwit.learner.packing import token_ratio
 from afterwit.learner.rows import Row
 from afterwit.learner.score import response_logits
-from afterwit.tree.attention import attend
+from afterwit.tree.blockwise import attend
 from afterwit.tree.kernels import kernel_for
 from afterwit.tree.pack import Pack, pack
 from afterwit.tree.pack import Path as TreePath
@@ -161,7 +161,7 @@ def p4(_: PreTrainedModel) -> tuple[dict[str, Job], float]:
 
 
 def tree() -> Pack:
-    """The session of P3, longer: 7,360 tokens."""
+    """The session of P3 with its hints, longer."""
     rows = [row for each in session(system=463, asked=82, said=49, hint=52) for row in each]
     return pack([TreePath(ids=row.inputs, first=row.first) for row in rows])
 

@@ -244,6 +244,16 @@ def test_a_compacted_conversation_stays_in_its_session():
     assert elsewhere.binding.session == elsewhere.id
 
 
+def test_a_summary_that_ends_in_code_is_known_whoever_is_made_to_say_it():
+    memory = Memory()
+    first = memory.ask(talk(HI), HELLO)
+    summary = says("assistant", f"<think>hm</think>{SUMMARY.content}\n```\nprint(1)\n```")
+    memory.ask(talk(HI, HELLO, SUMMARISE), summary)
+    for role in ("user", "assistant"):
+        after = memory.ask(talk(says(role, (summary.content or "")[17:]), MORE), SURE)
+        assert after.binding.session == first.id
+
+
 def test_a_short_side_reply_that_is_quoted_proves_nothing():
     memory = Memory()
     memory.ask(talk(SUMMARISE), says("assistant", "Nothing to save."))

@@ -8,7 +8,8 @@ from tests.tree.forests import forests, mask
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from afterwit.tree.attention import attend, tree_attention
+from afterwit.tree.attention import tree_attention
+from afterwit.tree.blockwise import attend
 from afterwit.tree.kernels import FLASH_CPU, PORTABLE, Kernel
 from afterwit.tree.pack import Block, Path, pack
 
@@ -75,3 +76,5 @@ def test_what_this_attention_does_not_do_is_refused() -> None:
         tree_attention(nn.Module(), query, key, value, None, tree=[Block(0, 3, 0, 3)], softcap=30.0)
     with pytest.raises(ValueError, match="a mask"):
         tree_attention(nn.Module(), query, key, value, torch.ones(3, 3), tree=[Block(0, 3, 0, 3)])
+    with pytest.raises(ValueError, match="dropout"):
+        tree_attention(nn.Module(), query, key, value, None, tree=[Block(0, 3, 0, 3)], dropout=0.1)

@@ -57,3 +57,15 @@ def test_a_model_in_which_neighbours_are_seen_is_found_out_by_its_logits(tmp_pat
     model.model.layers[0].mlp.register_forward_pre_hook(leak)
     assert "other logits" in (hindrance(model) or "")
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_model_that_fails_on_packed_rows_is_left_as_it_was(tmp_path: Path) -> None:
+    model = loaded(tiny_llama(tmp_path))
+
+    def refuse(_: Any, inputs: Any, named: dict[str, Any]) -> None:
+        if "tree" in named:
+            raise TypeError("unexpected keyword argument 'tree'")
+
+    model.model.layers[0].register_forward_pre_hook(refuse, with_kwargs=True)
+    assert "unexpected keyword" in (hindrance(model) or "")
+    assert model.config._attn_implementation == "sdpa"

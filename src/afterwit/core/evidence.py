@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from afterwit.core.arrival import Arrival, after_call
 from afterwit.core.atoms import collapse, plain_text
+from afterwit.core.injected import strip_retelling
 from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
 
@@ -132,7 +133,7 @@ def at_home(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def _is_quoted(reply: str, texts: Sequence[str]) -> bool:
-    reply = collapse(reply)
+    reply = collapse(strip_retelling(reply))
     return len(reply) >= LONG_REPLY and any(reply in text for text in texts)
 
 

@@ -68,8 +68,9 @@ class Standing:
         await self._say(True, WELL)
 
     async def ill(self, error: Exception) -> None:
-        frames = "" if isinstance(error, AfterwitError) else "".join(traceback.format_tb(error.__traceback__))
-        log.warning("%s: %s\n%s", self.stage, described(error), frames)
+        ours = isinstance(error, AfterwitError)
+        frames = "" if ours else "\n" + "".join(traceback.format_tb(error.__traceback__))
+        log.warning("%s: %s%s", self.stage, described(error), frames)
         await self._say(False, described(error))
 
     async def _say(self, ok: bool, sentence: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.tree.attention import NAME
 from afterwit.tree.feed import inputs
-from afterwit.tree.pack import Path, pack
+from afterwit.tree.pack import Pack, Path, pack
 
 ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
 """A trunk, a branch, a branch on it, one beside it, and another tree."""
@@ -42,18 +45,30 @@ def _unfit(model: PreTrainedModel) -> str | None:
     return None
 
 
-@torch.no_grad()
 def _shown(model: PreTrainedModel) -> str | None:
     """What packing changes in the logits of `ROWS`, where that is more than rounding."""
     before = model.config._attn_implementation
-    alone = [model(input_ids=torch.tensor([ids], device=model.device)).logits[0] for ids in ROWS]
+    alone = [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
     packed = pack([Path(ids=ids, first=0) for ids in ROWS])
     model.set_attn_implementation(NAME)
-    logits_LV = model(**inputs(packed, model.device)).logits[0]
+    try:
+        reason = _difference(packed, _logits(model, inputs(packed, model.device)), alone)
+    except (RuntimeError, TypeError, ValueError) as error:  # whatever a foreign model says to it
+        reason = f"packed rows fail: {error}"
+    if reason is not None:
+        model.set_attn_implementation(before)
+    return reason
+
+
+@torch.no_grad()
+def _logits(model: PreTrainedModel, given: dict[str, Any]) -> Tensor:
+    logits: Tensor = model(**given).logits[0]
+    return logits
+
+
+def _difference(packed: Pack, logits_LV: Tensor, alone: Sequence[Tensor]) -> str | None:
     pairs = zip(packed.at, alone, strict=True)
     apart = max(float((logits_LV[at] - logits_TV).abs().max()) for at, logits_TV in pairs)
-    allowed = torch.finfo(logits_LV.dtype).eps ** 0.5 * float(logits_LV.abs().max())
-    if apart <= allowed:
+    if apart <= torch.finfo(logits_LV.dtype).eps ** 0.5 * float(logits_LV.abs().max()):
         return None
-    model.set_attn_implementation(before)
     return f"packed rows give other logits than single ones: {apart:.2g} apart"
