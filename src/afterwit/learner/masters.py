@@ -28,6 +28,16 @@ class Masters:
                 hook = _hand_over(self.named[name])
                 own.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
+    def gradient(self, own: Tensor | None) -> Tensor | None:
+        """Where the gradient of one of the model's parameters adds up; `None` for one that is frozen."""
+        name = next((name for name, parameter in self._model.items() if parameter is own), None)
+        if own is None or name is None or not own.requires_grad:
+            return None
+        master = self.named[name]
+        if master.grad is None:
+            master.grad = torch.zeros_like(master)
+        return master.grad
+
     def clear(self) -> None:
         """Forget all gradients."""
         for parameter in self.named.values():

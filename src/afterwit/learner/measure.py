@@ -11,7 +11,6 @@ from torch import Tensor
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
 from afterwit.learner.packing import token_ratio
-from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.target import Target
 
@@ -81,12 +80,13 @@ def _fresh(item: Item) -> Tensor:
     return versions_T == versions_T.min() + item.staleness
 
 
-@torch.no_grad()
-def ratio(logits_TV: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
-    """One sample's part of the batch's mean pi / pi_old and mean |log pi - log pi_old| of its tokens."""
-    now_T = at(logprobs(logits_TV, sample.tau), sample.ids_T)
-    apart_T = (now_T - target.old_T)[sample.mask_T]
+def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
+    """One sample's part of the batch's mean pi / pi_old and mean |log pi - log pi_old| of its tokens.
+
+    `now_N` is log pi(y) of the tokens that train.
+    """
+    apart_N = now_N - target.old_T[sample.mask_T]
     return {
-        "ratio_mean": apart_T.exp().mean().item() / of,
-        "ratio_distance": apart_T.abs().mean().item() / of,
+        "ratio_mean": apart_N.exp().mean().item() / of,
+        "ratio_distance": apart_N.abs().mean().item() / of,
     }

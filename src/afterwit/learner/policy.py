@@ -14,7 +14,9 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from afterwit.core.errors import VersionDamaged
+from afterwit.head.head import Head
 from afterwit.learner import optimizer as adamw
+from afterwit.learner.heads import fused_head
 from afterwit.learner.load import device_of, load_model, recompute_activations
 from afterwit.learner.masters import Masters
 from afterwit.learner.settings import LearnerSettings
@@ -28,9 +30,13 @@ ONE_FILE = "10TB"
 
 @dataclass(slots=True, kw_only=True)
 class Policy:
-    """What an update moves. `reward_mean` is the running mean of the RL baseline."""
+    """What an update moves. `reward_mean` is the running mean of the RL baseline.
+
+    `head` is the model's, to be fused with the loss; None: the plain way.
+    """
 
     model: PreTrainedModel
+    head: Head | None
     masters: Masters
     optimizer: AdamW
     reward_mean: float
@@ -54,7 +60,14 @@ class Policy:
         optimizer = adamw.build(masters, settings)
         adamw.restore(optimizer, masters, tensors)
         reward_mean = float(tensors.get(REWARD_MEAN, torch.tensor(0.0)))
-        return cls(model=model, masters=masters, optimizer=optimizer, reward_mean=reward_mean, number=number)
+        return cls(
+            model=model,
+            head=fused_head(model) if settings.head == "fused" else None,
+            masters=masters,
+            optimizer=optimizer,
+            reward_mean=reward_mean,
+            number=number,
+        )
 
     def save_state(self, folder: Path) -> None:
         """Write what the next update needs beside the model."""

@@ -8,12 +8,14 @@ from typing import ClassVar, Literal, get_args
 Teacher = Literal["base", "live"]
 Precision = Literal["float32", "bfloat16", "float64"]
 MemoryHints = Literal["with", "without", "both"]
+HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
 
 CHOICES = {
     "teacher": get_args(Teacher),
     "dtype": get_args(Precision),
     "memory_hints": get_args(MemoryHints),
+    "head": get_args(HeadWay),
     "packing": get_args(PackingChoice),
 }
 AT_LEAST_ONE = (
@@ -89,6 +91,9 @@ class LearnerSettings:
     packing: PackingChoice = "auto"
     """`auto` runs tokens that rows share (a session's turns, hints, retries) through the model once, where
     that saves a sixth of them and the model allows it: the same result in less time. `off` never does."""
+    head: HeadWay = "fused"
+    """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
+    chunk. `plain`: all at once by autograd; the reference, and the way of models with an unusual head."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"

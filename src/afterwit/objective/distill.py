@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.logprobs import at, tail
+from afterwit.objective.logprobs import tail
 from afterwit.objective.select import pick
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
@@ -42,11 +42,11 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
     return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, advantage_TS=advantage_TS)
 
 
-def topk_opd_loss(logprobs_TV: Tensor, kept: Kept, settings: ObjectiveSettings) -> Tensor:
-    """Loss [T]: the surrogates of the kept elements, summed; `logprobs_TV` carries the gradient."""
-    current_TS = at(logprobs_TV, kept.ids_TK)
+def topk_opd_loss(current_TK: Tensor, kept: Kept, settings: ObjectiveSettings) -> Tensor:
+    """Loss [T]: the surrogates of the kept elements, summed; `current_TK` carries the gradient."""
+    current_TS = current_TK
     if settings.tail_bucket:
-        current_TS = torch.cat([current_TS, tail(current_TS, kept.valid_TK)], dim=-1)
+        current_TS = torch.cat([current_TK, tail(current_TK, kept.valid_TK)], dim=-1)
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
     return ppo(kept.advantage_TS, current_TS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
 

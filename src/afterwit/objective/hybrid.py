@@ -79,7 +79,8 @@ def memory_share(
 def _rl(now_T: Tensor, sample: Sample, target: Target, settings: ObjectiveSettings) -> Tensor | None:
     if sample.advantage is None or not settings.has_rl:
         return None
-    return rl_loss(now_T, target.old_T, target.weight_T, sample.advantage, settings)
+    advantage_T = torch.full_like(target.old_T, sample.advantage)
+    return rl_loss(now_T, target.old_T, target.weight_T, advantage_T, settings)
 
 
 def _opd(now_TV: Tensor, now_T: Tensor, target: Target, settings: ObjectiveSettings) -> Tensor | None:
@@ -87,7 +88,7 @@ def _opd(now_TV: Tensor, now_T: Tensor, target: Target, settings: ObjectiveSetti
         return None
     if settings.objective == "token_opd":
         return token_opd_loss(now_T, target.old_T, target.weight_T, target.lesson.gap_T, settings)
-    return topk_opd_loss(now_TV, target.lesson.kept, settings)
+    return topk_opd_loss(at(now_TV, target.lesson.kept.ids_TK), target.lesson.kept, settings)
 
 
 def _anchor(

@@ -63,11 +63,12 @@ def prepare(
     lesson = None
     if settings.has_opd and sample.hints > 0:
         found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.k)
-        lesson = _lesson(sample, found, old_T, settings)
+        lesson = lesson_of(sample, found, old_T, settings)
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, lesson=lesson)
 
 
-def _lesson(sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings) -> Lesson:
+def lesson_of(sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings) -> Lesson:
+    """Which candidate teaches, and what."""
     overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
     hint_T = choose(overlap_HT, settings.hint_selection, sample.mask_T, sample.hint_lengths)
     gap_T = pick(found.sampled_teacher_HT, hint_T) - old_T

@@ -1,0 +1,93 @@
+"""The language model's head: hidden states to logits, and a gradient of logits back through it.
+
+Axes in this folder: N rows (hidden states), D their width, V vocabulary, K kept ids, J ids read of a row,
+S kept ids and perhaps the tail, M rows of teachers, H hints, T tokens of one response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK = 8192
+"""Rows of a half-precision weight that are raised to fp32 at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """Where the gradients of a head add up, in the precision of its logits; `None`: that part is frozen."""
+
+    weight_VD: Tensor | None = None
+    bias_V: Tensor | None = None
+
+
+FROZEN = Gradients()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """logits = x W^T + b, then cap * tanh(logits / cap) where there is a soft cap.
+
+    States and weights may be half precision; products are then taken in fp32, and so are logits.
+    """
+
+    weight_VD: Tensor
+    bias_V: Tensor | None = None
+    soft_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
+            raise ValueError(f"{len(self.weight_VD)} rows of the head but a bias of {len(self.bias_V)}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of logits: fp64 for fp64 weights, else fp32."""
+        return torch.float64 if self.weight_VD.dtype is torch.float64 else torch.float32
+
+    def room(self, rows: int) -> Tensor:
+        """An uninitialised [rows, V] to write logits into."""
+        return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
+
+    def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
+        """The logits, written into `out_NV`."""
+        states_ND = states_ND.to(self.dtype)
+        for block, weight_BD in self._blocks():
+            torch.mm(states_ND, weight_BD.t(), out=out_NV[:, block])
+        if self.bias_V is not None:
+            out_NV += self.bias_V
+        if self.soft_cap is not None:
+            out_NV.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
+        return out_NV
+
+    def logits_at(self, states_ND: Tensor, ids_NK: Tensor) -> Tensor:
+        """The logits [N, K] at a few ids of each row."""
+        weight_NKD = self.weight_VD[ids_NK].to(self.dtype)
+        logits_NK = torch.einsum("nd,nkd->nk", states_ND.to(self.dtype), weight_NKD)
+        if self.bias_V is not None:
+            logits_NK += self.bias_V[ids_NK]
+        return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
+
+    def capped(self, slopes: Tensor, logits: Tensor) -> Tensor:
+        """Slopes of logits become, in place, those of what the soft cap was put on."""
+        return slopes if self.soft_cap is None else slopes.mul_(1 - (logits / self.soft_cap).square())
+
+    def pull(self, slopes_NV: Tensor, states_ND: Tensor, gradients: Gradients) -> Tensor:
+        """The slopes [N, D] of the states; those of weight and bias are added to `gradients`."""
+        if gradients.bias_V is not None:
+            gradients.bias_V.add_(slopes_NV.sum(dim=0))
+        if gradients.weight_VD is not None:
+            gradients.weight_VD.addmm_(slopes_NV.t(), states_ND.to(self.dtype))
+        pulled_ND = states_ND.new_zeros(states_ND.shape, dtype=self.dtype)
+        for block, weight_BD in self._blocks():
+            pulled_ND.addmm_(slopes_NV[:, block], weight_BD)
+        return pulled_ND
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The weight in the precision of the logits: as it is, or block by block of the vocabulary."""
+        step = len(self.weight_VD) if self.weight_VD.dtype is self.dtype else BLOCK
+        for start in range(0, len(self.weight_VD), step):
+            block = slice(start, start + step)
+            yield block, self.weight_VD[block].to(self.dtype)

@@ -1,0 +1,56 @@
+"""A sample with the hidden states that its target is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from afterwit.objective.sample import Sample
+from afterwit.objective.settings import ObjectiveSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pupil:
+    """States of the student, and of its teachers where it has an OPD term."""
+
+    sample: Sample
+    states_TD: Tensor
+    teachers: tuple[Tensor, ...] = ()
+    """The teacher's states [T, D] after each hint, in their order; not read without an OPD term."""
+
+    def __post_init__(self) -> None:
+        for states_TD in (self.states_TD, *self.teachers):
+            if len(states_TD) != len(self.sample.ids_T):
+                raise ValueError(f"{len(self.sample.ids_T)} ids but {len(states_TD)} states")
+
+    def learns(self, settings: ObjectiveSettings) -> bool:
+        """Whether it has an OPD term. ValueError where a teacher is missing."""
+        if not settings.has_opd or self.sample.hints == 0:
+            return False
+        if len(self.teachers) != self.sample.hints:
+            raise ValueError(f"{self.sample.hints} hints but {len(self.teachers)} teachers")
+        return True
+
+
+def lengths(pupils: Sequence[Pupil]) -> list[int]:
+    """T of each."""
+    return [len(pupil.states_TD) for pupil in pupils]
+
+
+def states(pupils: Sequence[Pupil]) -> Tensor:
+    """All rows of the students [N, D], without a graph."""
+    return torch.cat([pupil.states_TD for pupil in pupils]).detach()
+
+
+def ids(pupils: Sequence[Pupil]) -> Tensor:
+    """The sampled id of each row, [N, 1]."""
+    return torch.cat([pupil.sample.ids_T for pupil in pupils]).unsqueeze(-1)
+
+
+def taus(pupils: Sequence[Pupil]) -> Tensor:
+    """The temperature of each row, [N], in fp64."""
+    each = torch.tensor([pupil.sample.tau for pupil in pupils], dtype=torch.float64)
+    return each.repeat_interleave(torch.tensor(lengths(pupils))).to(pupils[0].states_TD.device)

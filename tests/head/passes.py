@@ -1,0 +1,234 @@
+"""Random passes through a head, learned from in the plain way and in the fused one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from afterwit.head.flatten import memory_rows, turn_rows
+from afterwit.head.head import Gradients, Head
+from afterwit.head.learn import Base, Learned, learn
+from afterwit.head.pupil import Pupil
+from afterwit.head.targets import targets
+from afterwit.objective.distill import Kept
+from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.shares import TERMS
+from afterwit.objective.target import Lesson, Target, prepare
+
+WIDTH = 5
+
+
+def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
+    """The head as a model applies it, for autograd."""
+    logits = states_ND @ head.weight_VD.t()
+    if head.bias_V is not None:
+        logits = logits + head.bias_V
+    return logits if head.soft_cap is None else head.soft_cap * torch.tanh(logits / head.soft_cap)
+
+
+@dataclass
+class Pass:
+    """Samples and the states of everyone; a head that learns, and a frozen one for base and teacher."""
+
+    head: Head
+    frozen: Head
+    samples: list[Sample]
+    states: list[Tensor]
+    teachers: list[tuple[Tensor, ...]]
+    base: list[Tensor]
+    settings: ObjectiveSettings
+    targets: list[Target] | None = None
+    over: Denominators = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.over = denominators(self.samples, self.settings, memory=len(self.samples))
+
+    def plain_targets(self) -> list[Target]:
+        each = zip(self.samples, self.states, self.teachers, strict=True)
+        with torch.no_grad():
+            return [
+                prepare(
+                    s,
+                    plain_logits(self.head, x),
+                    [plain_logits(self.frozen, t) for t in taught],
+                    self.settings,
+                )
+                for s, x, taught in each
+            ]
+
+    def fused_targets(self, chunk: int = 256) -> list[Target]:
+        each = zip(self.samples, self.states, self.teachers, strict=True)
+        pupils = [Pupil(sample=s, states_TD=x, teachers=taught) for s, x, taught in each]
+        return targets(self.head, pupils, self.frozen, self.settings, chunk=chunk)
+
+    def plainly(self) -> Outcome:
+        leaves = [x.clone().requires_grad_() for x in self.states]
+        head = leafed(self.head)
+        shares = [
+            share(
+                plain_logits(head, x),
+                s,
+                t,
+                self.over,
+                self.settings,
+                logits_base_TV=plain_logits(self.frozen, b),
+            )
+            for s, x, t, b in zip(
+                self.samples, leaves, self.targets or self.plain_targets(), self.base, strict=True
+            )
+        ]
+        return outcome(shares, head, leaves)
+
+    def remembered_plainly(self) -> Outcome:
+        leaves = [x.clone().requires_grad_() for x in self.states]
+        head = leafed(self.head)
+        shares = [
+            memory_share(
+                plain_logits(head, x),
+                plain_logits(self.frozen, b),
+                s.mask_T,
+                self.over,
+                self.settings,
+                tau=s.tau,
+            )
+            for s, x, b in zip(self.samples, leaves, self.base, strict=True)
+        ]
+        return outcome(shares, head, leaves)
+
+    def fused(self, chunk: int = 256) -> Outcome:
+        found = self.targets or self.fused_targets(chunk)
+        return self._learned(turn_rows(self.samples, found, self.over, self.settings), chunk)
+
+    def remembered_fused(self, chunk: int = 256) -> Outcome:
+        masks, taus = [s.mask_T for s in self.samples], [s.tau for s in self.samples]
+        return self._learned(memory_rows(masks, taus, self.over, self.head.dtype), chunk)
+
+    def _learned(self, rows: object, chunk: int) -> Outcome:
+        gradients = room(self.head)
+        base = Base(head=self.frozen, states_ND=torch.cat(self.base))
+        found: Learned = learn(
+            self.head, torch.cat(self.states), rows, self.settings, gradients, base=base, chunk=chunk
+        )
+        tensors = {"states": found.slopes_ND, "weight": gradients.weight_VD}
+        if gradients.bias_V is not None:
+            tensors["bias"] = gradients.bias_V
+        return Outcome(float(found.loss), {n: float(v) for n, v in found.terms.items()}, tensors)
+
+
+@dataclass
+class Outcome:
+    loss: float
+    terms: dict[str, float]
+    gradients: dict[str, Tensor]
+
+    def apart(self, other: Outcome) -> float:
+        """The largest difference of anything, relative to the largest of its kind where that is above 1."""
+        numbers = [(self.loss, other.loss)] + [(self.terms[name], other.terms[name]) for name in TERMS]
+        worst = max(abs(one - two) / max(1.0, abs(two)) for one, two in numbers)
+        for name, gradient in other.gradients.items():
+            assert self.gradients[name].shape == gradient.shape
+            difference = (self.gradients[name].double() - gradient.double()).abs().max().item()
+            worst = max(worst, difference / max(1.0, gradient.abs().max().item()))
+        return worst
+
+
+def outcome(shares: list, head: Head, leaves: list[Tensor]) -> Outcome:
+    loss = torch.stack([each.loss for each in shares]).sum()
+    parts = [*leaves, head.weight_VD] + ([] if head.bias_V is None else [head.bias_V])
+    found = torch.autograd.grad(loss, parts)
+    gradients = {"states": torch.cat(found[: len(leaves)]), "weight": found[len(leaves)]}
+    if head.bias_V is not None:
+        gradients["bias"] = found[-1]
+    return Outcome(loss.item(), {n: float(sum(s.terms[n] for s in shares)) for n in TERMS}, gradients)
+
+
+def leafed(head: Head) -> Head:
+    bias = None if head.bias_V is None else head.bias_V.clone().requires_grad_()
+    return Head(weight_VD=head.weight_VD.clone().requires_grad_(), bias_V=bias, soft_cap=head.soft_cap)
+
+
+def room(head: Head) -> Gradients:
+    weight = torch.zeros(head.weight_VD.shape, dtype=head.dtype)
+    return Gradients(
+        weight_VD=weight, bias_V=None if head.bias_V is None else torch.zeros(len(weight), dtype=head.dtype)
+    )
+
+
+def random_pass(
+    seed: int,
+    settings: ObjectiveSettings,
+    *,
+    lengths: list[int],
+    hints: list[int],
+    taus: list[float],
+    vocabulary: int,
+    bias: bool = False,
+    soft_cap: float | None = None,
+    whole_numbers: bool = False,
+    drift: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+) -> Pass:
+    """With `whole_numbers` many logits are equal, bit for bit however they are computed. With `drift` pi_old
+    is another policy than pi, and its targets are given."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        if whole_numbers:
+            return torch.randint(-1, 2, shape, generator=generator).to(dtype)
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    def head() -> Head:
+        return Head(
+            weight_VD=draw(vocabulary, WIDTH), bias_V=draw(vocabulary) if bias else None, soft_cap=soft_cap
+        )
+
+    samples = [
+        Sample(
+            ids_T=torch.randint(vocabulary, (tokens,), generator=generator),
+            mask_T=_mask(tokens, generator),
+            behaviour_T=None if index % 3 == 2 else -3 * torch.rand(tokens, generator=generator).to(dtype),
+            basis="raw" if index % 2 else "processed",
+            tau=tau,
+            advantage=(1.0, None, -0.5)[index % 3],
+            hints=count,
+        )
+        for index, (tokens, count, tau) in enumerate(zip(lengths, hints, taus, strict=True))
+    ]
+    made = Pass(
+        head=head(),
+        frozen=head(),
+        samples=samples,
+        states=[draw(tokens, WIDTH) for tokens in lengths],
+        teachers=[
+            tuple(draw(t, WIDTH) for _ in range(count)) for t, count in zip(lengths, hints, strict=True)
+        ],
+        base=[draw(tokens, WIDTH) for tokens in lengths],
+        settings=settings,
+    )
+    if drift:
+        made.targets = made.plain_targets()
+        made.states = [x + drift * draw(*x.shape) for x in made.states]
+    return made
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    """A pass, or anything in it, with the same numbers in another precision."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, list | tuple):
+        return type(value)(cast(each, dtype) for each in value)
+    if isinstance(value, Pass | Head | Sample | Target | Lesson | Kept):
+        changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
+        return replace(value, **changed)
+    return value
+
+
+def _mask(tokens: int, generator: torch.Generator) -> Tensor:
+    mask = torch.rand(tokens, generator=generator) < 0.7
+    mask[torch.randint(tokens, (1,), generator=generator)] = True
+    return mask
