@@ -10,10 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.lessons import lesson
-from tests.fakes.models import reweighted, tiny_qwen3
-from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
-from tests.tree.forests import forests, precise
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
@@ -26,6 +22,10 @@ from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.tree import pack as trees
 from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import reweighted, tiny_qwen3
+from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
+from tests.tree.forests import forests, precise
 
 OFF = replace(EXACT, packing="off")
 HINTS = ("Say it in one word.", "Say it in one word, without a greeting.", "Read the file before you answer.")

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tree.forests import forests, mask
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -12,6 +11,7 @@ from afterwit.tree.attention import tree_attention
 from afterwit.tree.blockwise import attend
 from afterwit.tree.kernels import FLASH_CPU, PORTABLE, Kernel
 from afterwit.tree.pack import Block, Path, pack
+from tests.tree.forests import forests, mask
 
 SCALE = 0.3
 KERNELS = pytest.mark.parametrize("kernel", [FLASH_CPU, PORTABLE], ids=["flash", "portable"])

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tree.forests import forests
 
 from afterwit.tree.groups import groups, ratio
 from afterwit.tree.pack import Path, pack
+from tests.tree.forests import forests
 
 
 @given(forests())

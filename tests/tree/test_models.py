@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.models import tiny_llama, tiny_qwen3
-from tests.tree.forests import forests, one_by_one, precise, together
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from afterwit.learner.load import load_model, recompute_activations
 from afterwit.tree.pack import Path
+from tests.fakes.models import tiny_llama, tiny_qwen3
+from tests.tree.forests import forests, one_by_one, precise, together
 
 CPU = torch.device("cpu")
 FAMILIES = {"qwen3": tiny_qwen3, "llama": tiny_llama}

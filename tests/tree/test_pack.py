@@ -1,9 +1,9 @@
 import pytest
 import torch
 from hypothesis import given
-from tests.tree.forests import forests, mask
 
 from afterwit.tree.pack import Path, pack
+from tests.tree.forests import forests, mask
 
 SESSION = (1, 2, 3, 4, 5, 6)
 

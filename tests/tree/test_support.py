@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fakes.models import tiny_llama, tiny_qwen3
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.load import load_model
 from afterwit.tree.attention import NAME
 from afterwit.tree.support import hindrance
+from tests.fakes.models import tiny_llama, tiny_qwen3
 
 WINDOWED = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
 DYNAMIC = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}

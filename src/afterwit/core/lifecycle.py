@@ -107,7 +107,7 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
         Reason.JUDGE_FAILED,
     }
 )
-"""Ends that hung on what had been said so far: a new next state or feedback puts the turn back to ANSWERED."""
+"""Ends that hung on what had been said so far: a new next state or feedback makes the turn ANSWERED again."""
 
 
 def check_move(turn: str, old: State, new: State) -> None:

@@ -23,7 +23,8 @@ class Probe:
 
     def __post_init__(self) -> None:
         if len(self.logprobs) != len(self.ids) - 1:
-            raise ValueError(f"{len(self.ids)} probe ids need {len(self.ids) - 1} log-probs, not {len(self.logprobs)}")
+            needed = f"{len(self.ids)} probe ids need {len(self.ids) - 1} log-probs"
+            raise ValueError(f"{needed}, not {len(self.logprobs)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

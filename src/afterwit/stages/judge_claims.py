@@ -77,7 +77,7 @@ class Claims:
         )
 
     async def commit(self, record: Record, verdict: Verdict) -> None:
-        """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not train."""
+        """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
         carried = terms(record.turn, verdict)
         reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
         if reason is None and not self._learns(rl=rl, opd=opd):
