@@ -26,7 +26,7 @@ def draw(points: Sequence[tuple[int, float, float, float]], title: str, file: Pa
         f"{preference[-1]:.2f}", (count[-1], preference[-1]), xytext=(-24, -16), textcoords="offset points"
     )
     axes.set(xlabel="interactions", ylabel="share of held-out tasks", ylim=(-0.02, 1.05), title=title)
-    axes.legend(loc="center right", frameon=False)
+    axes.legend(loc="lower right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=130)
     plt.close(figure)
