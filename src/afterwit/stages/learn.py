@@ -22,6 +22,7 @@ from afterwit.learner.schedule import due, retry_in
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.trouble import Trouble, trouble
 from afterwit.stages.learn_words import on_failure, on_version, sentence, tokens
+from afterwit.stages.worker import described, frames
 from afterwit.store.rows import Record
 from afterwit.store.store import Store
 
@@ -89,7 +90,7 @@ class Learn:
         except Stopped:
             raise
         except Exception as error:  # the loop outlives it and tries again
-            log.warning("learn: the step failed", exc_info=error)
+            log.warning("learn: the step failed: %s%s", described(error), frames(error))
             self._say(False, sentence(error))
             self._ill, self._known = True, -1  # what it left half done, such as a lease, is put right first
             return False
@@ -195,7 +196,7 @@ class Learn:
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
         """Say what went wrong and give the turns back. A full disk is no turn's fault; a lack of memory is
         the longest's, and the others go on without it."""
-        log.warning("learn: the update failed", exc_info=error)
+        log.warning("learn: the update failed: %s%s", described(error), frames(error))
         kind, blamed = trouble(error), list(records)
         longest = max(records, key=lambda record: tokens(record.turn))
         if kind is Trouble.MEMORY:

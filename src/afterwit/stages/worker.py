@@ -68,9 +68,7 @@ class Standing:
         await self._say(True, WELL)
 
     async def ill(self, error: Exception) -> None:
-        ours = isinstance(error, AfterwitError)
-        frames = "" if ours else "\n" + "".join(traceback.format_tb(error.__traceback__))
-        log.warning("%s: %s%s", self.stage, described(error), frames)
+        log.warning("%s: %s%s", self.stage, described(error), frames(error))
         await self._say(False, described(error))
 
     async def _say(self, ok: bool, sentence: str) -> None:
@@ -87,6 +85,13 @@ class Standing:
 def described(error: Exception) -> str:
     """Our own errors in their words. A foreign one by its name only: its words may quote a conversation."""
     return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__} (see the log)"
+
+
+def frames(error: Exception) -> str:
+    """Where a foreign error arose, for the log; nothing for ours, which say all there is."""
+    return (
+        "" if isinstance(error, AfterwitError) else "\n" + "".join(traceback.format_tb(error.__traceback__))
+    )
 
 
 async def work(
