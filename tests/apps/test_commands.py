@@ -143,3 +143,17 @@ def test_a_home_without_a_store_is_told_how_to_get_one(tmp_path: Path) -> None:
 def test_help_needs_no_torch() -> None:
     code = "import sys; from afterwit.apps.cli import app; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "extra"),
+    [("torch", "train", "local"), ("openai", "demo", "demo"), ("torch", "doctor", "local")],
+)
+def test_without_an_extra_a_command_names_it(
+    missing: str, command: str, extra: str, model: Path, tmp_path: Path
+) -> None:
+    place = ["--out", str(tmp_path)] if command == "demo" else [str(model), "--home", str(tmp_path)]
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom afterwit.apps.cli import main\nmain({[command, *place]})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].endswith(f"pip install 'afterwit[{extra}]'")

@@ -10,6 +10,12 @@ import typer
 from afterwit.apps.cli import demo, doctor, keys, ledger, serve, train, turns
 from afterwit.core.errors import AfterwitError
 
+EXTRAS = {
+    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub"},
+    "demo": {"openai", "matplotlib"},
+}
+"""What the base install leaves out, by the extra that brings it."""
+
 app = typer.Typer(
     name="afterwit",
     help="A gateway between an agent and its model, from which the model learns in hindsight.",
@@ -50,4 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(arguments)
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        extra = next((extra for extra, needs in EXTRAS.items() if error.name in needs), None)
+        if extra is None:
+            raise
+        hint = f"this needs {error.name}: install the extra with pip install 'afterwit[{extra}]'"
+        print(f"afterwit: {hint}", file=sys.stderr)
         raise SystemExit(2) from None
