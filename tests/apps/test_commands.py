@@ -153,7 +153,8 @@ def test_without_an_extra_a_command_names_it(
     missing: str, command: str, extra: str, model: Path, tmp_path: Path
 ) -> None:
     place = ["--out", str(tmp_path)] if command == "demo" else [str(model), "--home", str(tmp_path)]
-    code = f"import sys; sys.modules[{missing!r}] = None\nfrom afterwit.apps.cli import main\nmain({[command, *place]})"
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom afterwit.apps.cli import main\n"
+    code += f"main({[command, *place]})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].endswith(f"pip install 'afterwit[{extra}]'")
