@@ -17,6 +17,9 @@ from afterwit.store import Counts, Record, VersionRow
 Choice = TypeVar("Choice", bound=StrEnum)
 Moment = Callable[[float | None], str]
 
+TURN_COLUMNS = {"turn": 26, "when": 8, "state": 10, "kind": 4, "reward": 2, "hints": 1, "response": 8}
+"""What is listed of a turn, and how wide it is at least where there is little room."""
+
 COLOUR = {
     State.OPEN: "cyan",
     State.ANSWERED: "blue",
@@ -41,9 +44,9 @@ def named(kind: type[Choice], value: str, flag: str) -> Choice:
 
 def turn_table(records: Sequence[Record], moment: Moment) -> Table:
     """One row a turn."""
-    table = Table("turn", "when", "state", "kind", "reward", "hints", "response", box=None, pad_edge=False)
-    for column in table.columns:
-        column.no_wrap = True
+    table = Table(box=None, pad_edge=False)
+    for name, width in TURN_COLUMNS.items():
+        table.add_column(name, no_wrap=True, min_width=width, overflow="ellipsis")
     for record in records:
         verdict = record.verdict
         table.add_row(
