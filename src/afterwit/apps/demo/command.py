@@ -42,10 +42,11 @@ def run(
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
-    settings, chosen = _settings(_fresh_home(out), objective, judge)
     place = _choice("--world", world, WORLDS)
+    settings, chosen = _settings(out / "home", objective, judge)
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
+    _make_fresh(out / "home")
     tasks = held_out(place, MEASURE, HELD_OUT, EVALUATION_SEED + seed)
     with live(settings, out / "home", rules=chosen == "rules") as system:
         with Display(Console(), interactions) as display:
@@ -96,10 +97,8 @@ def _choice(flag: str, name: str, known: Mapping[str, Any]) -> Any:
     return known[name]
 
 
-def _fresh_home(out: Path) -> Path:
-    """The demo's own home in `out`, without what an earlier run left there."""
-    home = out / "home"
+def _make_fresh(home: Path) -> None:
+    """The demo's own home, without what an earlier run left there."""
     if (home / "store.db").exists():
         shutil.rmtree(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return home

@@ -1,0 +1,58 @@
+"""The whole demo, briefly: the files that it leaves, and what stands in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from afterwit.apps.demo.command import run
+from afterwit.core.errors import SettingError
+from afterwit.store import Store
+
+NEEDED = {
+    "preference_before",
+    "preference_after",
+    "task_success_before",
+    "task_success_after",
+    "interactions",
+    "seconds",
+    "objective",
+    "judge",
+    "judge_accuracy",
+    "seed",
+    "world",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_short_demo_learns_something_and_reports_it(tmp_path: Path) -> None:
+    run(world="tools", objective=None, interactions=12, seed=5, out=tmp_path, judge=None)
+    facts = json.loads((tmp_path / "report.json").read_text())
+    assert facts.keys() >= NEEDED
+    assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, "tools")
+    assert facts["preference_after"] > facts["preference_before"] + 0.1
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
+    assert facts["lessons"][0]["hint"] in (tmp_path / "report.html").read_text()
+    store = Store.open(tmp_path / "home" / "store.db", fingerprint=None)
+    assert len([row for row in store.versions() if row.trained]) > 1
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"world": "moon"}, "--world moon: it must be one of tools"),
+        ({"judge": "jury"}, "--judge jury: it must be one of model, rules"),
+        ({"objective": "hybird"}, "objective.objective = 'hybird' on the command line"),
+        ({"interactions": 0}, "--interactions 0: at least one is needed"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_said_before_anything_starts(
+    choice: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    chosen = {"world": "tools", "objective": None, "interactions": 1, "seed": 0, "judge": None} | choice
+    with pytest.raises(SettingError, match=said):
+        run(**chosen, out=tmp_path)
