@@ -67,7 +67,7 @@ def client(url: str) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
 
 
-async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 60.0) -> T:
+async def until(look: Callable[[], Awaitable[T | None]], *, within_s: float = 100.0) -> T:
     """What `look` returns once it is not None."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
