@@ -13,12 +13,12 @@ from afterwit.head.head import Gradients, Head
 from afterwit.head.learn import Base, Learned, learn
 from afterwit.head.pupil import Pupil
 from afterwit.head.targets import targets
-from afterwit.objective.distill import Kept
 from afterwit.objective.hybrid import memory_share, share
 from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS
 from afterwit.objective.target import Lesson, Target, prepare
+from afterwit.objective.topk_opd import Kept
 
 WIDTH = 5
 

@@ -18,6 +18,8 @@ class Config(BaseModel):
         ({"hint_selection": "best"}, "hint_selection is 'best'"),
         ({"baseline": "mean"}, "baseline is 'mean'"),
         ({"aggregation": "sum"}, "aggregation is 'sum'"),
+        ({"routing": "some"}, "routing is 'some'"),
+        ({"sure_above": 1.5}, "sure_above is 1.5"),
         ({"k": 0}, "k is 0"),
         ({"k": 2.5}, "k is 2.5"),
         ({"beta": -0.1}, "beta is -0.1"),
@@ -38,6 +40,19 @@ def test_pydantic_nests_the_settings_and_refuses_unknown_keys():
         Config.model_validate({"objective": {"kk": 8}})
     with pytest.raises(ValidationError, match="beta is -1"):
         Config.model_validate({"objective": {"beta": -1}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, 4),
+        ({"objective": "topk_distill"}, 50),
+        ({"objective": "topk_distill", "k": 7}, 7),
+        ({"k": 50}, 50),
+    ],
+)
+def test_as_many_ids_are_kept_as_published_unless_told(settings, kept):
+    assert ObjectiveSettings(**settings).ids_kept == kept
 
 
 @pytest.mark.parametrize(

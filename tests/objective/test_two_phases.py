@@ -80,7 +80,7 @@ def test_a_target_carries_neither_a_gradient_nor_the_vocabulary():
     held += [getattr(target.lesson.kept, field.name) for field in fields(target.lesson.kept)]
     held += [target.lesson.hint_T, target.lesson.gap_T]
     assert not any(tensor.requires_grad for tensor in held)
-    assert max(tensor.shape[-1] for tensor in held) <= SETTINGS.k + 1
+    assert max(tensor.shape[-1] for tensor in held) <= SETTINGS.ids_kept + 1
 
 
 def test_teachers_are_read_one_at_a_time_and_only_when_they_teach():

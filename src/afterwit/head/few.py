@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from afterwit.head.rows import Taught
-from afterwit.objective.distill import topk_opd_loss
 from afterwit.objective.rl import rl_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.token_opd import token_opd_loss
+from afterwit.objective.topk_opd import topk_opd_loss
 
 
 def read_ids(taught: Taught) -> Tensor:

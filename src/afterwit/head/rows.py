@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.objective.distill import Kept
+from afterwit.objective.topk_opd import Kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

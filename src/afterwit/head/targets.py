@@ -31,7 +31,7 @@ def targets(
 ) -> list[Target]:
     """The target of each sample. `teacher` is the head of the teachers' states; `None`: nobody is taught."""
     taught = [pupil.learns(settings) for pupil in pupils]
-    states_ND, k = states(pupils), settings.k if any(taught) else 0
+    states_ND, k = states(pupils), settings.ids_kept if any(taught) else 0
     student = score(head, states_ND, taus(pupils), ids(pupils), k=k, chunk=chunk)
     found = _candidates(head, pupils, taught, states_ND, student, teacher, chunk)
     return [

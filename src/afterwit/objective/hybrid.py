@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.anchor import anchor_loss
-from afterwit.objective.distill import topk_opd_loss
 from afterwit.objective.entropy import entropy
 from afterwit.objective.logprobs import at, logprobs, same_shape
 from afterwit.objective.memory import memory_loss
@@ -21,6 +20,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import Part, Share, fold
 from afterwit.objective.target import Target
 from afterwit.objective.token_opd import token_opd_loss
+from afterwit.objective.topk_opd import topk_opd_loss
 
 
 def share(

@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 from math import isnan
 from typing import ClassVar, Literal, get_args
 
-Objective = Literal["hybrid", "topk_opd", "token_opd", "rl"]
+Objective = Literal["hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl"]
 Subset = Literal["student", "teacher", "overlap"]
-HintSelection = Literal["shortest", "longest", "sequence_optimal", "token_optimal"]
+HintSelection = Literal["shortest", "longest", "random", "sequence_optimal", "token_optimal"]
+Routing = Literal["all", "routed"]
 Baseline = Literal["none", "running", "group"]
 Aggregation = Literal["component", "batch"]
 
@@ -16,11 +17,14 @@ CHOICES = {
     "objective": get_args(Objective),
     "subset": get_args(Subset),
     "hint_selection": get_args(HintSelection),
+    "routing": get_args(Routing),
     "baseline": get_args(Baseline),
     "aggregation": get_args(Aggregation),
 }
 WEIGHTS = ("w_rl", "w_opd", "c_h", "beta", "memory_weight")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
+IDS_KEPT, IDS_DISTILLED = 4, 50
+"""What `k` is where it is not given: of top-K OPD, and of top-K distillation; as published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,25 +34,35 @@ class ObjectiveSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     objective: Objective = "hybrid"
-    """Which terms exist: `hybrid` is RL and top-K OPD; the other three are one term alone."""
+    """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `combine` one surrogate of both at
+    the sampled tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
     w_rl: float = 1.0
-    """Weight of the RL term; 0 leaves OPD only. 1 as published."""
+    """Weight of RL, or of the reward in `combine`; 0 leaves OPD only. 1 as published."""
     w_opd: float = 1.0
-    """Weight of the OPD term; 0 leaves RL only. 1 as published."""
-    k: int = 4
-    """Ids kept per position, of the student's and of the teacher's most likely. 4 as published."""
+    """Weight of OPD, or of the teacher in `combine`; 0 leaves RL only. 1 as published."""
+    k: int | None = None
+    """Ids kept per position, of the student's and of the teacher's most likely. Not given: 4, and 50 in
+    `topk_distill`, as published."""
     subset: Subset = "student"
-    """Which of the kept ids learn: the student's, the teacher's, or those of both."""
+    """Which of the kept ids learn in top-K OPD: the student's, the teacher's, or those of both."""
     hint_selection: HintSelection = "sequence_optimal"
-    """Which hint teaches; by default the one whose teacher agrees most with the student over the response."""
+    """Which hint teaches; by default the one whose teacher agrees most with the student over the response.
+    `random` is the control of studies: a draw that the response's ids decide."""
+    routing: Routing = "all"
+    """`all`: a turn learns by every term it carries, as published. `routed`: a failed one (r = -1) with a
+    hint by OPD alone, a good one (r = +1) by RL alone, and a good one that the policy was sure of by
+    nothing."""
+    sure_above: float = 0.95
+    """Mean probability of the sampled tokens from which on the policy was sure: of those good turns little is
+    left to learn. Read only where turns are routed."""
     diff_clip: float = 1.0
     """C, nats: caps |log pi_T - log pi_old| in top-K OPD so that one id cannot dominate; <= 0 is off."""
     tail_bucket: bool = False
     """Adds the rest of the vocabulary as one more element; off as published."""
     eps_lo: float = 0.2
-    """The ratio pi / pi_old is clipped below at 1 - eps_lo (RL, top-K OPD)."""
+    """The ratio pi / pi_old is clipped below at 1 - eps_lo (RL, top-K OPD, combine)."""
     eps_hi: float = 0.28
-    """The ratio is clipped above at 1 + eps_hi: room upward keeps rare tokens reachable (RL, top-K OPD)."""
+    """The ratio is clipped above at 1 + eps_hi: room upward keeps rare tokens reachable (as eps_lo)."""
     token_eps_lo: float = 0.2
     """As eps_lo, for token OPD."""
     token_eps_hi: float = 0.2
@@ -81,10 +95,12 @@ class ObjectiveSettings:
         self._check_ranges()
 
     def _check_ranges(self) -> None:
-        if not isinstance(self.k, int) or self.k < 1:
+        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
             raise ValueError(f"k is {self.k}, but must be a whole number, at least 1")
         if not 0 <= self.baseline_decay < 1:
             raise ValueError(f"baseline_decay is {self.baseline_decay}, but must be in [0, 1)")
+        if not 0 <= self.sure_above <= 1:
+            raise ValueError(f"sure_above is {self.sure_above}, but a probability is in [0, 1]")
         if not self.is_cap > 0:
             raise ValueError(f"is_cap is {self.is_cap}, but must be above 0")
         for name in ("eps_lo", "token_eps_lo"):
@@ -92,13 +108,20 @@ class ObjectiveSettings:
                 raise ValueError(f"{name} is {value}, but a ratio cannot be clipped below 1 - 1 = 0")
 
     @property
+    def ids_kept(self) -> int:
+        """K: the setting, or what is published for the objective."""
+        if self.k is not None:
+            return self.k
+        return IDS_DISTILLED if self.objective == "topk_distill" else IDS_KEPT
+
+    @property
     def has_rl(self) -> bool:
-        """Whether the objective has an RL term, whatever its weight."""
-        return self.objective in ("hybrid", "rl")
+        """Whether the objective learns from rewards, whatever their weight."""
+        return self.objective in ("hybrid", "combine", "rl")
 
     @property
     def has_opd(self) -> bool:
-        """Whether the objective has a distillation term, whatever its weight."""
+        """Whether the objective learns from a teacher, whatever its weight."""
         return self.objective != "rl"
 
     def learns(self, *, rl: bool, opd: bool) -> bool:

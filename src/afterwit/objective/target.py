@@ -10,11 +10,11 @@ from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates
 from afterwit.objective.correction import mismatch, truncated_weight
-from afterwit.objective.distill import Kept, keep
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.select import choose, overlap, pick
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.topk_opd import Kept, keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def prepare(
     weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
     lesson = None
     if settings.has_opd and sample.hints > 0:
-        found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.k)
+        found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.ids_kept)
         lesson = lesson_of(sample, found, old_T, settings)
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, lesson=lesson)
 
