@@ -2,14 +2,13 @@
 
 from itertools import islice
 
-from afterwit.apps.demo.base import corpus
-from afterwit.apps.demo.base.corpus import SPLICE
-from afterwit.apps.demo.tools import rules
+from afterwit.apps.demo.base.sample import SPLICE, Sample
+from afterwit.apps.demo.tools import corpus, rules
 from afterwit.core.hints import splice
 from afterwit.core.message import Conversation, Message
 
 
-def _drawn(number: int, seed: int = 0) -> list[corpus.Sample]:
+def _drawn(number: int, seed: int = 0) -> list[Sample]:
     return list(islice(corpus.samples(seed), number))
 
 

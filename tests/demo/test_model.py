@@ -1,16 +1,15 @@
 """The shipped base model is an ordinary Hugging Face folder, and its template means the same everywhere."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-import afterwit.apps.demo
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
+from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.render import Renderer
 
-MODEL = Path(afterwit.apps.demo.__file__).parent / "model"
+MODEL = ToolsWorld().folder / "model"
 ARGUMENTS = {"path": "a-b.txt", "dry_run": True}
 
 

@@ -9,7 +9,7 @@ from afterwit.apps.demo.evaluate import evaluate
 from afterwit.apps.demo.person import run_interaction
 from afterwit.apps.demo.tools import tasks, words
 from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Task
+from afterwit.apps.demo.world import Task, part
 from tests.demo.scripted import Scripted
 
 WORLD = ToolsWorld()
@@ -40,7 +40,7 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
     task = _task(kind)
     seen = run_interaction(Scripted(task, frozenset(task.rules)), WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed, seen.broken) == ("approval", True, ())
-    assert any(thanks[1:] in seen.reaction for thanks in words.part(words.THANKS, "fresh"))
+    assert any(thanks[1:] in seen.reaction for thanks in part(words.THANKS, "fresh"))
 
 
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:

@@ -17,6 +17,8 @@ def _report(**changes: object) -> Report:
     hostile = "<script>alert(1)</script>"
     report = Report(
         world="tools",
+        kept_when="every rule was kept",
+        passed_when="the check passes",
         seed=3,
         objective="hybrid",
         judge="base model",

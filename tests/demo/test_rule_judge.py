@@ -2,32 +2,38 @@
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from afterwit.apps.demo import rule_judge
-from afterwit.apps.demo.judge_accuracy import accuracy, cases
+from afterwit.apps.demo.judge_accuracy import accuracy
+from afterwit.apps.demo.tools import judge
+from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.wire import judge_short
+
+WORLD = ToolsWorld()
 
 
 def test_it_is_right_on_held_out_wordings() -> None:
     found = accuracy(
-        lambda prompts: [rule_judge.answer(prompt) for prompt in prompts], cases("fresh", 300, 0)
+        lambda prompts: [WORLD.judge(prompt) for prompt in prompts], WORLD, WORLD.cases("fresh", 300, 0)
     )
     assert found["reward all"] > 0.95
     assert found["hint all"] > 0.95
 
 
 def test_an_always_content_judge_would_fail_that_measure() -> None:
-    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), cases("fresh", 100, 0))
+    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), WORLD, WORLD.cases("fresh", 100, 0))
     assert found["reward complaint"] == 0.0
     assert found["hint all"] == 0.0
 
 
-def test_it_imports_nothing_of_the_world_it_judges() -> None:
-    tree = ast.parse(Path(rule_judge.__file__).read_text())
+@pytest.mark.parametrize("module", [rule_judge, judge])
+def test_it_imports_nothing_of_the_world_it_judges(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not any("tools" in module for module in imported)
+    assert not any("afterwit" in name for name in imported - {"afterwit.apps.demo.rule_judge"})
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,7 @@ def test_plain_reactions_to_a_last_word(said: str, reward: int) -> None:
     evaluation, _ = judge_short.prompts(
         "Run a.py.", {"content": "Done."}, [{"role": "user", "content": said}]
     )
-    assert rule_judge.answer(evaluation) == rf"\boxed{{{reward}}}"
+    assert WORLD.judge(evaluation) == rf"\boxed{{{reward}}}"
 
 
 def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:
@@ -49,5 +55,5 @@ def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:
         "Run a.py.", {"tool_calls": [{"function": {"name": "run", "arguments": "{}"}}]}, [hostile]
     )
     assert evaluation[1]["content"].count("</next>") == 1
-    assert rule_judge.answer(evaluation) == r"\boxed{-1}"
-    assert "python3" in rule_judge.answer(hint)
+    assert WORLD.judge(evaluation) == r"\boxed{-1}"
+    assert "python3" in WORLD.judge(hint)

@@ -4,7 +4,9 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.tools import hints, names, tasks, words
+from afterwit.apps.demo import names
+from afterwit.apps.demo.tools import hints, tasks, words
+from afterwit.apps.demo.world import part
 from afterwit.core import hint_rules
 
 LISTS = {"openers": words.OPENERS, "thanks": words.THANKS, "failed": words.FAILED, **words.COMPLAINTS}
@@ -12,7 +14,7 @@ LISTS = {"openers": words.OPENERS, "thanks": words.THANKS, "failed": words.FAILE
 
 @pytest.mark.parametrize("name", sorted(LISTS))
 def test_no_wording_is_in_two_parts(name: str) -> None:
-    train, dev, fresh = (set(words.part(LISTS[name], split)) - {""} for split in ("train", "dev", "fresh"))
+    train, dev, fresh = (set(part(LISTS[name], split)) - {""} for split in ("train", "dev", "fresh"))
     assert min(len(train), len(dev), len(fresh)) > 0
     assert not train & dev | train & fresh | dev & fresh
     assert train | dev | fresh == set(LISTS[name]) - {""}

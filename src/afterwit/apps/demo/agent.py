@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from openai import OpenAI
+from openai import OpenAI, omit
 
-from afterwit.apps.demo.world import Call, Place, Task, World
+from afterwit.apps.demo.world import Call, Message, Place, Task, World
 
 MAX_TURNS = 8
 SIDE = {"X-Turn-Type": "side"}
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +30,15 @@ class Agent:
     model: str
     headers: Mapping[str, str]
     temperature: float = 0.6
-    max_tokens: int = 96
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
         completion = self.client.chat.completions.create(
             model=self.model,
             messages=cast(Any, messages),  # the client's own types are one for each role
-            tools=cast(Any, list(world.tools)),
+            tools=cast(Any, list(world.tools)) or omit,
             temperature=self.temperature,
-            max_tokens=max_tokens or self.max_tokens,
+            max_tokens=max_tokens or world.max_tokens,
             extra_headers=dict(self.headers),
         )
         said = completion.choices[0].message
@@ -61,15 +58,20 @@ def opening(world: World, task: Task) -> list[Message]:
 def work(agent: Agent, world: World, place: Place, messages: list[Message]) -> Iterator[str]:
     """Work on a task, growing `messages`; yields each turn's id once its calls are done.
 
-    Ends when the agent makes no more calls, or after `MAX_TURNS`. Whoever iterates may stop at any turn.
+    Ends when the agent makes no more calls and the person has no other question, or after `MAX_TURNS`.
+    Whoever iterates may stop at any turn.
     """
     for _ in range(MAX_TURNS):
         answer = agent.answer(messages, world)
         messages.append(answer.message)
-        for call in calls(answer.message):
+        made = calls(answer.message)
+        for call in made:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": place.act(call)})
+        asked = None if made else place.hear(answer.message["content"] or "")
         yield answer.turn
-        if not calls(answer.message):
+        if asked is not None:
+            messages.append({"role": "user", "content": asked})
+        elif not made:
             return
 
 

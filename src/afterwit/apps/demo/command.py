@@ -26,8 +26,6 @@ from afterwit.apps.demo.world import Split, World
 from afterwit.apps.logs import quiet
 from afterwit.core.errors import SettingError
 
-HERE = Path(__file__).parent
-MODEL, RECIPE = HERE / "model", HERE / "recipe.toml"
 WORLDS: Mapping[str, World] = {"tools": ToolsWorld()}
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 PEOPLE: Split = "dev"
@@ -42,13 +40,13 @@ def run(
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
-    place = _choice("--world", world, WORLDS)
-    settings, chosen = _settings(out / "home", objective, judge)
+    place: World = _choice("--world", world, WORLDS)
+    settings, chosen = _settings(place, out / "home", objective, judge)
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     _make_fresh(out / "home")
     tasks = held_out(place, MEASURE, HELD_OUT, EVALUATION_SEED + seed)
-    with live(settings, out / "home", rules=chosen == "rules") as system:
+    with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
         with Display(Console(), interactions) as display:
             course = Course(
                 system=system,
@@ -61,9 +59,11 @@ def run(
             )
             course.play(interactions)
         learned = lessons(system, course.interactions)
-    accuracies = judge_accuracy(settings, seed=seed, rules=chosen == "rules")
+    accuracies = judge_accuracy(settings, place, seed=seed, rules=chosen == "rules")
     written = Report(
         world=world,
+        kept_when=place.kept_when,
+        passed_when=place.passed_when,
         seed=seed,
         objective=settings.objective.objective,
         judge=JUDGES[chosen],
@@ -81,13 +81,13 @@ def run(
     return written
 
 
-def _settings(home: Path, objective: str | None, judge: str | None) -> tuple[Settings, str]:
-    """The recipe over the defaults, nothing of this machine's; and the judge's name."""
-    recipe: dict[str, Any] = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+def _settings(world: World, home: Path, objective: str | None, judge: str | None) -> tuple[Settings, str]:
+    """The world's recipe over the defaults, nothing of this machine's; and the judge's name."""
+    recipe: dict[str, Any] = tomllib.loads((world.folder / "recipe.toml").read_text(encoding="utf-8"))
     chosen = judge or recipe.pop("demo")["judge"]
     recipe.pop("demo", None)
     _choice("--judge", chosen, JUDGES)
-    direct = {"model": str(MODEL), "serve.port": 0, "objective.objective": objective}
+    direct = {"model": str(world.folder / "model"), "serve.port": 0, "objective.objective": objective}
     return config.load(home=home, direct=direct, below=recipe, environment={}), chosen
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.apps.demo.agent import Agent, Message, opening, work
-from afterwit.apps.demo.world import Split, Task, World
+from afterwit.apps.demo.agent import Agent, opening, work
+from afterwit.apps.demo.world import Message, Split, Task, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

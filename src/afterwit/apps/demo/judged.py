@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.apps.config import Settings
-from afterwit.apps.demo import rule_judge
-from afterwit.apps.demo.judge_accuracy import accuracy, cases
+from afterwit.apps.demo.judge_accuracy import accuracy
+from afterwit.apps.demo.world import World
 from afterwit.apps.parts import load_engine
 from afterwit.core.message import Message
 from afterwit.stages.judge_clients import EngineJudge
@@ -18,15 +18,11 @@ from afterwit.wire.render import Renderer
 CASES = 100
 
 
-def judge_accuracy(settings: Settings, *, seed: int, rules: bool) -> dict[str, float]:
+def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) -> dict[str, float]:
     """The share of right rewards and right hints by kind of case, and of both together as `all`."""
-    asked = cases("fresh", CASES, seed)
-    found = accuracy(_rules if rules else _Model(settings), asked)
+    answers = (lambda prompts: [world.judge(prompt) for prompt in prompts]) if rules else _Model(settings)
+    found = accuracy(answers, world, world.cases("fresh", CASES, seed))
     return found | {"all": (found["reward all"] + found["hint all"]) / 2}
-
-
-def _rules(prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-    return [rule_judge.answer(prompt) for prompt in prompts]
 
 
 class _Model:

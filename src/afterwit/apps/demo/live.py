@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TypeVar
 import uvloop
 
 from afterwit.apps.config import Settings
-from afterwit.apps.demo import rule_judge
 from afterwit.apps.loop import Loop
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
@@ -20,18 +19,24 @@ from afterwit.store import Store
 
 T = TypeVar("T")
 
+Judge = Callable[[Sequence[Mapping[str, str]]], str]
+"""A judge prompt in, the judge's words out."""
+
 SETTLE_S = 20.0
 _LOOK_S = 0.02
 
 
-class RuleJudge:
-    """The rule judge as a client of the judge stage."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A rule judge as a client of the judge stage."""
+
+    judge: Judge
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> str:
         """The rules' words; the same for every seed."""
-        return rule_judge.answer([{"role": m.role, "content": m.content or ""} for m in messages])
+        return self.judge([{"role": m.role, "content": m.content or ""} for m in messages])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +70,12 @@ class Live:
 
 
 @contextmanager
-def live(settings: Settings, home: Path, *, rules: bool) -> Iterator[Live]:
-    """Run the whole loop; `rules` puts the rule judge in place of the one the settings name."""
+def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[Live]:
+    """Run the whole loop; `rules` stand in place of the judge that the settings name."""
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
     thread.start()
-    loop = Loop(settings, home, judge=RuleJudge() if rules else None)
+    loop = Loop(settings, home, judge=Rules(rules) if rules else None)
     try:
         asyncio.run_coroutine_threadsafe(loop.__aenter__(), events).result()
         try:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from afterwit.apps.demo.agent import Agent, Message, opening, work
-from afterwit.apps.demo.world import Place, Split, Task, World
+from afterwit.apps.demo.agent import Agent, opening, work
+from afterwit.apps.demo.world import Message, Place, Split, Task, World
 
 REPLY_TOKENS = 16
 

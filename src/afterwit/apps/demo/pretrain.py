@@ -1,4 +1,4 @@
-"""Train the demo's base model from nothing: `python -m afterwit.apps.demo.pretrain --out DIR --seed 0`.
+"""Train a world's base model from nothing: `python -m afterwit.apps.demo.pretrain --world tools --out DIR`.
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
 rate that falls to nothing over the last part. It begins with copying exercises. Only what an
@@ -8,7 +8,8 @@ assistant says is a full target; tool results weigh 0.3, everything else 0.02.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
@@ -20,12 +21,27 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from afterwit.apps.demo.base import corpus, tokenizer
+from afterwit.apps.demo.base import tokenizer
 from afterwit.apps.demo.base.muon import Muon
+from afterwit.apps.demo.base.sample import Sample, exercises
+from afterwit.apps.demo.tools import corpus as tools
 
 CONTEXT, STEP_TOKENS, POOL, EXERCISES = 1024, 640, 1500, 6000
 PROMPT_WEIGHT, RESULT_WEIGHT = 0.02, 0.3
 START, END = "<|im_start|>assistant\n", "<|im_end|>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """What one world's model learns from: samples by seed, and what its tokenizer keeps whole."""
+
+    samples: Callable[[int], Iterator[Sample]]
+    boilerplate: tuple[str, ...]
+
+
+CORPORA: Mapping[str, Corpus] = {
+    "tools": Corpus(samples=tools.samples, boilerplate=tools.BOILERPLATE),
+}
 
 
 def config(vocabulary: int, eos: int, pad: int) -> Qwen3Config:
@@ -51,6 +67,7 @@ def config(vocabulary: int, eos: int, pad: int) -> Qwen3Config:
 def main() -> None:
     """Parse the flags, train, write the folder."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--world", choices=sorted(CORPORA), default="tools")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokens", type=float, default=3.5e6, help="tokens to train on")
@@ -58,21 +75,22 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    train(args.out, args.seed, int(args.tokens))
+    train(CORPORA[args.world], args.out, args.seed, int(args.tokens))
 
 
-def train(out: Path, seed: int, tokens: int) -> None:
+def train(corpus: Corpus, out: Path, seed: int, tokens: int) -> None:
     """Write a model folder trained on about `tokens` tokens."""
     source = corpus.samples(seed)
     render = _renderer()
-    words = tokenizer.train([render(sample) for sample in islice(source, 6000)])
+    texts = [render(sample) for sample in islice(source, 6000)]
+    words = tokenizer.train(texts, corpus.boilerplate)
     tokenizer.save(words, out, CONTEXT)
     end, pad = (words.token_to_id(token) for token in (tokenizer.END_OF_TURN, tokenizer.PAD))
     assert end is not None
     assert pad is not None
     shape = config(words.get_vocab_size(), end, pad)
     model = Qwen3ForCausalLM(shape)
-    lessons = chain(corpus.exercises(seed, EXERCISES), source)
+    lessons = chain(exercises(seed, EXERCISES), source)
     _fit(model, _batches(lessons, render, words, Random(seed)), tokens)
     model.to(torch.bfloat16).save_pretrained(out)
     _generation_config(out, shape)
@@ -117,7 +135,7 @@ def _loss(model: Qwen3ForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
 
 
 def _batches(
-    source: Iterator[corpus.Sample], render: Any, words: Tokenizer, rng: Random
+    source: Iterator[Sample], render: Any, words: Tokenizer, rng: Random
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Padded batches of samples of like length: ids, and each token's weight as a target (0 for padding)."""
     pad = words.token_to_id(tokenizer.PAD)

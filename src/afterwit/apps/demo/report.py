@@ -12,9 +12,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from afterwit.apps.demo.agent import Message, calls
+from afterwit.apps.demo.agent import calls
 from afterwit.apps.demo.evaluate import Score
 from afterwit.apps.demo.plot import draw
+from afterwit.apps.demo.world import Message
 
 _PAGE = Path(__file__).with_name("report.html")
 
@@ -58,11 +59,14 @@ class Sides:
 class Report:
     """Everything the files are made of.
 
+    `kept_when` and `passed_when` say what the two shares count.
     `judge_accuracy` is the share of this run's reactions that the judge read right, `judge_accuracies` its
     shares on held-out cases by question and kind of case.
     """
 
     world: str
+    kept_when: str
+    passed_when: str
     seed: int
     objective: str
     judge: str
@@ -149,6 +153,8 @@ def page(report: Report, picture: str) -> str:
         after=f"{facts['preference_after']:.2f}",
         success_before=f"{facts['task_success_before']:.2f}",
         success_after=f"{facts['task_success_after']:.2f}",
+        kept_when=html.escape(report.kept_when),
+        passed_when=html.escape(report.passed_when),
         interactions=report.interactions,
         seconds=f"{report.seconds:.0f}",
         picture=picture,

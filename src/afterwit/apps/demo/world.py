@@ -1,4 +1,4 @@
-"""What a world of the demo is: tasks with checks, tools that act, rules a person holds to.
+"""What a world of the demo is: tasks with checks, what acts or listens, rules a person holds to.
 
 A world never labels anything: it says which rules a transcript broke and lets the person put that in words.
 """
@@ -6,10 +6,24 @@ A world never labels anything: it says which rules a transcript broke and lets t
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
+
+T = TypeVar("T")
 
 Split = Literal["train", "dev", "fresh"]
+"""Parts of names and wordings: `train` is seen in pretraining, `dev` chooses settings, `fresh` reports."""
+_PART: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2, 3), "dev": (4,), "fresh": (5,)}
+
+Message = dict[str, Any]
+"""A chat message as it goes over the wire."""
+CaseKind = Literal["complaint", "approval", "failure", "quiet"]
+
+
+def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
+    """The phrases of one part; six neighbours give four to train, one to dev and one to fresh."""
+    return tuple(phrase for place, phrase in enumerate(phrases) if place % 6 in _PART[split])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +49,26 @@ class Call:
     arguments: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One answered turn, what came next, and the truth: its reward and the rules a hint must name."""
+
+    kind: CaseKind
+    request: str
+    response: Mapping[str, Any]
+    following: tuple[Mapping[str, Any], ...]
+    reward: int
+    rules: tuple[str, ...]
+
+
 class Place(Protocol):
     """A task's place while it is worked on."""
 
     def act(self, call: Call) -> str:
         """Do what a call says; the real result."""
+
+    def hear(self, said: str) -> str | None:
+        """Take in an answer without a call; the person's next question, None when they have no other."""
 
     def broken(self) -> tuple[str, ...]:
         """The rules broken so far, in the order they were broken."""
@@ -66,7 +95,23 @@ class World(Protocol):
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools' OpenAI schemas."""
+        """The tools' OpenAI schemas; none where people only talk."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The length that a turn's answer may have."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the world's own `model/` and `recipe.toml` are."""
+
+    @property
+    def kept_when(self) -> str:
+        """What it takes for a task to count as done the person's way, for the report."""
+
+    @property
+    def passed_when(self) -> str:
+        """What it takes for a task to count as a success, for the report."""
 
     def task(self, split: Split, rng: Random) -> Task:
         """A task of one part; names and wordings of different parts do not overlap."""
@@ -82,3 +127,12 @@ class World(Protocol):
 
     def approve(self, task: Task, split: Split, rng: Random) -> str:
         """The person's words when all is well."""
+
+    def cases(self, split: Split, number: int, seed: int) -> Sequence[Case]:
+        """Turns with known truth, as the interactions give them, to measure a judge on."""
+
+    def named(self, hint: str) -> set[str]:
+        """The rules that a hint speaks of, where it does so in a judge's words."""
+
+    def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
+        """The rule judge's answer to a short judge prompt; it knows none of the person's wordings."""

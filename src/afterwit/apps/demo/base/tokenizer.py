@@ -1,38 +1,16 @@
 """The demo's tokenizer: byte-level BPE over lower-cased text, spaces apart, boilerplate as single tokens."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from afterwit.apps.demo.tools.schemas import TOOLS
 from afterwit.wire import judge_short
 
 END_OF_TURN, PAD = "<|im_end|>", "<|endoftext|>"
-TOOL_LIST = "\n".join(
-    f"{tool['function']['name']}({', '.join(tool['function']['parameters']['properties'])})" for tool in TOOLS
-)
 SPECIAL = (PAD, "<|im_start|>", END_OF_TURN)
-BOILERPLATE = (
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<tools>",
-    "</tools>",
-    '{"name": "',
-    '", "arguments": {"',
-    '": "',
-    '", "',
-    '"}}',
-    '": true',
-    '": false',
-    "}}",
-    ', "',
-    ", ",
-    ". ",
-    TOOL_LIST,
+JUDGING = (
     "<request>",
     "</request>",
     "<response>",
@@ -52,8 +30,9 @@ BOILERPLATE = (
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
-def train(texts: Iterable[str], size: int = 1408) -> Tokenizer:
-    """A tokenizer of `size` entries learnt from these texts."""
+def train(texts: Iterable[str], boilerplate: Sequence[str], size: int = 1408) -> Tokenizer:
+    """A tokenizer of `size` entries learnt from these texts; the world's boilerplate, then the judge's."""
+    whole = [*boilerplate, *JUDGING]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -64,13 +43,13 @@ def train(texts: Iterable[str], size: int = 1408) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(BOILERPLATE),
+        vocab_size=size - len(whole),
         special_tokens=[*SPECIAL],
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in BOILERPLATE])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in whole])
     return tokenizer
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.tools.names import NOUNS, stem
-from afterwit.apps.demo.tools.words import part
-from afterwit.apps.demo.world import Split, Task
+from afterwit.apps.demo.names import NOUNS, stem
+from afterwit.apps.demo.world import Split, Task, part
 
 _OPENINGS = (
     "",

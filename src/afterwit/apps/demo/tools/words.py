@@ -6,13 +6,8 @@ reports. Every list is cut by position, so that each part gets wordings of every
 
 from collections.abc import Sequence
 from random import Random
-from typing import TypeVar
 
-from afterwit.apps.demo.world import Split
-
-T = TypeVar("T")
-
-_PART: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2, 3), "dev": (4,), "fresh": (5,)}
+from afterwit.apps.demo.world import Split, part
 
 OPENERS = (
     "",
@@ -284,11 +279,6 @@ FAILED = (
     "it does not work: {o}",
     "the check did not pass: {o}",
 )
-
-
-def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
-    """The phrases of one part; six neighbours give four to train, one to dev and one to fresh."""
-    return tuple(phrase for place, phrase in enumerate(phrases) if place % 6 in _PART[split])
 
 
 def complaint(rules: Sequence[str], file: str, split: Split, rng: Random) -> str:

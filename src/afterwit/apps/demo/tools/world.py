@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 
 from afterwit.apps import sandbox
-from afterwit.apps.demo.tools import rules, tasks, words
+from afterwit.apps.demo.tools import cases, hints, rules, tasks, words
+from afterwit.apps.demo.tools.judge import JUDGE
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.toolbox import Toolbox
-from afterwit.apps.demo.world import Call, Split, Task
+from afterwit.apps.demo.world import Call, Case, Split, Task
 from afterwit.apps.sandbox import OutsideWorkspace, Workspace
 
 
@@ -32,6 +33,9 @@ class ToolsPlace:
         self.wrong.extend(rule for rule in rules.broken(step, self.steps) if rule not in self.wrong)
         self.steps.append(step)
         return self.toolbox.call(call.name, call.arguments)
+
+    def hear(self, said: str) -> None:
+        """The owner asks nothing further."""
 
     def broken(self) -> tuple[str, ...]:
         """The rules broken so far, oldest first."""
@@ -63,6 +67,10 @@ class ToolsWorld:
     name: str = "tools"
     system: str = SYSTEM
     tools: Sequence[Mapping[str, Any]] = TOOLS
+    max_tokens: int = 96
+    folder: Path = Path(__file__).parent
+    kept_when: str = "every house rule that applies was kept by doing the guarded thing in the right way"
+    passed_when: str = "the executable check passes"
 
     def task(self, split: Split, rng: Random) -> Task:
         """A task of a random kind."""
@@ -88,3 +96,16 @@ class ToolsWorld:
     def approve(self, task: Task, split: Split, rng: Random) -> str:
         """Thanks."""
         return words.approval(split, rng)
+
+    def cases(self, split: Split, number: int, seed: int) -> list[Case]:
+        """Calls and last words, and what came of them."""
+        return cases.cases(split, number, seed)
+
+    def named(self, hint: str) -> set[str]:
+        """The rules whose sentence is in the hint."""
+        spoken = hint.lower()
+        return {rule for rule, known in hints.HINTS.items() if any(one.lower() in spoken for one in known)}
+
+    def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
+        """The rules over the prompt's text."""
+        return JUDGE(prompt)

@@ -1,4 +1,4 @@
-"""File names and words of the tools world, cut into parts that share no name."""
+"""Names and words of the demo's worlds, cut into parts that share no name."""
 
 from random import Random
 from zlib import crc32
@@ -24,7 +24,7 @@ _BUCKETS: dict[Split, range] = {"train": range(14), "dev": range(14, 17), "fresh
 
 
 def stem(split: Split, rng: Random) -> str:
-    """A file's name without its ending; which part it belongs to follows from its letters."""
+    """A made-up name, as of a file; which part it belongs to follows from its letters."""
     while True:
         made = _stem(rng)
         if crc32(made.encode()) % 20 in _BUCKETS[split]:
