@@ -11,6 +11,7 @@ from torch import Tensor
 from afterwit.head.flatten import memory_rows, turn_rows
 from afterwit.head.head import Gradients, Head
 from afterwit.head.learn import Base, Learned, learn
+from afterwit.head.low_rank import LowRank
 from afterwit.head.pupil import Pupil
 from afterwit.head.targets import targets
 from afterwit.objective.hybrid import memory_share, share
@@ -26,9 +27,27 @@ WIDTH = 5
 def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
     """The head as a model applies it, for autograd."""
     logits = states_ND @ head.weight_VD.t()
+    if head.low_rank is not None:
+        lora = head.low_rank
+        logits = logits + states_ND @ lora.down_RD.t() @ lora.up_VR.t() * lora.scale
     if head.bias_V is not None:
         logits = logits + head.bias_V
     return logits if head.soft_cap is None else head.soft_cap * torch.tanh(logits / head.soft_cap)
+
+
+def parts_of(head: Head) -> dict[str, Tensor]:
+    """What a head consists of, named as in `Gradients`."""
+    parts = {"weight_VD": head.weight_VD, "bias_V": head.bias_V}
+    if head.low_rank is not None:
+        parts |= {"down_RD": head.low_rank.down_RD, "up_VR": head.low_rank.up_VR}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def with_parts(head: Head, parts: dict[str, Tensor]) -> Head:
+    own = {name: part for name, part in parts.items() if name in ("weight_VD", "bias_V")}
+    factors = {name: part for name, part in parts.items() if name not in own}
+    low_rank = replace(head.low_rank, **factors) if head.low_rank is not None else None
+    return replace(head, **own, low_rank=low_rank)
 
 
 @dataclass
@@ -114,9 +133,9 @@ class Pass:
         found: Learned = learn(
             self.head, torch.cat(self.states), rows, self.settings, gradients, base=base, chunk=chunk
         )
-        tensors = {"states": found.slopes_ND, "weight": gradients.weight_VD}
-        if gradients.bias_V is not None:
-            tensors["bias"] = gradients.bias_V
+        tensors = {"states": found.slopes_ND} | {
+            name: getattr(gradients, name) for name in parts_of(self.head)
+        }
         return Outcome(float(found.loss), {n: float(v) for n, v in found.terms.items()}, tensors)
 
 
@@ -139,23 +158,20 @@ class Outcome:
 
 def outcome(shares: list, head: Head, leaves: list[Tensor]) -> Outcome:
     loss = torch.stack([each.loss for each in shares]).sum()
-    parts = [*leaves, head.weight_VD] + ([] if head.bias_V is None else [head.bias_V])
-    found = torch.autograd.grad(loss, parts)
-    gradients = {"states": torch.cat(found[: len(leaves)]), "weight": found[len(leaves)]}
-    if head.bias_V is not None:
-        gradients["bias"] = found[-1]
+    parts = parts_of(head)
+    found = torch.autograd.grad(loss, [*leaves, *parts.values()])
+    gradients = {"states": torch.cat(found[: len(leaves)])}
+    gradients |= dict(zip(parts, found[len(leaves) :], strict=True))
     return Outcome(loss.item(), {n: float(sum(s.terms[n] for s in shares)) for n in TERMS}, gradients)
 
 
 def leafed(head: Head) -> Head:
-    bias = None if head.bias_V is None else head.bias_V.clone().requires_grad_()
-    return Head(weight_VD=head.weight_VD.clone().requires_grad_(), bias_V=bias, soft_cap=head.soft_cap)
+    return with_parts(head, {name: part.clone().requires_grad_() for name, part in parts_of(head).items()})
 
 
 def room(head: Head) -> Gradients:
-    weight = torch.zeros(head.weight_VD.shape, dtype=head.dtype)
     return Gradients(
-        weight_VD=weight, bias_V=None if head.bias_V is None else torch.zeros(len(weight), dtype=head.dtype)
+        **{name: torch.zeros(part.shape, dtype=head.dtype) for name, part in parts_of(head).items()}
     )
 
 
@@ -168,6 +184,7 @@ def random_pass(
     taus: list[float],
     vocabulary: int,
     bias: bool = False,
+    rank: int = 0,
     soft_cap: float | None = None,
     whole_numbers: bool = False,
     drift: float = 0.0,
@@ -183,9 +200,11 @@ def random_pass(
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
     def head() -> Head:
-        return Head(
-            weight_VD=draw(vocabulary, WIDTH), bias_V=draw(vocabulary) if bias else None, soft_cap=soft_cap
+        weight_VD, bias_V = draw(vocabulary, WIDTH), draw(vocabulary) if bias else None
+        low_rank = (
+            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=0.5) if rank else None
         )
+        return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap, low_rank=low_rank)
 
     samples = [
         Sample(
@@ -222,7 +241,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | Sample | Target | Lesson | Kept):
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | Lesson | Kept):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

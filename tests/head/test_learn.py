@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from afterwit.head.flatten import memory_rows, turn_rows
-from afterwit.head.head import FROZEN
+from afterwit.head.head import FROZEN, Head
 from afterwit.head.learn import Base, learn
+from afterwit.head.low_rank import LowRank
 from afterwit.head.pupil import Pupil
 from afterwit.head.targets import targets
 from afterwit.objective.sample import denominators
 from afterwit.objective.settings import ObjectiveSettings
 
-from .passes import Outcome, Pass, cast, random_pass, room
+from .passes import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
 
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
 
@@ -39,14 +40,18 @@ def test_the_gradient_is_the_slope_of_the_loss(
     objective: str, tail_bucket: bool, soft_cap: float | None, memory: bool
 ) -> None:
     made = a_pass(
-        replace(EVERYTHING, objective=objective, tail_bucket=tail_bucket), bias=True, soft_cap=soft_cap
+        replace(EVERYTHING, objective=objective, tail_bucket=tail_bucket),
+        bias=True,
+        rank=2,
+        soft_cap=soft_cap,
     )
 
     def learned():
         return made.remembered_fused() if memory else made.fused()
 
     gradients = learned().gradients
-    found = {"states": torch.cat(made.states), "weight": made.head.weight_VD, "bias": made.head.bias_V}
+    found = {"states": torch.cat(made.states)} | parts_of(made.head)
+    head = made.head
     generator, step = torch.Generator().manual_seed(0), 1e-6
     for name, values in found.items():
         direction = torch.randn(values.shape, generator=generator, dtype=torch.float64)
@@ -56,10 +61,10 @@ def test_the_gradient_is_the_slope_of_the_loss(
             if name == "states":
                 made.states = list(moved.split([len(s.ids_T) for s in made.samples]))
             else:
-                made.head = replace(made.head, **{f"{name}_V" + "D" * (name == "weight"): moved})
+                made.head = with_parts(head, parts_of(head) | {name: moved})
             losses.append(learned().loss)
             made.states = list(found["states"].split([len(s.ids_T) for s in made.samples]))
-            made.head = replace(made.head, weight_VD=found["weight"], bias_V=found["bias"])
+            made.head = head
         slope = (losses[0] - losses[1]) / (2 * step)
         assert (gradients[name] * direction).sum().item() == pytest.approx(slope, abs=1e-8, rel=1e-7)
 
@@ -81,16 +86,44 @@ def test_gradients_are_added_to_what_is_there_already() -> None:
     base = Base(head=made.frozen, states_ND=torch.cat(made.base))
     for _ in range(3):
         learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
-    once = made.fused().gradients["weight"]
+    once = made.fused().gradients["weight_VD"]
     torch.testing.assert_close(gradients.weight_VD, 3 * once, rtol=1e-13, atol=1e-13)
 
 
 def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
-    made = a_pass(bias=True)
+    made = a_pass(bias=True, rank=2)
     rows = turn_rows(made.samples, made.targets, made.over, made.settings)
     base = Base(head=made.frozen, states_ND=torch.cat(made.base))
     found = learn(made.head, torch.cat(made.states), rows, made.settings, FROZEN, base=base)
     assert torch.equal(found.slopes_ND, made.fused().gradients["states"])
+
+
+def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() -> None:
+    made = a_pass(rank=2)
+    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
+    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    everything = made.fused().gradients
+    gradients = replace(room(made.head), weight_VD=None)
+    learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+    assert torch.equal(gradients.down_RD, everything["down_RD"])
+    assert torch.equal(gradients.up_VR, everything["up_VR"])
+
+
+def test_two_factors_are_the_head_that_their_product_is_added_to() -> None:
+    """W + scale B A in one matrix: the same loss and states' gradient; A's and B's by the chain rule."""
+    made = a_pass(rank=2)
+    lora = made.head.low_rank
+    merged = Head(weight_VD=made.head.weight_VD + lora.scale * lora.up_VR @ lora.down_RD)
+    apart, together = made.fused(), replace(made, head=merged).fused()
+    assert apart.loss == pytest.approx(together.loss, abs=1e-13)
+    by_weight = together.gradients["weight_VD"]
+    for name, expected in {
+        "states": together.gradients["states"],
+        "weight_VD": by_weight,
+        "down_RD": lora.scale * lora.up_VR.t() @ by_weight,
+        "up_VR": lora.scale * by_weight @ lora.down_RD.t(),
+    }.items():
+        torch.testing.assert_close(apart.gradients[name], expected, rtol=0, atol=1e-12)
 
 
 def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
@@ -106,7 +139,7 @@ def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
 @pytest.mark.parametrize("vocabulary", [150, 20_000])
 def test_of_half_precision_everything_but_the_input_is_single(vocabulary: int) -> None:
     """Against fp64 of the same rounded numbers; only the states' gradient is rounded again."""
-    made = cast(a_pass(vocabulary=vocabulary), torch.float32)
+    made = cast(a_pass(vocabulary=vocabulary, rank=2), torch.float32)
 
     def halved(dtype: torch.dtype) -> Outcome:
         """Heads and states of half precision, then taken as `dtype`."""
@@ -119,10 +152,9 @@ def test_of_half_precision_everything_but_the_input_is_single(vocabulary: int) -
     half, exact = halved(torch.bfloat16), halved(torch.float64)
     assert half.loss == pytest.approx(exact.loss, rel=5e-6)
     assert half.terms == pytest.approx(exact.terms, rel=5e-6)
-    assert half.gradients["weight"].dtype is torch.float32
-    torch.testing.assert_close(
-        half.gradients["weight"].double(), exact.gradients["weight"], rtol=0, atol=5e-6
-    )
+    for name in parts_of(made.head):
+        assert half.gradients[name].dtype is torch.float32
+        torch.testing.assert_close(half.gradients[name].double(), exact.gradients[name], rtol=0, atol=5e-6)
     assert half.gradients["states"].dtype is torch.bfloat16
     torch.testing.assert_close(
         half.gradients["states"].double(), exact.gradients["states"], rtol=5e-3, atol=1e-5
@@ -164,3 +196,8 @@ def test_misalignment_is_refused() -> None:
         memory_rows([sample.mask_T], [1.0], none, torch.float64)
     with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
         replace(made.head, bias_V=torch.zeros(2))
+    with pytest.raises(ValueError, match="A has rank 2 but B 3"):
+        LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(150, 3), scale=1.0)
+    short = LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(149, 2), scale=1.0)
+    with pytest.raises(ValueError, match=r"a head of \[150, 5\] but LoRA for one of \[149, 5\]"):
+        replace(made.head, low_rank=short)

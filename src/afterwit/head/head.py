@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from afterwit.head.low_rank import LowRank
+
 BLOCK = 8192
 """Rows of a half-precision weight that are raised to fp32 at a time."""
 
@@ -22,6 +24,8 @@ class Gradients:
 
     weight_VD: Tensor | None = None
     bias_V: Tensor | None = None
+    down_RD: Tensor | None = None
+    up_VR: Tensor | None = None
 
 
 FROZEN = Gradients()
@@ -29,7 +33,7 @@ FROZEN = Gradients()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """logits = x W^T + b, then cap * tanh(logits / cap) where there is a soft cap.
+    """logits = x W^T + scale (x A^T) B^T + b, then cap * tanh(logits / cap) where there is a soft cap.
 
     States and weights may be half precision; products are then taken in fp32, and so are logits.
     """
@@ -37,10 +41,15 @@ class Head:
     weight_VD: Tensor
     bias_V: Tensor | None = None
     soft_cap: float | None = None
+    low_rank: LowRank | None = None
 
     def __post_init__(self) -> None:
         if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
             raise ValueError(f"{len(self.weight_VD)} rows of the head but a bias of {len(self.bias_V)}")
+        if self.low_rank is not None and self.low_rank.shape != tuple(self.weight_VD.shape):
+            raise ValueError(
+                f"a head of {list(self.weight_VD.shape)} but LoRA for one of {list(self.low_rank.shape)}"
+            )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -56,6 +65,8 @@ class Head:
         states_ND = states_ND.to(self.dtype)
         for block, weight_BD in self._blocks():
             torch.mm(states_ND, weight_BD.t(), out=out_NV[:, block])
+        if self.low_rank is not None:
+            self.low_rank.add(states_ND, out_NV)
         if self.bias_V is not None:
             out_NV += self.bias_V
         if self.soft_cap is not None:
@@ -66,6 +77,8 @@ class Head:
         """The logits [N, K] at a few ids of each row."""
         weight_NKD = self.weight_VD[ids_NK].to(self.dtype)
         logits_NK = torch.einsum("nd,nkd->nk", states_ND.to(self.dtype), weight_NKD)
+        if self.low_rank is not None:
+            logits_NK += self.low_rank.at(states_ND, ids_NK, self.dtype)
         if self.bias_V is not None:
             logits_NK += self.bias_V[ids_NK]
         return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
@@ -75,7 +88,7 @@ class Head:
         return slopes if self.soft_cap is None else slopes.mul_(1 - (logits / self.soft_cap).square())
 
     def pull(self, slopes_NV: Tensor, states_ND: Tensor, gradients: Gradients) -> Tensor:
-        """The slopes [N, D] of the states; those of weight and bias are added to `gradients`."""
+        """The slopes [N, D] of the states; those of the head's own parts are added to `gradients`."""
         if gradients.bias_V is not None:
             gradients.bias_V.add_(slopes_NV.sum(dim=0))
         if gradients.weight_VD is not None:
@@ -83,6 +96,8 @@ class Head:
         pulled_ND = states_ND.new_zeros(states_ND.shape, dtype=self.dtype)
         for block, weight_BD in self._blocks():
             pulled_ND.addmm_(slopes_NV[:, block], weight_BD)
+        if self.low_rank is not None:
+            pulled_ND += self.low_rank.pull(slopes_NV, states_ND, gradients.down_RD, gradients.up_VR)
         return pulled_ND
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:

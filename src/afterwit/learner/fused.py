@@ -18,6 +18,7 @@ from afterwit.head.rows import Rows
 from afterwit.head.targets import targets
 from afterwit.learner import measure
 from afterwit.learner.heads import head_of
+from afterwit.learner.masters import Masters
 from afterwit.learner.packing import Pass
 from afterwit.learner.run import Run
 from afterwit.learner.score import response_states, stream_states
@@ -74,11 +75,22 @@ def _base(model: PreTrainedModel, held: Sequence[Tensor]) -> Base:
 
 def _go_back(run: Run, states_ND: Tensor, rows: Rows, base: Base | None) -> Learned:
     """The loss of these rows, its gradient added to the head's and, through the states, to all others."""
-    head, masters = _head(run), run.policy.masters
-    gradients = Gradients(weight_VD=masters.gradient(head.weight_VD), bias_V=masters.gradient(head.bias_V))
+    head = _head(run)
+    gradients = _gradients(head, run.policy.masters)
     found = learn_rows(head, states_ND.detach(), rows, run.objective, gradients, base=base)
     states_ND.backward(found.slopes_ND)  # type: ignore[no-untyped-call]
     return found
+
+
+def _gradients(head: Head, masters: Masters) -> Gradients:
+    """Where those of the head's parts add up."""
+    factors = head.low_rank
+    return Gradients(
+        weight_VD=masters.gradient(head.weight_VD),
+        bias_V=masters.gradient(head.bias_V),
+        down_RD=masters.gradient(None if factors is None else factors.down_RD),
+        up_VR=masters.gradient(None if factors is None else factors.up_VR),
+    )
 
 
 def _head(run: Run) -> Head:

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from afterwit.head.head import Head
+from afterwit.head.low_rank import LowRank
 from afterwit.learner.rows import Row
 from afterwit.learner.score import response_logits, response_states
 
@@ -18,12 +19,35 @@ log = logging.getLogger(__name__)
 
 
 def head_of(model: PreTrainedModel) -> Head:
-    """The head as its parameters and the config tell it. ValueError where it is no plain linear layer."""
+    """The head as its parameters and the config tell it, with the LoRA that is switched on at it.
+
+    ValueError where it is no linear layer, or LoRA of another kind than two factors and a scale.
+    """
     layer = model.get_output_embeddings()
-    if type(layer) is not nn.Linear:
-        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
+    linear, low_rank = (layer, None) if type(layer) is nn.Linear else _adapted(layer)
     soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
+    return Head(weight_VD=linear.weight, bias_V=linear.bias, soft_cap=soft_cap, low_rank=low_rank)
+
+
+def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
+    """A linear layer and what PEFT adds to it; None where that is switched off."""
+    from peft.tuners.lora import Linear  # takes seconds: most heads are without
+
+    if not isinstance(layer, Linear) or type(layer.base_layer) is not nn.Linear:
+        raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
+    if layer.merged:
+        raise ValueError(f"adapters are merged into the head: {', '.join(layer.merged_adapters)}")
+    active = [name for name in layer.active_adapters if name in layer.lora_A]
+    if layer.disable_adapters or not active:
+        return layer.base_layer, None
+    if len(active) > 1:
+        raise ValueError(f"the head has several adapters at once: {', '.join(active)}")
+    (name,) = active
+    dropout = getattr(layer.lora_dropout[name], "p", 0.0)
+    if name in layer.lora_variant or layer.lora_bias[name] or dropout:
+        raise ValueError("the head's adapter is more than two factors and a scale")
+    down, up = (layer.get_parameter(f"{factor}.{name}.weight") for factor in ("lora_A", "lora_B"))
+    return layer.base_layer, LowRank(down_RD=down, up_VR=up, scale=layer.scaling[name])
 
 
 def fused_head(model: PreTrainedModel) -> Head | None:
