@@ -202,7 +202,7 @@ def random_pass(
     def head() -> Head:
         weight_VD, bias_V = draw(vocabulary, WIDTH), draw(vocabulary) if bias else None
         low_rank = (
-            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=0.5) if rank else None
+            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=0.2) if rank else None
         )
         return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap, low_rank=low_rank)
 
