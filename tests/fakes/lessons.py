@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from afterwit.wire.render import Renderer
 
 HINTS = ("Read the file first.", "Write three friendly steps, then stop.")
 VOCABULARY = 400
+WORDS = ("read", "write", "edit", "please", "file", "answer", "three", "thanks")
 
 
 def lesson(
@@ -57,8 +59,37 @@ def lesson(
     return Sample(turn=turn, verdict=verdict, rl=reward != 0, opd=bool(hints))
 
 
-def teach(store: Store, samples: list[Sample], *, now: float = 2000.0) -> None:
-    """Bring the samples into the store as judged turns."""
+def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> list[Sample]:
+    """A session that only grows, each turn's response as it stands in the next prompt; no hints."""
+    random, messages, samples = Random(name), list[Message](), list[Sample]()
+    for number in range(turns):
+        said = [" ".join(random.choice(WORDS) for _ in range(words)) for _ in range(2)]
+        messages.append(Message(role="user", content=said[0]))
+        prompt = renderer.prompt_ids(Conversation(messages=tuple(messages)))
+        message = Message(role="assistant", content=said[1])
+        whole = renderer.prompt_ids(Conversation(messages=(*messages, message, messages[0])))
+        assert whole[: len(prompt)] == prompt
+        taken = lesson(
+            renderer, number, reward=(-1) ** number, hints=(), ids=whole[len(prompt) :][:words], tokens=words
+        )
+        turn = replace(
+            taken.turn,
+            id=f"{name}{number}",
+            session=name,
+            parent=f"{name}{number - 1}" if number else None,
+            conversation=Conversation(messages=tuple(messages)),
+            prompt_ids=prompt,
+            message=message,
+        )
+        samples.append(replace(taken, turn=turn))
+        messages.append(message)
+    return samples
+
+
+def teach(
+    store: Store, samples: list[Sample], *, now: float = 2000.0, answered_by: str | None = None
+) -> None:
+    """Bring the samples into the store as judged turns, which the request of that turn answered."""
     for sample in samples:
         store.add_turn(
             sample.turn,
@@ -70,7 +101,7 @@ def teach(store: Store, samples: list[Sample], *, now: float = 2000.0) -> None:
             reason=None,
             now=now,
         )
-        store.answer(sample.turn.id, NEXT_STATE.messages, answered_by=None, now=now)
+        store.answer(sample.turn.id, NEXT_STATE.messages, answered_by=answered_by, now=now)
         (record,) = store.claim("judge", owner="judge", limit=1, lease_s=60, now=now)
         store.judged(
             record.turn.id, sample.verdict, rl=sample.rl, opd=sample.opd, reason=None, now=now, owner="judge"

@@ -127,7 +127,7 @@ def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
         place.learn(store, watch).run(lambda: told, follow=False)
         written = phase is Phase.WRITING or not stops
         assert place.versions.newest() == int(written)
-        assert store.ready(now=place.clock.now).count == (0 if written else 4)
+        assert len(store.waiting(now=place.clock.now)) == (0 if written else 4)
 
 
 # A kill at any moment.
@@ -257,7 +257,7 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
         assert status(store).ok
         assert trained(place) == [("turn0000", "turn0001", "turn0002")]
         place.clock.now += 10.0
-        assert store.ready(now=place.clock.now).count == 1
+        assert len(store.waiting(now=place.clock.now)) == 1
         teach(store, lessons(4))
         assert learn.step(follow=False)
     assert trained(place)[1:] == [("turn0003", "turn0004")]

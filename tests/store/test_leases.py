@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.core.lifecycle import Reason, State
-from afterwit.store import Ready, Store
+from afterwit.store import Store
 from tests.store.making import HINTED, NO, PRAISED, add, add_judged
 
 
@@ -80,7 +80,7 @@ def test_a_verdict_is_stored_with_the_judges_words(store: Store) -> None:
     assert record.state is State.JUDGED
     assert record.verdict == HINTED
     assert (record.rl, record.opd) == (True, True)
-    assert store.ready(now=3.0) == Ready(count=1, oldest_at=2.0)
+    assert [turn.since for turn in store.waiting(now=3.0)] == [2.0]
 
 
 def test_a_verdict_without_a_term_ends_the_turn_with_its_reason(store: Store) -> None:
@@ -108,15 +108,24 @@ def test_a_verdict_judged_anew_replaces_the_first(store: Store) -> None:
     assert (record.verdict, record.opd) == (PRAISED, False)
 
 
-def test_ready_leaves_out_what_is_claimed_or_backs_off(store: Store) -> None:
-    for name in "abc":
-        add_judged(store, name, now=float(ord(name)))
-    store.claim("learn", owner="learner", limit=2, lease_s=10.0, now=100.0)
-    assert store.ready(now=100.0) == Ready(count=1, oldest_at=float(ord("c")))
-    store.release(["a"], owner="learner", now=101.0, retry_in_s=60.0, error="out of memory")
-    assert store.ready(now=102.0).count == 1
-    assert store.ready(now=161.0).count == 3
-    assert store.ready(now=0.0).oldest_at == float(ord("c"))
+def test_a_claim_of_named_turns_takes_those_that_still_wait(store: Store) -> None:
+    for name in "abcd":
+        add_judged(store, name)
+    a, b, c, _ = (turn.seq for turn in store.waiting(now=1.0))
+    store.claim("learn", owner="another", limit=1, lease_s=10.0, now=1.0)
+    store.answer("b", NO + NO, answered_by=None, now=1.0)
+    taken = store.claim("learn", owner="learner", limit=3, lease_s=10.0, now=1.0, only=(c, b, a))
+    assert [record.turn.id for record in taken] == ["c"]
+    assert [turn.seq for turn in store.waiting(now=1.0)] == [c + 1]
+
+
+def test_a_named_turn_that_newer_words_overtook_is_judged_again_instead(store: Store) -> None:
+    add_judged(store, "a")
+    store.claim("learn", owner="dead", limit=1, lease_s=10.0, now=0.0)
+    store.answer("a", NO + NO, answered_by=None, now=1.0)
+    (waits,) = store.waiting(now=10.0)
+    assert store.claim("learn", owner="next", limit=1, lease_s=10.0, now=10.0, only=(waits.seq,)) == []
+    assert store.turn("a").state is State.ANSWERED
 
 
 def test_leases_of_workers_that_are_gone_can_be_taken_back_at_once(store: Store) -> None:

@@ -117,7 +117,7 @@ def test_leases_that_a_dead_learner_left_are_freed(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="dead", limit=1, lease_s=1e9, now=0.0)
     assert store.reconcile([BASE], now=1.0).freed == 1
-    assert store.ready(now=1.0).count == 1
+    assert len(store.waiting(now=1.0)) == 1
 
 
 def test_a_lost_rollback_gives_the_reverted_turns_back(store: Store) -> None:

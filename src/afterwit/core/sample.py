@@ -1,8 +1,10 @@
-"""The sample: a judged turn as the learner takes it, with the terms of the loss that it carries."""
+"""The sample: a judged turn as the learner takes it, with the terms of the loss that it carries; and how it
+waits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
@@ -24,3 +26,17 @@ class Sample:
             raise ValueError(f"turn {self.turn.id} has an OPD term but no hint")
         if self.rl and self.verdict.reward == 0:
             raise ValueError(f"turn {self.turn.id} has an RL term but reward 0")
+
+
+class Waiting(NamedTuple):
+    """A judged turn that waits for an update: all that the choice of the next batch reads of it."""
+
+    seq: int
+    """The order of arrival, which names the turn in the store."""
+    session: str
+    since: float
+    """When it was judged."""
+    oldest_version: int
+    """The version that sampled its oldest token."""
+    ended: bool
+    """Whether its session has ended, as far as the store can know."""

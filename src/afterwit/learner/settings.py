@@ -21,6 +21,7 @@ CHOICES = {
 AT_LEAST_ONE = (
     "batch",
     "min_batch",
+    "segments_per_update",
     "epochs",
     "micro_batch_tokens",
     "max_tokens",
@@ -63,6 +64,10 @@ class LearnerSettings:
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
     evening."""
+    segments_per_update: int = 1
+    """Turns of one session that wait for each other, to train in one update and share their prefix: less work
+    a turn, learned later. They wait at most `max_wait_s`, not past their session's end nor half of
+    `max_staleness`. 1 holds nothing back: what is judged is learned next."""
     epochs: int = 1
     """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
     replay: int = 0
@@ -135,3 +140,8 @@ class LearnerSettings:
                 raise ValueError(f"{name} is {value}, but must be in [0, 1)")
         if self.min_batch > self.batch:
             raise ValueError(f"min_batch is {self.min_batch}, but a batch is {self.batch}")
+        if self.segments_per_update > self.batch:
+            raise ValueError(
+                f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
+                "so many turns of a session never fit into one update"
+            )

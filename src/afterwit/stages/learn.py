@@ -18,7 +18,7 @@ from afterwit.core.sample import Sample
 from afterwit.core.version import Version
 from afterwit.learner.batch import Item, Refused
 from afterwit.learner.phase import Phase, Progress
-from afterwit.learner.schedule import due, retry_in
+from afterwit.learner.schedule import in_sight, next_batch, retry_in
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.trouble import Trouble, trouble
 from afterwit.stages.learn_words import on_failure, on_version, sentence, tokens
@@ -102,21 +102,29 @@ class Learn:
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
-        now = self._now()
-        ready = self._store.ready(now=now)
-        patience_s = self._settings.max_wait_s if follow else 0.0
-        waited_s = 0.0 if ready.oldest_at is None else now - ready.oldest_at
-        if not due(self._settings, ready=ready.count, waited_s=waited_s, patience_s=patience_s):
-            return False
-        records = self._store.claim(
-            STAGE, owner=self._owner, limit=self._settings.batch, lease_s=self._settings.lease_s, now=now
-        )
+        records = self._claim(self._settings.max_wait_s if follow else 0.0)
         if not records:
             return False
         progress = self._progress([record.turn.id for record in records], stop)
         progress(Phase.CLAIMED)
         self._attempt(records, progress)
         return True
+
+    def _claim(self, patience_s: float) -> list[Record]:
+        """The turns of the update that is due, held; none where none is."""
+        now, settings = self._now(), self._settings
+        chosen = next_batch(
+            settings,
+            self._store.waiting(now=now, limit=in_sight(settings)),
+            now=now,
+            version=self._versions.newest(),
+            patience_s=patience_s,
+        )
+        if not chosen:
+            return []
+        return self._store.claim(
+            STAGE, owner=self._owner, limit=len(chosen), lease_s=settings.lease_s, now=now, only=chosen
+        )
 
     def _catch_up(self) -> None:
         """Commit what others, or an earlier life of this learner, wrote into the folder of versions."""

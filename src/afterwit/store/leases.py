@@ -14,7 +14,7 @@ from afterwit.store.database import marks
 from afterwit.store.moves import COLUMNS, Life, find_life, life_of, move, unlease
 from afterwit.store.part import Part
 from afterwit.store.reading import records_by_seq
-from afterwit.store.rows import Ready, Record
+from afterwit.store.rows import Record
 
 Stage = Literal["judge", "learn"]
 WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
@@ -24,14 +24,26 @@ WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 class Leases(Part):
     """An owner names one worker. What it did not commit, extend or release in time, another may claim."""
 
-    def claim(self, stage: Stage, *, owner: str, limit: int, lease_s: float, now: float) -> list[Record]:
-        """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s`."""
+    def claim(
+        self,
+        stage: Stage,
+        *,
+        owner: str,
+        limit: int,
+        lease_s: float,
+        now: float,
+        only: Sequence[int] | None = None,
+    ) -> list[Record]:
+        """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s`.
+
+        `only`: of these turns, by `seq`; those that somebody took or answered meanwhile are left out.
+        """
         state = WAITS_IN[stage]
         with self._database.transaction():
-            while overtaken := [life for life in self._claimable(state, limit, now) if life.overtaken]:
+            while overtaken := [life for life in self._claimable(state, limit, now, only) if life.overtaken]:
                 for life in overtaken:
                     unlease(self._database, life, now=now)
-            seqs = [life.seq for life in self._claimable(state, limit, now)]
+            seqs = [life.seq for life in self._claimable(state, limit, now, only)]
             self._database.execute(
                 "UPDATE turns SET owner = ?, lease_until = ?, claimed_revision = revision"
                 f" WHERE seq IN ({marks(len(seqs))})",
@@ -39,11 +51,12 @@ class Leases(Part):
             )
             return records_by_seq(self._database, seqs)
 
-    def _claimable(self, state: State, limit: int, now: float) -> list[Life]:
+    def _claimable(self, state: State, limit: int, now: float, only: Sequence[int] | None) -> list[Life]:
+        among = "" if only is None else f" AND seq IN ({marks(len(only))})"
         found = self._database.rows(
             f"SELECT {COLUMNS} FROM turns WHERE state = ? AND reason IS NULL"
-            " AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ? ORDER BY seq LIMIT ?",
-            (state, now, now, limit),
+            f" AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?{among} ORDER BY seq LIMIT ?",
+            (state, now, now, *(only or ()), limit),
         )
         return [Life.of(row) for row in found]
 
@@ -166,12 +179,3 @@ class Leases(Part):
                 move(self._database, life, State.SKIPPED, now=now, reason=reason, error=error)
                 moved += 1
         return moved
-
-    def ready(self, *, now: float) -> Ready:
-        """The judged turns that a learner could claim now."""
-        row = self._database.rows(
-            "SELECT count(*) AS count, min(moved_at) AS oldest FROM turns WHERE state = 'JUDGED'"
-            " AND (owner IS NULL OR lease_until <= :now) AND retry_at <= :now",
-            {"now": now},
-        )[0]
-        return Ready(count=row["count"], oldest_at=row["oldest"])

@@ -75,15 +75,6 @@ class FeedbackOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """Judged turns that nobody has claimed."""
-
-    count: int
-    oldest_at: float | None
-    """When the longest waiting one was judged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """Turns by state, and the skipped ones by reason. States and reasons without a turn are left out."""
 

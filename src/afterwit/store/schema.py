@@ -140,6 +140,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    ("CREATE INDEX turns_by_session ON turns (session, kind)",),
 )
 
 SCHEMA = len(MIGRATIONS)

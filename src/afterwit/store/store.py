@@ -13,9 +13,10 @@ from afterwit.store.notices import Keys, Notices
 from afterwit.store.opening import open_database
 from afterwit.store.reading import Reading
 from afterwit.store.retention import Retention
+from afterwit.store.waiting import Queue
 
 
-class Store(Arrivals, Kinship, Lineage, Reading, Retention, Notices, Keys):
+class Store(Arrivals, Kinship, Lineage, Queue, Reading, Retention, Notices, Keys):
     """Every method is one transaction, durable on return. For one thread; processes may open one each.
 
     Raises StoreError in plain words where the disk, another process or the request stands in the way; nothing
