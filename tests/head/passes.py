@@ -15,10 +15,12 @@ from afterwit.head.low_rank import LowRank
 from afterwit.head.pupil import Pupil
 from afterwit.head.targets import targets
 from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.logprobs import with_tail
 from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS
 from afterwit.objective.target import Lesson, Target, prepare
+from afterwit.objective.topk_distill import Bins
 from afterwit.objective.topk_opd import Kept
 
 WIDTH = 5
@@ -84,6 +86,18 @@ class Pass:
         each = zip(self.samples, self.states, self.teachers, strict=True)
         pupils = [Pupil(sample=s, states_TD=x, teachers=taught) for s, x, taught in each]
         return targets(self.head, pupils, self.frozen, self.settings, chunk=chunk)
+
+    def tail_ratio(self) -> float:
+        """The largest pi / pi_T of a tail bin; 0 without any. A tail is 1 less the kept mass."""
+        ratios = [0.0]
+        for sample, states_TD, target in zip(
+            self.samples, self.states, self.targets or self.plain_targets(), strict=True
+        ):
+            if target.lesson is not None and isinstance(bins := target.lesson.kept, Bins):
+                logprobs_TV = torch.log_softmax(plain_logits(self.head, states_TD) / sample.tau, dim=-1)
+                tail_T = with_tail(logprobs_TV.gather(-1, bins.ids_TK))[:, -1]
+                ratios.append((tail_T - bins.teacher_TS[:, -1]).exp().max().item())
+        return max(ratios)
 
     def plainly(self) -> Outcome:
         leaves = [x.clone().requires_grad_() for x in self.states]
@@ -241,7 +255,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | LowRank | Sample | Target | Lesson | Kept):
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | Lesson | Kept | Bins):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

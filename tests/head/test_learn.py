@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from afterwit.head.low_rank import LowRank
 from afterwit.head.pupil import Pupil
 from afterwit.head.targets import targets
 from afterwit.objective.sample import denominators
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import Objective, ObjectiveSettings
 
 from .passes import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
 
@@ -32,7 +33,7 @@ def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
     return random_pass(3, settings, **(usual | more))
 
 
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "rl"])
+@pytest.mark.parametrize("objective", get_args(Objective))
 @pytest.mark.parametrize("tail_bucket", [False, True])
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
 @pytest.mark.parametrize("memory", [False, True])
@@ -189,10 +190,10 @@ def test_misalignment_is_refused() -> None:
     taught = replace(pupil, teachers=(states[:4], states[:4]))
     with pytest.raises(ValueError, match="hints, but no teacher's head"):
         targets(made.head, [taught], None, made.settings)
-    none = denominators([], made.settings)
-    with pytest.raises(ValueError, match="carries rl, but its denominator is 0"):
-        turn_rows([sample], made.fused_targets()[:1], none, made.settings)
-    with pytest.raises(ValueError, match="1 memory samples, but their denominator is 0"):
+    none = denominators([made.samples[2]], replace(made.settings, objective="topk_opd"))
+    with pytest.raises(ValueError, match="carries opd, but its denominator is 0"):
+        turn_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
+    with pytest.raises(ValueError, match="carries memory, but its denominator is 0"):
         memory_rows([sample.mask_T], [1.0], none, torch.float64)
     with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
         replace(made.head, bias_V=torch.zeros(2))

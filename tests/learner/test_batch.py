@@ -124,6 +124,12 @@ def test_staleness_is_that_of_the_oldest_token(renderer: Renderer) -> None:
         (HYBRID, 1, (), (True, False)),
         (ObjectiveSettings(objective="rl"), 1, HINTS, (True, False)),
         (ObjectiveSettings(objective="token_opd"), 1, HINTS, (False, True)),
+        (ObjectiveSettings(objective="topk_distill"), 1, HINTS, (False, True)),
+        (ObjectiveSettings(objective="combine"), -1, HINTS, (True, True)),
+        (ObjectiveSettings(objective="combine"), 0, HINTS, (False, True)),
+        (ObjectiveSettings(objective="combine"), 1, (), (True, False)),
+        (ObjectiveSettings(objective="combine", w_rl=0.0), 1, (), None),
+        (ObjectiveSettings(objective="topk_distill"), 1, (), None),
         (ObjectiveSettings(objective="topk_opd"), 1, (), None),
         (ObjectiveSettings(objective="rl"), 0, HINTS, None),
         (ObjectiveSettings(w_opd=0.0), 0, HINTS, None),
@@ -143,6 +149,50 @@ def test_a_turn_without_a_term_of_weight_ends_as_nothing_to_learn(
     else:
         assert isinstance(found, Item)
         assert (found.reward is not None, bool(found.teachers)) == carries
+
+
+ROUTED = ObjectiveSettings(routing="routed")
+SURE = (-0.01,) * 6
+
+
+@pytest.mark.parametrize(
+    ("objective", "lesson_of", "carries"),
+    [
+        (ROUTED, {"reward": -1}, (False, True)),
+        (ROUTED, {"reward": -1, "hints": ()}, (True, False)),
+        (ROUTED, {"reward": -1, "logprobs": SURE}, (False, True)),
+        (ROUTED, {"reward": 0}, (False, True)),
+        (ROUTED, {"reward": 1}, (True, False)),
+        (ROUTED, {"reward": 1, "logprobs": SURE}, Reason.ALREADY_SURE),
+        (ROUTED, {"reward": 1, "logprobs": SURE, "hints": ()}, Reason.ALREADY_SURE),
+        (replace(ROUTED, sure_above=1.0), {"reward": 1, "logprobs": SURE}, (True, False)),
+        (replace(ROUTED, objective="topk_distill"), {"reward": 1}, Reason.ALREADY_GOOD),
+        (replace(ROUTED, objective="rl"), {"reward": -1}, (True, False)),
+        (replace(ROUTED, w_opd=0.0), {"reward": -1}, (True, False)),
+    ],
+)
+def test_a_routed_turn_learns_by_one_term_or_ends_with_the_reason(
+    renderer: Renderer,
+    objective: ObjectiveSettings,
+    lesson_of: dict[str, object],
+    carries: tuple[bool, bool] | Reason,
+) -> None:
+    found = one(lesson(renderer, 1, version=20, **lesson_of), renderer, objective)  # type: ignore[arg-type]
+    if isinstance(carries, Reason):
+        assert found == Refused(turn="turn0001", reason=carries)
+    else:
+        assert isinstance(found, Item)
+        assert (found.reward is not None, bool(found.teachers)) == carries
+
+
+def test_a_routed_failure_whose_hint_cannot_be_shown_learns_by_its_reward(renderer: Renderer) -> None:
+    found = item(elsewhere(lesson(renderer, 1, version=20, reward=-1)), renderer, ROUTED)
+    assert (found.reward, found.teachers) == (-1.0, ())
+
+
+def test_a_turn_that_learns_nothing_says_so_before_its_hints_are_looked_at(renderer: Renderer) -> None:
+    sure = elsewhere(lesson(renderer, 1, version=20, reward=1, logprobs=SURE))
+    assert reason(sure, renderer, ROUTED) is Reason.ALREADY_SURE
 
 
 def test_a_greedy_turn_is_scored_at_temperature_one_without_a_behaviour(renderer: Renderer) -> None:

@@ -36,6 +36,10 @@ OBJECTIVES = [
     ObjectiveSettings(objective="token_opd", hint_selection="longest", beta=0),
     ObjectiveSettings(objective="rl", baseline="running", aggregation="batch"),
     ObjectiveSettings(w_rl=0.2, c_h=0.01, memory_weight=0.5, beta=0.1),
+    ObjectiveSettings(objective="topk_distill", beta=0),
+    ObjectiveSettings(objective="topk_distill", k=1000, hint_selection="random", beta=0.1),
+    ObjectiveSettings(objective="combine", w_rl=0.5, baseline="running"),
+    ObjectiveSettings(hint_selection="random", routing="routed", beta=0),
 ]
 IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.memory_weight}" for o in OBJECTIVES]
 MEMORIES = [
@@ -160,7 +164,7 @@ def test_the_order_of_the_batch_changes_nothing(student: Path, base: Path, rende
     assert furthest(forward, backward) < 1e-7
 
 
-@pytest.mark.parametrize("objective", [*NINE, OBJECTIVES[9], OBJECTIVES[10]])
+@pytest.mark.parametrize("objective", [*NINE, OBJECTIVES[9], OBJECTIVES[10], OBJECTIVES[13], OBJECTIVES[15]])
 def test_a_student_that_is_its_teacher_learns_nothing_from_an_empty_hint(
     objective: ObjectiveSettings, base: Path, renderer: Renderer
 ) -> None:

@@ -5,9 +5,10 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-CELLS = list(
-    product(("shortest", "longest", "sequence_optimal", "token_optimal"), ("student", "teacher", "overlap"))
-)
+OBJECTIVES = ("hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl")
+SELECTIONS = ("shortest", "longest", "random", "sequence_optimal", "token_optimal")
+SUBSETS = ("student", "teacher", "overlap")
+CELLS = list(product(SELECTIONS, SUBSETS))
 
 
 def sample(rng, *, tokens=3, vocabulary=7, hints=2, scale=1.0, reward=1.0, tau=1.0, drift=0.3, **more):
@@ -44,6 +45,7 @@ def samples(draw):
         reward=draw(st.sampled_from((-1.0, 0.0, 1.0))),
         tau=draw(st.sampled_from((0.01, 0.6, 1.0, 1.5))),
         basis=draw(st.sampled_from(("processed", "raw"))),
+        group=draw(st.sampled_from((None, "p", "q"))),
     )
     made["mask"] = np.array([True] + [draw(st.booleans()) for _ in made["ids"][1:]])
     if draw(st.booleans()):
@@ -73,16 +75,22 @@ def settings(draw):
     """Settings in the symbols of the algorithm page."""
     selection, subset = draw(st.sampled_from(CELLS))
     return {
-        "objective": draw(st.sampled_from(("hybrid", "topk_opd", "token_opd", "rl"))),
+        "objective": draw(st.sampled_from(OBJECTIVES)),
         "hint_selection": selection,
         "subset": subset,
         "w_RL": draw(st.sampled_from((0.0, 0.2, 1.0))),
         "w_OPD": draw(st.sampled_from((0.0, 0.7, 1.0))),
-        "K": draw(st.integers(1, 9)),
+        "K": draw(st.none() | st.integers(1, 9)),
         "C": draw(st.sampled_from((0.0, 0.5, 1.0))),
         "tail_bucket": draw(st.booleans()),
         "c_H": draw(st.sampled_from((0.0, 0.1))),
         "beta": draw(st.sampled_from((0.0, 0.01, 1.0))),
         "memory_weight": draw(st.sampled_from((0.0, 0.5))),
+        "routing": draw(st.sampled_from(("all", "routed"))),
+        "sure_above": draw(st.sampled_from((0.4, 0.95))),
+        "baseline": draw(st.sampled_from(("none", "running", "group"))),
+        "eps_hi": draw(st.sampled_from((0.05, 0.28))),
+        "token_eps_lo": draw(st.sampled_from((0.05, 0.2))),
+        "is_cap": draw(st.sampled_from((0.5, 2.0))),
         "aggregation": draw(st.sampled_from(("component", "batch"))),
     }

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
 
-from .batches import CELLS, batches, sample
+from .batches import CELLS, OBJECTIVES, batches, sample
 from .batches import settings as objective_settings
 
 MODEST = budget(max_examples=60, deadline=None)
 OPD = {"objective": "topk_opd", "beta": 0}
+DISTILL = {"objective": "topk_distill", "beta": 0}
+COMBINE = {"objective": "combine", "beta": 0}
 RL = {"objective": "rl", "beta": 0}
 
 
@@ -26,30 +28,41 @@ def on_policy(made):
     return made | {"logits_old": None}
 
 
-@pytest.mark.parametrize("objective", ["topk_opd", "token_opd"])
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "combine"])
 @pytest.mark.parametrize(("selection", "subset"), CELLS)
 @pytest.mark.parametrize("tail_bucket", [False, True])
 def test_a_student_equal_to_its_teacher_has_no_advantage(objective, selection, subset, tail_bucket):
-    made = on_policy(sample(rng(), tau=0.6))
+    made = on_policy(sample(rng(), tau=0.6, reward=0.0))
     made["logits_teacher"] = np.stack([made["logits_current"]] * 2)
     settings = OPD | {"objective": objective, "hint_selection": selection, "subset": subset}
     got = evaluate([made], settings | {"tail_bucket": tail_bucket})
-    assert got.terms["opd"] == 0
+    assert got.loss == 0
     assert not got.gradients[0].any()
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 50])
+@pytest.mark.parametrize("tau", [0.6, 1.0])
+def test_a_student_equal_to_its_teacher_is_no_distance_from_it(k, tau):
+    made = sample(rng(), tau=tau)
+    made["logits_teacher"] = np.stack([made["logits_current"]] * 2)
+    got = evaluate([made], DISTILL | {"K": k})
+    assert got.loss == 0
+    np.testing.assert_allclose(got.gradients[0], 0, atol=1e-15)
 
 
 @given(st.floats(0.2, 3), st.floats(0.2, 3))
 @budget(max_examples=20, deadline=None)
 def test_bug_2_teacher_and_student_are_read_at_one_temperature(tau, other):
-    made = on_policy(sample(rng(), hints=1, tau=tau))
-    made["logits_teacher"] = made["logits_current"][None]
-    assert not evaluate([made], OPD).gradients[0].any()
-    if abs(tau - other) > 0.05:
-        made["logits_teacher"] = made["logits_teacher"] * tau / other
-        assert evaluate([made], OPD).gradients[0].any()
+    made = on_policy(sample(rng(), hints=1, tau=tau, reward=0.0))
+    for settings in (OPD, DISTILL | {"K": 3}, COMBINE):
+        made["logits_teacher"] = made["logits_current"][None]
+        assert abs(evaluate([made], settings).gradients[0]).max() < 1e-15
+        if abs(tau - other) > 0.05:
+            made["logits_teacher"] = made["logits_teacher"] * tau / other
+            assert abs(evaluate([made], settings).gradients[0]).max() > 1e-6
 
 
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd"])
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
 def test_bug_3_samples_without_a_hint_stay_out_of_the_opd_term(objective):
     hinted = sample(rng(1), reward=0.0)
     plain = sample(rng(2), reward=0.0, hints=0)
@@ -61,7 +74,8 @@ def test_bug_3_samples_without_a_hint_stay_out_of_the_opd_term(objective):
 
 
 @pytest.mark.parametrize(
-    "settings", [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}]
+    "settings",
+    [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}, DISTILL | {"K": 3}, COMBINE],
 )
 def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
     made = on_policy(sample(rng(), hints=2))
@@ -71,10 +85,10 @@ def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
     assert abs(first.gradients[0] - second.gradients[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("objective", ["topk_opd", "token_opd"])
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill", "combine"])
 def test_bug_6_the_expected_gradient_depends_on_the_teacher(objective):
     """Averaged over y ~ pi, by enumerating the vocabulary, it is the gradient of KL(pi || pi_T)."""
-    made = on_policy(sample(rng(), hints=1, tokens=1))
+    made = on_policy(sample(rng(), hints=1, tokens=1, reward=0.0))
     pi = torch.softmax(torch.tensor(made["logits_current"][0]), -1).numpy()
     settings = {"objective": objective, "beta": 0, "C": 0, "K": len(pi)}
     gradients = [
@@ -146,7 +160,7 @@ def test_an_empty_overlap_contributes_nothing():
         assert not got.gradients[0].any()
 
 
-@pytest.mark.parametrize("settings", [RL, OPD, OPD | {"objective": "token_opd"}])
+@pytest.mark.parametrize("settings", [RL, OPD, OPD | {"objective": "token_opd"}, COMBINE])
 def test_clipping_is_inert_while_the_policy_has_not_moved(settings):
     made = on_policy(sample(rng(), hints=1))
     narrow = settings | {"eps_lo": 0, "eps_hi": 0, "token_eps_lo": 0, "token_eps_hi": 0}
@@ -163,10 +177,11 @@ def test_clipping_stops_a_policy_that_has_moved_far_enough(reward, moved, learns
     assert evaluate([made], RL).gradients[0].any() == learns
 
 
-def test_the_importance_weight_is_truncated_and_never_touches_topk_opd():
+def test_the_importance_weight_is_truncated_and_never_touches_ids_that_are_scored():
     made = on_policy(sample(rng(), hints=1, tokens=1))
     logprob = torch.log_softmax(torch.tensor(made["logits_current"]), -1)[0, made["ids"]].numpy()
-    for settings, factors in ((RL, (1.0, 0.5, 2.0)), (OPD, (1.0, 1.0, 1.0))):
+    corrected, scored = (1.0, 0.5, 2.0), (1.0, 1.0, 1.0)
+    for settings, factors in ((RL, corrected), (COMBINE, corrected), (OPD, scored), (DISTILL, scored)):
         plain = evaluate([made | {"behaviour": None}], settings).loss
         for shift, factor in zip((0.0, np.log(2), -5.0), factors, strict=True):
             got = evaluate([made | {"behaviour": logprob + shift}], settings).loss
@@ -174,14 +189,23 @@ def test_the_importance_weight_is_truncated_and_never_touches_topk_opd():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("tail_bucket", [False, True])
 @pytest.mark.parametrize(("selection", "subset"), CELLS)
-def test_extreme_logits_stay_finite(dtype, tail_bucket, selection, subset):
+def test_extreme_logits_stay_finite(dtype, objective, tail_bucket, selection, subset):
     made = sample(rng(), tokens=6, hints=2)
     for name in ("logits_current", "logits_old", "logits_teacher", "logits_base"):
         made[name] = rng(len(name)).choice([-1e4, 0.0, 1e4], size=made[name].shape).astype(dtype)
-    settings = {"hint_selection": selection, "subset": subset, "tail_bucket": tail_bucket, "C": 0, "c_H": 0.1}
-    got = evaluate([made, made | {"memory": True}], settings | {"memory_weight": 1.0})
+    settings = {
+        "objective": objective,
+        "hint_selection": selection,
+        "subset": subset,
+        "tail_bucket": tail_bucket,
+        "C": 0,
+        "c_H": 0.1,
+        "memory_weight": 1.0,
+    }
+    got = evaluate([made, made | {"memory": True}], settings)
     assert np.isfinite(got.loss)
     assert all(np.isfinite(gradient).all() for gradient in got.gradients)
 

@@ -1,13 +1,14 @@
 """`prepare` and `share`, as the learner calls them."""
 
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 import torch
 
 from afterwit.objective.hybrid import memory_share, share
 from afterwit.objective.sample import Sample, denominators
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.settings import Objective, ObjectiveSettings
 from afterwit.objective.target import prepare
 
 WIDTH, VOCABULARY = 5, 11
@@ -62,10 +63,13 @@ def accumulated(batch, parts, *, settings=SETTINGS):
     return sum(losses) + remembered.loss.item(), policy.head.grad
 
 
+@pytest.mark.parametrize("objective", get_args(Objective))
 @pytest.mark.parametrize("aggregation", ["component", "batch"])
 @pytest.mark.parametrize("parts", [[[0], [1], [2], [3]], [[3, 1], [2], [0]], [[0, 1, 2], [3]]])
-def test_micro_batches_give_what_the_whole_batch_gives(parts, aggregation):
-    settings = ObjectiveSettings(aggregation=aggregation, beta=0.1, memory_weight=0.5)
+def test_micro_batches_give_what_the_whole_batch_gives(parts, aggregation, objective):
+    settings = ObjectiveSettings(
+        objective=objective, aggregation=aggregation, k=4, beta=0.1, memory_weight=0.5
+    )
     batch = [a_sample(), a_sample(hints=0), a_sample(advantage=None), a_sample(hints=1, tau=1.0)]
     whole_loss, whole = accumulated(batch, [[0, 1, 2, 3]], settings=settings)
     split_loss, split = accumulated(batch, parts, settings=settings)

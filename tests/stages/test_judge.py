@@ -12,7 +12,7 @@ import pytest
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.turn import Kind, Sampling
+from afterwit.core.turn import Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, Question, Source
 from afterwit.objective import ObjectiveSettings
 from afterwit.stages.judge import Clock, Judge
@@ -73,7 +73,7 @@ class House:
             rules=self.settings.rules(longest=False),
             owner=owner,
             clock=self.time.clock,
-            learns=self.objective.learns,
+            refusal=self.objective.refusal,
         )
 
     async def answered(self, id: str, messages: tuple[Message, ...] = NO, **changes: Any) -> None:
@@ -150,6 +150,48 @@ async def test_a_reward_alone_is_nothing_to_learn_where_the_objective_only_disti
     assert (record.state, record.reason) == (State.SKIPPED, Reason.NO_SIGNAL)
     assert record.verdict is not None
     assert record.verdict.reward == -1
+
+
+@pytest.mark.parametrize(
+    ("boxed", "logprob", "reason"),
+    [(1, -0.01, Reason.ALREADY_SURE), (1, -1.0, None), (-1, -0.01, None), (0, -0.01, Reason.NO_SIGNAL)],
+)
+async def test_a_success_that_the_policy_was_sure_of_ends_before_it_can_fill_a_batch(
+    house, boxed, logprob, reason
+):
+    house.objective = ObjectiveSettings(routing="routed")
+    router = house.stage("judge-1")
+    house.client.answer = lambda messages: rf"\boxed{{{-1 if asks_for_hint(messages) else boxed}}}"
+    sampled = Sampled(ids=(4, 5), logprobs=(logprob, logprob), versions=(0, 0), forced=(False, False))
+    await house.answered("t1", THANKS, sampled=sampled)
+    await router.step()
+    record = await house.record("t1")
+    assert (record.state, record.reason) == (State.SKIPPED if reason else State.JUDGED, reason)
+    assert record.verdict.reward == boxed
+    ready = await house.store.call(lambda store: store.ready(now=house.time.now))
+    assert ready.count == (reason is None)
+
+
+async def test_a_success_that_only_a_hint_could_teach_ends_as_good_where_turns_are_routed(house):
+    house.objective = ObjectiveSettings(objective="topk_opd", routing="routed")
+    router = house.stage("judge-1")
+    house.client.answer = lambda messages: HINT if asks_for_hint(messages) else r"\boxed{1}"
+    await house.answered("t1", THANKS)
+    await router.step()
+    record = await house.record("t1")
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_GOOD)
+    assert record.verdict.hints == (HINT_WORDS,)
+
+
+async def test_a_next_state_that_comes_later_reopens_what_was_sure(house):
+    house.objective = ObjectiveSettings(routing="routed", sure_above=0.0)
+    router = house.stage("judge-1")
+    house.client.answer = lambda messages: rf"\boxed{{{-1 if asks_for_hint(messages) else 1}}}"
+    await house.answered("t1", THANKS)
+    await router.step()
+    assert (await house.record("t1")).reason is Reason.ALREADY_SURE
+    await house.feedback("t1", Feedback(reward=-1))
+    assert (await house.record("t1")).state is State.ANSWERED
 
 
 async def test_explicit_feedback_decides_and_only_the_hint_is_asked_for(house):

@@ -384,6 +384,20 @@ def test_the_gate_lets_no_update_pass_that_would_only_replay(
     assert trained(place) == [("turn0000", "turn0001"), ()][:updates]
 
 
+def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    place = replace(
+        place.but(replay=3, update_gate=True, batch=2), objective=ObjectiveSettings(routing="routed")
+    )
+    fill(place, lessons(0, 1))
+    fill(place, lessons(2, 3, reward=1, logprobs=(-0.01,) * 6))
+    place.drain()
+    assert place.versions.newest() == 1
+    assert [states(place)[turn] for turn in ("turn0002", "turn0003")] == [Reason.ALREADY_SURE] * 2
+    assert trained(place) == [("turn0000", "turn0001")]
+
+
 def test_a_batch_with_nothing_to_learn_makes_no_version(
     place: Place, lessons: Callable[..., list[Sample]]
 ) -> None:

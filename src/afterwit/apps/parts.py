@@ -55,7 +55,7 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
         owner=worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
-        learns=settings.objective.learns,
+        refusal=settings.objective.refusal,
     )
 
 

@@ -48,6 +48,8 @@ class Reason(StrEnum):
 
     NO_NEXT_STATE = "no_next_state"
     NO_SIGNAL = "no_signal"
+    ALREADY_GOOD = "already_good"
+    ALREADY_SURE = "already_sure"
     EMPTY_RESPONSE = "empty_response"
     SUPERSEDED = "superseded"
     REVERTED = "reverted"
@@ -76,6 +78,8 @@ _FAILED = ReasonClass.FAILED
 CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.NO_NEXT_STATE: _NOTHING,
     Reason.NO_SIGNAL: _NOTHING,
+    Reason.ALREADY_GOOD: _NOTHING,
+    Reason.ALREADY_SURE: _NOTHING,
     Reason.EMPTY_RESPONSE: _NOTHING,
     Reason.SUPERSEDED: _NOT,
     Reason.REVERTED: _NOT,
@@ -101,6 +105,8 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
     {
         Reason.NO_NEXT_STATE,
         Reason.NO_SIGNAL,
+        Reason.ALREADY_GOOD,
+        Reason.ALREADY_SURE,
         Reason.GREEDY_WITHOUT_HINT,
         Reason.TRUNCATED_SAMPLING_WITHOUT_HINT,
         Reason.CUT_AT_LENGTH,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.head.few import few_terms, read_ids
+from afterwit.head.few import few_terms
 from afterwit.head.head import Head
-from afterwit.head.rows import Rows, Taught
+from afterwit.head.rows import Rows
 from afterwit.head.whole import View, memory_slopes, turn_slopes
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.taught import Taught
 
 
 def grade(
@@ -27,23 +28,16 @@ def grade(
 
 def weighed(terms: dict[str, Tensor], settings: ObjectiveSettings) -> Tensor:
     """The loss that the terms add up to."""
-    weights = {
-        "rl": settings.w_rl,
-        "opd": settings.w_opd,
-        "entropy": -settings.c_h,
-        "kl_base": settings.beta,
-        "memory": settings.memory_weight,
-    }
-    return torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+    return torch.stack([settings.weights[name] * term for name, term in terms.items()]).sum()
 
 
 def _turns(
     head: Head, now: View, base: View | None, rows: Rows, taught: Taught, settings: ObjectiveSettings
 ) -> tuple[dict[str, Tensor], Tensor]:
-    ids_NJ = read_ids(taught)
+    ids_NJ = taught.read_NJ
     read_NJ = now.logits_NV.gather(-1, ids_NJ)
     logprobs_NJ = now.softmax.logprobs(read_NJ)
-    terms, few_NJ = few_terms(logprobs_NJ, taught, settings)
+    terms, few_NJ = few_terms(logprobs_NJ, taught, rows.weights, settings)
     whole_N1 = rows.whole_N.unsqueeze(-1)
     entropy_N1, distance_N1 = turn_slopes(
         head,

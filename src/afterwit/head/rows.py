@@ -12,26 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.objective.topk_opd import Kept
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taught:
-    """What the terms that read a few ids of a row need."""
-
-    ids_N: Tensor
-    """The sampled ids."""
-    old_N: Tensor
-    correction_N: Tensor
-    """The off-policy correction."""
-    advantage_N: Tensor
-    gap_N: Tensor
-    rl_N: Tensor
-    """The row's weight in the RL term, 0 without one."""
-    opd_N: Tensor
-    """The row's weight in the OPD term, 0 without one."""
-    kept: Kept | None
-    """`None` where no row of the pass is distilled at kept ids."""
+from afterwit.objective.taught import Taught
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +26,8 @@ class Rows:
     """The row's weight in the terms that read the whole distribution."""
     taught: Taught | None
     """`None`: memory rows, which nothing else reads."""
+    weights: dict[str, Tensor]
+    """The row's weight [N] in each term that the objective makes of rewards and hints; 0 without the term."""
 
     def __len__(self) -> int:
         return len(self.at_N)
@@ -76,5 +59,7 @@ def _each(change: Callable[[list[Tensor]], Tensor], parts: Sequence[Any]) -> Any
         return None
     if isinstance(first, Tensor):
         return change(list(parts))
+    if isinstance(first, dict):
+        return {name: _each(change, [part[name] for part in parts]) for name in first}
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(first)}
     return type(first)(**{name: _each(change, column) for name, column in columns.items()})

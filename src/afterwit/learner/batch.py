@@ -12,6 +12,7 @@ from afterwit.core.errors import RequestError
 from afterwit.core.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
+from afterwit.core.routing import brought
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Turn
 from afterwit.learner.rows import Row
@@ -110,16 +111,22 @@ def _item(
     staleness = limits.version - min(turn.sampled.versions, default=limits.version)
     if (reason := _unfit(turn, staleness, limits)) is not None:
         return Refused(turn=turn.id, reason=reason)
-    hints = sample.verdict.hints if sample.opd and objective.needs_teacher else ()
+    brings = brought(turn, sample.verdict, rl=sample.rl, opd=sample.opd)
+    if (reason := objective.refusal(brings)) is not None:
+        return Refused(turn=turn.id, reason=reason)
+    wanted = objective.needs_teacher and objective.route(brings).opd
+    hints = sample.verdict.hints if wanted else ()
     hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
-    if not (hinted or (sample.rl and objective.has_rl and objective.w_rl > 0)):
-        return Refused(turn=turn.id, reason=missing or Reason.NO_SIGNAL)
+    brings = brings._replace(opd=bool(hinted))
+    if missing is not None and objective.refusal(brings) is not None:
+        return Refused(turn=turn.id, reason=missing)
+    rewarded = objective.has_rl and objective.route(brings).rl
     return Item(
         turn=turn,
         student=Row(prompt=turn.prompt_ids, response=tokens),
         teachers=tuple(Row(prompt=ids, response=tokens) for _, ids in hinted),
         hints=tuple(hint for hint, _ in hinted),
-        reward=float(sample.verdict.reward) if sample.rl and objective.has_rl else None,
+        reward=float(sample.verdict.reward) if rewarded else None,
         tau=temperature(turn),
         staleness=staleness,
     )

@@ -5,7 +5,8 @@
     sample                  a sample without its logits, and the global denominators
     target: prepare()       phase one, without gradient: old policy and teachers, reduced to K ids a position
     hybrid: share()         phase two, with gradient: a sample's share of the batch's loss
-    rl, token_opd, topk_opd, entropy, anchor, memory     the terms, one per file
+    rl, token_opd, topk_opd, topk_distill, combine, entropy, anchor, memory     the terms, one per file
+    taught                  what a few ids of each token need, and the terms made of it
 
 Importing this package imports no torch.
 """

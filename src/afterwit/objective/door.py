@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from afterwit.core.routing import Brought, sureness
 from afterwit.core.terms import Terms, TurnFacts, terms_of
 from afterwit.objective.advantage import advantages
 from afterwit.objective.hybrid import memory_share, share
@@ -24,7 +26,8 @@ class Evaluation(NamedTuple):
 
     loss: Any
     terms: dict[str, Any]
-    """Each of `TERMS` before its weight; 0 where no sample carries it."""
+    """Each of `TERMS` before its weight, 0 where no sample carries it: `rl`, `opd` (any distillation),
+    `combine`, `entropy`, `kl_base` (the anchor), `memory`."""
     gradients: list[Any]
     """d loss / d logits_current, [T, V] for each sample."""
 
@@ -56,7 +59,7 @@ def evaluate(
 
 def _samples(batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float) -> list[Sample]:
     """The batch without its logits: which terms each sample carries, and its advantage."""
-    carried = [_terms(named) for named in batch]
+    carried = [_terms(named, settings) for named in batch]
     rewards = [
         float(named["reward"]) if terms.rl else None for named, terms in zip(batch, carried, strict=True)
     ]
@@ -67,18 +70,27 @@ def _samples(batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: 
     ]
 
 
-def _terms(named: Mapping[str, Any]) -> Terms:
+def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Terms:
+    """What the sample carries and, where samples are routed, keeps."""
     reward, tau = named.get("reward"), named.get("tau")
     facts = TurnFacts(
         reward=0.0 if reward is None else float(reward),
         hints=_hints(named),
         tau=1.0 if tau is None else float(tau),
     )
-    return terms_of(facts)
+    terms = terms_of(facts)
+    taken = settings.route(Brought(terms.rl, terms.opd, facts.reward, _sureness(named)))
+    return replace(terms, rl=taken.rl, opd=taken.opd)
+
+
+def _sureness(named: Mapping[str, Any]) -> float | None:
+    if named.get("behaviour") is None:
+        return None
+    return sureness(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
 
 
 def _sample(named: Mapping[str, Any], terms: Terms, advantage: float | None) -> Sample:
-    behaviour, lengths = named.get("behaviour"), named.get("hint_lengths")
+    behaviour, lengths = named.get("behaviour"), named.get("hint_lengths") if terms.opd else None
     return Sample(
         ids_T=torch.as_tensor(named["ids"]).long(),
         mask_T=_mask(named),
@@ -110,7 +122,7 @@ def _memory_share(
     if named.get("logits_base") is None:
         raise ValueError("a memory sample lacks logits_base")
     base_TV = _floats(named["logits_base"])
-    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=_terms(named).tau)
+    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=_terms(named, settings).tau)
 
 
 def _evaluation(shares: list[Share], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:

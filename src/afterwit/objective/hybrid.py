@@ -1,6 +1,6 @@
 """Phase two, with gradient: the terms, weighted and summed.
 
-    L = w_rl RL + w_opd OPD - c_h H + beta KL(pi || base) + memory_weight KL(base || pi)
+    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || base) + memory_weight KL(base || pi)
 
 A batch's loss is the sum of its samples' shares, so no split into micro-batches and no packing can change it.
 """
@@ -14,13 +14,11 @@ from afterwit.objective.anchor import anchor_loss
 from afterwit.objective.entropy import entropy
 from afterwit.objective.logprobs import at, logprobs, same_shape
 from afterwit.objective.memory import memory_loss
-from afterwit.objective.rl import rl_loss
 from afterwit.objective.sample import Denominators, Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import Part, Share, fold
+from afterwit.objective.shares import Share, fold
 from afterwit.objective.target import Target
-from afterwit.objective.token_opd import token_opd_loss
-from afterwit.objective.topk_opd import topk_opd_loss
+from afterwit.objective.taught import taught, term_loss
 
 
 def share(
@@ -44,15 +42,15 @@ def share(
     if logits_base_TV is not None:
         same_shape(logits_TV, "base", logits_base_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    now_T = at(now_TV, sample.ids_T)
-    uncertain_T = entropy(_graded(now_TV, settings.c_h))
-    parts = [
-        Part("rl", settings.w_rl, over.rl, _rl(now_T, sample, target, settings)),
-        Part("opd", settings.w_opd, over.opd, _opd(now_TV, now_T, target, settings)),
-        Part("entropy", -settings.c_h, over.samples, uncertain_T),
-        Part("kl_base", settings.beta, over.samples, _anchor(now_TV, sample, settings, logits_base_TV)),
-    ]
-    return fold(parts, sample.mask_T, zero=0 * now_T.sum())
+    what = taught(sample, target, settings)
+    now_TJ = at(now_TV, what.read_NJ)
+    losses = {term: term_loss(term, now_TJ, what, settings) for term in sample.carries(settings)}
+    losses["entropy"] = entropy(_graded(now_TV, settings.c_h))
+    if logits_base_TV is not None:
+        with torch.no_grad():
+            base_TV = logprobs(logits_base_TV, sample.tau)
+        losses["kl_base"] = anchor_loss(_graded(now_TV, settings.beta), base_TV)
+    return fold(losses, sample.mask_T, over, settings, zero=0 * now_TJ.sum())
 
 
 def memory_share(
@@ -72,33 +70,7 @@ def memory_share(
     with torch.no_grad():
         base_TV = logprobs(logits_base_TV, tau)
     loss_T = memory_loss(_graded(now_TV, settings.memory_weight), base_TV)
-    part = Part("memory", settings.memory_weight, over.memory, loss_T)
-    return fold([part], mask_T, zero=0 * now_TV[:, 0].sum())
-
-
-def _rl(now_T: Tensor, sample: Sample, target: Target, settings: ObjectiveSettings) -> Tensor | None:
-    if sample.advantage is None or not settings.has_rl:
-        return None
-    advantage_T = torch.full_like(target.old_T, sample.advantage)
-    return rl_loss(now_T, target.old_T, target.weight_T, advantage_T, settings)
-
-
-def _opd(now_TV: Tensor, now_T: Tensor, target: Target, settings: ObjectiveSettings) -> Tensor | None:
-    if target.lesson is None:
-        return None
-    if settings.objective == "token_opd":
-        return token_opd_loss(now_T, target.old_T, target.weight_T, target.lesson.gap_T, settings)
-    return topk_opd_loss(at(now_TV, target.lesson.kept.ids_TK), target.lesson.kept, settings)
-
-
-def _anchor(
-    now_TV: Tensor, sample: Sample, settings: ObjectiveSettings, logits_base_TV: Tensor | None
-) -> Tensor | None:
-    if logits_base_TV is None:
-        return None
-    with torch.no_grad():
-        base_TV = logprobs(logits_base_TV, sample.tau)
-    return anchor_loss(_graded(now_TV, settings.beta), base_TV)
+    return fold({"memory": loss_T}, mask_T, over, settings, zero=0 * now_TV[:, 0].sum())
 
 
 def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:

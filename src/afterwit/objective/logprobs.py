@@ -61,7 +61,12 @@ def _lower_of_equals(logits_TV: Tensor, edge_T1: Tensor, k: int) -> Tensor:
     return rank_TV.topk(k, largest=False).values.remainder(size)
 
 
-def tail(logprobs_TK: Tensor, valid_TK: Tensor) -> Tensor:
-    """Log-prob [T, 1] of everything but the valid ids: log(1 - sum of exp), finite by `TAIL_CEILING`."""
-    kept = logprobs_TK.masked_fill(~valid_TK, -torch.inf).logsumexp(dim=-1, keepdim=True)
-    return torch.log(-torch.expm1(kept.clamp(max=TAIL_CEILING)))
+def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
+    """The log-probs and, as one more [T, K + 1], that of everything but these ids, or the valid ones of them.
+
+    The tail is log(1 - sum of exp), finite by `TAIL_CEILING`, and has no gradient where that holds it.
+    """
+    counted_TK = logprobs_TK if valid_TK is None else logprobs_TK.masked_fill(~valid_TK, -torch.inf)
+    held_T1 = counted_TK.logsumexp(dim=-1, keepdim=True)
+    tail_T1 = torch.log(-torch.expm1(held_T1.clamp(max=TAIL_CEILING)))
+    return torch.cat([logprobs_TK, tail_T1], dim=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,22 +50,31 @@ class Sample:
         if self.hint_lengths is not None and len(self.hint_lengths) != self.hints:
             raise ValueError(f"{self.hints} hints but {len(self.hint_lengths)} lengths")
 
+    def carries(self, settings: ObjectiveSettings) -> list[str]:
+        """The terms that its reward and its hints become under the objective."""
+        rl, opd = self.advantage is not None, self.hints > 0
+        carried = {"rl": rl, "opd": opd, "combine": settings.learns(rl=rl, opd=opd)}
+        return [term for term in settings.terms if carried[term]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denominators:
     """What each term is divided by: counts over the global batch, however it is split later."""
 
-    rl: int
-    opd: int
-    samples: int
-    memory: int
+    counts: Mapping[str, int]
+
+    def of(self, term: str) -> int:
+        """A term's denominator. ValueError where it counts no sample: then none can carry the term."""
+        if (count := self.counts[term]) < 1:
+            raise ValueError(f"a sample carries {term}, but its denominator is {count}")
+        return count
 
 
 def denominators(samples: Iterable[Sample], settings: ObjectiveSettings, *, memory: int = 0) -> Denominators:
     """The denominators of a global batch with `memory` memory samples beside it."""
     batch = list(samples)
-    if settings.aggregation == "batch":
-        return Denominators(rl=len(batch), opd=len(batch), samples=len(batch), memory=memory)
-    rl = sum(sample.advantage is not None for sample in batch)
-    opd = sum(sample.hints > 0 for sample in batch)
-    return Denominators(rl=rl, opd=opd, samples=len(batch), memory=memory)
+    counts = dict.fromkeys((*settings.terms, "entropy", "kl_base"), len(batch)) | {"memory": memory}
+    if settings.aggregation == "component":
+        carried = [term for sample in batch for term in sample.carries(settings)]
+        counts |= {term: carried.count(term) for term in settings.terms}
+    return Denominators(counts=counts)

@@ -5,11 +5,13 @@ Candidates come sorted by length, so the first is the shortest; every tie goes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from hashlib import sha256
 
 import torch
 from torch import Tensor
 
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import HintSelection
 
 
@@ -18,26 +20,34 @@ def overlap(student_TK: Tensor, native_HTK: Tensor) -> Tensor:
     return (student_TK[:, :, None] == native_HTK[:, :, None, :]).any(dim=-1).sum(dim=-1)
 
 
-def fixed_choice(rule: HintSelection, hints: int, lengths: Sequence[int] | None = None) -> int | None:
+def drawn(ids: list[int], hints: int) -> int:
+    """One of the hints, each as likely, the same for the same ids.
+
+    SHA-256 of the ids as little-endian 64-bit integers; its first eight bytes, big-endian, modulo `hints`.
+    """
+    digest = sha256(struct.pack(f"<{len(ids)}q", *ids)).digest()
+    return int.from_bytes(digest[:8], "big") % hints
+
+
+def fixed_choice(sample: Sample, rule: HintSelection) -> int | None:
     """The hint that `rule` takes without looking at a teacher, or `None` if it has to look."""
-    if rule == "shortest" or hints == 1:
+    if rule == "shortest" or sample.hints == 1:
         return 0
     if rule == "longest":
-        return hints - 1 if lengths is None else list(lengths).index(max(lengths))
-    return None
+        lengths = sample.hint_lengths or range(sample.hints)
+        return max(range(sample.hints), key=lengths.__getitem__)
+    return drawn(sample.ids_T.tolist(), sample.hints) if rule == "random" else None
 
 
-def choose(
-    overlap_HT: Tensor, rule: HintSelection, mask_T: Tensor, lengths: Sequence[int] | None = None
-) -> Tensor:
+def choose(overlap_HT: Tensor, sample: Sample, rule: HintSelection) -> Tensor:
     """h* [T]: the hint that teaches at each position. Masked tokens have no say in a sequence's choice."""
-    hints, tokens = overlap_HT.shape
-    fixed = fixed_choice(rule, hints, lengths)
+    tokens = overlap_HT.shape[-1]
+    fixed = fixed_choice(sample, rule)
     if fixed is not None:
         return torch.full((tokens,), fixed, device=overlap_HT.device)
     if rule == "token_optimal":
         return overlap_HT.argmax(dim=0)
-    return overlap_HT[:, mask_T].sum(dim=1).argmax().expand(tokens)
+    return overlap_HT[:, sample.mask_T].sum(dim=1).argmax().expand(tokens)
 
 
 def pick(values_HT: Tensor, hint_T: Tensor) -> Tensor:

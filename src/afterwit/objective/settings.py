@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 from math import isnan
 from typing import ClassVar, Literal, get_args
 
+from afterwit.core.lifecycle import Reason
+from afterwit.core.routing import Brought, routed
+
 Objective = Literal["hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl"]
 Subset = Literal["student", "teacher", "overlap"]
 HintSelection = Literal["shortest", "longest", "random", "sequence_optimal", "token_optimal"]
@@ -21,6 +24,15 @@ CHOICES = {
     "baseline": get_args(Baseline),
     "aggregation": get_args(Aggregation),
 }
+TERMS_OF: dict[Objective, tuple[str, ...]] = {
+    "hybrid": ("rl", "opd"),
+    "topk_opd": ("opd",),
+    "token_opd": ("opd",),
+    "topk_distill": ("opd",),
+    "combine": ("combine",),
+    "rl": ("rl",),
+}
+"""What a turn's reward and hint become."""
 WEIGHTS = ("w_rl", "w_opd", "c_h", "beta", "memory_weight")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
 IDS_KEPT, IDS_DISTILLED = 4, 50
@@ -115,17 +127,50 @@ class ObjectiveSettings:
         return IDS_DISTILLED if self.objective == "topk_distill" else IDS_KEPT
 
     @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms that rewards and hints become, whatever their weights."""
+        return TERMS_OF[self.objective]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What each term of the loss is multiplied by. The weights of `combine` are inside its advantage."""
+        return {
+            "rl": self.w_rl,
+            "opd": self.w_opd,
+            "combine": 1.0,
+            "entropy": -self.c_h,
+            "kl_base": self.beta,
+            "memory": self.memory_weight,
+        }
+
+    @property
     def has_rl(self) -> bool:
         """Whether the objective learns from rewards, whatever their weight."""
-        return self.objective in ("hybrid", "combine", "rl")
+        return "rl" in self.terms or "combine" in self.terms
 
     @property
     def has_opd(self) -> bool:
         """Whether the objective learns from a teacher, whatever its weight."""
-        return self.objective != "rl"
+        return "opd" in self.terms or "combine" in self.terms
+
+    def route(self, turn: Brought) -> Brought:
+        """The turn with the terms that it is to learn by: all it carries, or those of `core.routing`."""
+        if self.routing == "all":
+            return turn
+        within = turn._replace(rl=turn.rl and self.has_rl, opd=turn.opd and self.needs_teacher)
+        return routed(within, sure_above=self.sure_above)
+
+    def refusal(self, turn: Brought) -> Reason | None:
+        """Why the turn does not move the policy; None where it does."""
+        taken = self.route(turn)
+        if self.learns(rl=taken.rl, opd=taken.opd):
+            return None
+        if not self.learns(rl=turn.rl, opd=turn.opd):
+            return Reason.NO_SIGNAL
+        return Reason.ALREADY_SURE if self.learns(rl=turn.rl, opd=False) else Reason.ALREADY_GOOD
 
     def learns(self, *, rl: bool, opd: bool) -> bool:
-        """Whether a turn that carries these terms moves the policy."""
+        """Whether RL and OPD terms such as these move the policy."""
         return (rl and self.has_rl and self.w_rl > 0) or (opd and self.needs_teacher)
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
-TERMS = ("rl", "opd", "entropy", "kl_base", "memory")
+from afterwit.objective.sample import Denominators
+from afterwit.objective.settings import ObjectiveSettings
+
+TERMS = ("rl", "opd", "combine", "entropy", "kl_base", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,27 +21,22 @@ class Share:
     terms: dict[str, Tensor]
 
 
-class Part(NamedTuple):
-    """One term of one sample."""
+def fold(
+    losses: Mapping[str, Tensor],
+    mask_T: Tensor,
+    over: Denominators,
+    settings: ObjectiveSettings,
+    *,
+    zero: Tensor,
+) -> Share:
+    """The share of a sample with these terms [T]: mean over the tokens that train, divided, weighted, summed.
 
-    name: str
-    weight: float
-    over: int
-    """The term's denominator."""
-    loss_T: Tensor | None
-    """`None`: the sample does not carry the term."""
-
-
-def fold(parts: Iterable[Part], mask_T: Tensor, *, zero: Tensor) -> Share:
-    """Mean over the tokens that train, divided, weighted, summed. `zero` gives each share a graph."""
+    `zero` gives each share a graph.
+    """
     loss = zero
     terms = dict.fromkeys(TERMS, zero.detach())
-    for part in parts:
-        if part.loss_T is None:
-            continue
-        if part.over < 1:
-            raise ValueError(f"a sample carries {part.name}, but its denominator is {part.over}")
-        term = part.loss_T[mask_T].mean() / part.over
-        terms[part.name] = term.detach()
-        loss = loss + part.weight * term
+    for name, loss_T in losses.items():
+        term = loss_T[mask_T].mean() / over.of(name)
+        terms[name] = term.detach()
+        loss = loss + settings.weights[name] * term
     return Share(loss=loss, terms=terms)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates
 from afterwit.objective.correction import mismatch, truncated_weight
+from afterwit.objective.distill import Distilled, distilled
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.select import choose, overlap, pick
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.topk_opd import Kept, keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,11 @@ class Lesson:
     hint_T: Tensor
     """h*: which candidate teaches at each position."""
     gap_T: Tensor
-    """log pi_T^{h*}(y) - log pi_old(y): token OPD's advantage, and a reader's view of any OPD."""
+    """log pi_T^{h*}(y) - log pi_old(y): the advantage of sampled tokens, and a reader's view of any OPD."""
     overlap_T: Tensor
     """O[h*]: how many of the student's top-K ids are among that teacher's."""
-    kept: Kept
+    kept: Distilled | None
+    """`None` where only the sampled ids learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,10 @@ def prepare(
 def lesson_of(sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings) -> Lesson:
     """Which candidate teaches, and what."""
     overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
-    hint_T = choose(overlap_HT, settings.hint_selection, sample.mask_T, sample.hint_lengths)
-    gap_T = pick(found.sampled_teacher_HT, hint_T) - old_T
-    overlap_T = pick(overlap_HT, hint_T)
-    return Lesson(hint_T=hint_T, gap_T=gap_T, overlap_T=overlap_T, kept=keep(found, hint_T, settings))
+    hint_T = choose(overlap_HT, sample, settings.hint_selection)
+    return Lesson(
+        hint_T=hint_T,
+        gap_T=pick(found.sampled_teacher_HT, hint_T) - old_T,
+        overlap_T=pick(overlap_HT, hint_T),
+        kept=distilled(found, hint_T, settings),
+    )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.logprobs import tail
+from afterwit.objective.logprobs import with_tail
 from afterwit.objective.select import pick
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
@@ -32,8 +32,7 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
     ids_TK, valid_TK, old_TS, teacher_TS = _members(found, hint_T, settings)
     present_TS = valid_TK
     if settings.tail_bucket:
-        old_TS = torch.cat([old_TS, tail(old_TS, valid_TK)], dim=-1)
-        teacher_TS = torch.cat([teacher_TS, tail(teacher_TS, valid_TK)], dim=-1)
+        old_TS, teacher_TS = with_tail(old_TS, valid_TK), with_tail(teacher_TS, valid_TK)
         present_TS = torch.nn.functional.pad(valid_TK, (0, 1), value=True)
     difference_TS = teacher_TS - old_TS
     if settings.diff_clip > 0:
@@ -44,9 +43,7 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
 
 def topk_opd_loss(current_TK: Tensor, kept: Kept, settings: ObjectiveSettings) -> Tensor:
     """Loss [T]: the surrogates of the kept elements, summed; `current_TK` carries the gradient."""
-    current_TS = current_TK
-    if settings.tail_bucket:
-        current_TS = torch.cat([current_TK, tail(current_TK, kept.valid_TK)], dim=-1)
+    current_TS = with_tail(current_TK, kept.valid_TK) if settings.tail_bucket else current_TK
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
     return ppo(kept.advantage_TS, current_TS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
 

@@ -10,7 +10,7 @@ from afterwit.core.hindsight import Call, Case, JudgePrompts, call_seed, case, c
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.core.voting import Rules
-from afterwit.stages.judge_claims import STAGE, Claims, Clock, Learns
+from afterwit.stages.judge_claims import STAGE, Claims, Clock, Refusal
 from afterwit.stages.judge_clients import JudgeClient
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
@@ -37,7 +37,7 @@ class Judge:
         rules: Rules,
         owner: str,
         clock: Clock,
-        learns: Learns,
+        refusal: Refusal,
     ) -> None:
         self._client = client
         self._prompts = prompts
@@ -54,7 +54,7 @@ class Judge:
             lease_s=settings.lease_s,
             back_off=self._back_off,
             clock=clock,
-            learns=learns,
+            refusal=refusal,
         )
         self._kept: dict[str, dict[Call, str]] = {}
 

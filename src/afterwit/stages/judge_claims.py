@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from afterwit.core.lifecycle import Reason
+from afterwit.core.routing import Brought, brought
 from afterwit.core.terms import terms
 from afterwit.core.verdict import Verdict
 from afterwit.stages.retry import BackOff
@@ -20,10 +21,8 @@ GIVE_UP_AFTER = 8
 `judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
 
 
-class Learns(Protocol):
-    """Whether a turn that carries these terms moves the policy under the objective."""
-
-    def __call__(self, *, rl: bool, opd: bool) -> bool: ...
+Refusal = Callable[[Brought], Reason | None]
+"""Why a turn does not move the policy under the objective; None where it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +47,10 @@ class Claims:
         lease_s: float,
         back_off: BackOff,
         clock: Clock,
-        learns: Learns,
+        refusal: Refusal,
     ) -> None:
         self._store = store
-        self._learns = learns
+        self._refusal = refusal
         self._owner = owner
         self._lease_s = lease_s
         self._back_off = back_off
@@ -80,8 +79,8 @@ class Claims:
         """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
         carried = terms(record.turn, verdict)
         reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
-        if reason is None and not self._learns(rl=rl, opd=opd):
-            reason = Reason.NO_SIGNAL
+        if reason is None:
+            reason = self._refusal(brought(record.turn, verdict, rl=rl, opd=opd))
         turn, owner, now = record.turn.id, self._owner, self._now()
         await self._store.call(
             lambda store: store.judged(turn, verdict, rl=rl, opd=opd, reason=reason, owner=owner, now=now)

@@ -1,0 +1,89 @@
+"""Routing through the objective: what a turn learns by, why by nothing, and what the loss makes of it."""
+
+import numpy as np
+import pytest
+
+from afterwit.core.lifecycle import Reason
+from afterwit.core.routing import Brought
+from afterwit.objective import ObjectiveSettings, evaluate
+
+from .batches import sample
+
+SURE, UNSURE = np.log(np.full(3, 0.97)), np.log(np.full(3, 0.5))
+
+
+def brought(reward, *, rl=True, opd=True, sure=0.5):
+    return Brought(rl=rl, opd=opd, reward=reward, sureness=sure)
+
+
+def settings(**more):
+    return ObjectiveSettings(**{"routing": "routed"} | more)
+
+
+@pytest.mark.parametrize("reward", [-1.0, 0.0, 1.0])
+def test_unrouted_a_turn_learns_by_all_it_carries(reward):
+    turn = brought(reward, rl=reward != 0, sure=1.0)
+    assert ObjectiveSettings().route(turn) == turn
+    assert ObjectiveSettings().refusal(turn) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "turn", "reason"),
+    [
+        ({}, brought(-1.0), None),
+        ({}, brought(1.0), None),
+        ({}, brought(1.0, sure=0.95), Reason.ALREADY_SURE),
+        ({}, brought(1.0, opd=False, sure=0.95), Reason.ALREADY_SURE),
+        ({"sure_above": 0.99}, brought(1.0, sure=0.95), None),
+        ({}, brought(1.0, rl=False), Reason.ALREADY_GOOD),
+        ({"objective": "topk_opd"}, brought(1.0), Reason.ALREADY_GOOD),
+        ({"w_rl": 0.0}, brought(1.0, sure=0.99), Reason.ALREADY_GOOD),
+        ({"objective": "topk_opd"}, brought(1.0, opd=False), Reason.NO_SIGNAL),
+        ({"objective": "topk_opd"}, brought(-1.0, opd=False), Reason.NO_SIGNAL),
+        ({"w_opd": 0.0}, brought(0.0, rl=False), Reason.NO_SIGNAL),
+    ],
+)
+def test_a_turn_that_learns_nothing_is_refused_with_the_truth(chosen, turn, reason):
+    assert settings(**chosen).refusal(turn) is reason
+
+
+@pytest.mark.parametrize("chosen", [{"objective": "rl"}, {"w_opd": 0.0}])
+def test_a_failure_whose_hint_nobody_reads_learns_by_its_reward(chosen):
+    turn = brought(-1.0)
+    assert settings(**chosen).route(turn) == turn._replace(opd=False)
+    assert settings(**chosen).refusal(turn) is None
+
+
+@pytest.mark.parametrize(
+    ("reward", "behaviour", "alone"),
+    [(-1.0, UNSURE, "topk_opd"), (-1.0, SURE, "topk_opd"), (0.0, SURE, "topk_opd"), (1.0, UNSURE, "rl")],
+)
+def test_a_routed_sample_is_that_of_one_term(reward, behaviour, alone):
+    made = sample(np.random.default_rng(1), reward=reward, behaviour=behaviour)
+    routed = evaluate([made], {"routing": "routed", "beta": 0})
+    single = evaluate([made], {"objective": alone, "beta": 0})
+    assert routed.loss == single.loss != 0
+    np.testing.assert_array_equal(routed.gradients[0], single.gradients[0])
+
+
+def test_a_sure_success_is_in_no_term_and_in_no_mean():
+    rng = np.random.default_rng(1)
+    failed, sure = sample(rng, reward=-1.0), sample(rng, reward=1.0, behaviour=SURE)
+    alone, together = (
+        evaluate(batch, {"routing": "routed", "beta": 0, "baseline": "running"}, running_mean=0.2)
+        for batch in ([failed], [failed, sure])
+    )
+    assert together.loss == alone.loss
+    assert not together.gradients[1].any()
+
+
+def test_without_reported_log_probs_nobody_is_known_to_be_sure():
+    made = sample(np.random.default_rng(1), reward=1.0, behaviour=None)
+    assert evaluate([made], {"routing": "routed", "beta": 0}).terms["rl"] != 0
+
+
+def test_tokens_that_a_grammar_forced_make_nobody_sure():
+    mask, behaviour = np.array([False, False, True]), np.log([1.0, 1.0, 0.5])
+    made = sample(np.random.default_rng(1), reward=1.0, behaviour=behaviour, mask=mask)
+    assert evaluate([made], {"routing": "routed", "beta": 0, "sure_above": 0.6}).terms["rl"] != 0
+    assert evaluate([made], {"routing": "routed", "beta": 0, "sure_above": 0.5}).terms["rl"] == 0
