@@ -30,7 +30,9 @@ CPU = torch.device("cpu")
 
 
 def trainer_in(folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32") -> Trainer:
-    settings = LearnerSettings(dtype=dtype, device="cpu", lr=1e-3, epochs=2, memory_tokens=8, max_tokens=512)
+    settings = LearnerSettings(
+        lora_rank=0, dtype=dtype, device="cpu", lr=1e-3, epochs=2, memory_tokens=8, max_tokens=512
+    )
     trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
     trainer.begin(now=1.0)
     return trainer

@@ -249,7 +249,7 @@ def test_bfloat16_adds_its_passes_up_in_float32_and_keeps_what_rounding_would_lo
     base: Path, renderer: Renderer
 ) -> None:
     objective = ObjectiveSettings()
-    settings = LearnerSettings(dtype="bfloat16", device="cpu", lr=1e-6)
+    settings = LearnerSettings(lora_rank=0, dtype="bfloat16", device="cpu", lr=1e-6)
     items = batch(renderer, objective)
     policy = policy_of(base, settings)
     before = weights(policy)
@@ -269,7 +269,7 @@ def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> 
     items = batch(renderer, objective)
     norms = []
     for dtype, tokens in (("float32", 4096), ("bfloat16", 4096), ("bfloat16", 1)):
-        settings = LearnerSettings(dtype=dtype, device="cpu", micro_batch_tokens=tokens)
+        settings = LearnerSettings(lora_rank=0, dtype=dtype, device="cpu", micro_batch_tokens=tokens)
         policy = policy_of(base, settings)
         model = frozen(base, getattr(torch, dtype))
         norms.append(update(policy, model, items, [], objective, settings, quiet)["grad_norm"])

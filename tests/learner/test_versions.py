@@ -164,13 +164,18 @@ def test_a_rollback_is_a_new_version_with_the_old_files(versions: Versions) -> N
     assert (versions.place(5) / MODEL).read_text() == "weights of 000002"
 
 
-def test_a_rollback_to_the_base_begins_with_a_fresh_optimiser(versions: Versions) -> None:
+def test_a_rollback_to_the_base_is_the_base_and_takes_no_room(versions: Versions) -> None:
     grow(versions, 2)
     made = roll_back(versions, 0, now=10.0)
     assert made.reverts == (1, 2)
-    assert (versions.weights(3) / MODEL).read_text() == "base weights"
-    assert not (versions.place(3) / STATE).exists()
-    assert (versions.base / MODEL).read_text() == "base weights"
+    assert versions.weights(3) == versions.base
+    assert [path.name for path in versions.place(3).iterdir()] == [manifest.NAME]
+    grow(versions, 4)
+    roll_back(versions, 3, now=11.0)
+    assert versions.weights(5) == versions.base
+    grow(versions, 7)
+    assert versions.prune(1) == (1, 2, 4, 6)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 3, 5, 7]
 
 
 @pytest.mark.parametrize(

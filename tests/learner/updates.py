@@ -22,7 +22,7 @@ from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.render import Renderer
 
-EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3)
+EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3, lora_rank=0)
 LIMITS = Limits(max_tokens=512, max_staleness=16, version=0)
 
 

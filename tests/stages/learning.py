@@ -23,6 +23,7 @@ from afterwit.wire.render import Renderer
 
 SETTINGS = LearnerSettings(
     device="cpu",
+    lora_rank=0,
     lr=1e-3,
     batch=4,
     min_batch=2,

@@ -492,23 +492,22 @@ def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
     place: Place, lessons: Callable[..., list[Sample]]
 ) -> None:
     """The newest weights are gone: said, and over as soon as they are back."""
-    fill(place, lessons(0, 1))
-    place.drain()
-    weights = place.versions.place(1) / "model.safetensors"
+    for pair in (lessons(0, 1), lessons(2, 3)):
+        fill(place, pair)
+        place.drain()
     rests: list[str] = []
 
     def rest(seconds: float) -> None:
         if not rests:
-            weights.rename(place.home / "aside")
-            roll_back(place.versions, 0, now=6000.0)
-            (place.versions.place(2) / "model.safetensors").unlink()
-            teach(store, lessons(2, 3))
+            roll_back(place.versions, 1, now=6000.0)
+            (place.versions.place(3) / "model.safetensors").unlink()
+            teach(store, lessons(4, 5))
             place.clock.now += 100.0
         rests.append(status(store).message)
 
     with place.store() as store:
         place.learn(store).run(lambda: len(rests) == 3, rest=rest)
-    assert "the weights of version 2 are not in" in rests[1]
+    assert "the weights of version 3 are not in" in rests[1]
 
 
 class Jammed(Store):

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import SettingError, VersionDamaged
+
+REMEDY = "`afterwit rollback` returns to a version before it"
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -26,6 +29,15 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
         raise SettingError(f"the model in {folder} cannot be loaded: {error}") from error
     _without_dropout(model)
     return model.to(device).eval()
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A version's file of tensors by name. VersionDamaged where it cannot be read."""
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise VersionDamaged(f"{path} cannot be read ({error}): {REMEDY}") from error
+    return tensors
 
 
 def recompute_activations(model: PreTrainedModel) -> None:

@@ -1,4 +1,4 @@
-"""Master weights: what the optimiser moves. The model's own, or under bfloat16 fp32 copies."""
+"""Master weights: what the optimiser moves. The model's own, or fp32 copies of rounded ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Masters:
-    """The model's parameters by name, at the optimiser's precision.
+    """The model's parameters that train, by name, at the optimiser's precision.
 
     Rounded parameters hand each gradient over to their master as soon as it is complete, so that
     micro-batches add up in fp32. `publish` brings the masters back into the model.
@@ -17,7 +17,7 @@ class Masters:
 
     def __init__(self, model: nn.Module, precise: Mapping[str, Tensor] | None = None) -> None:
         """`precise` are the masters' values; without them the model's parameters are the masters."""
-        self._model = dict(model.named_parameters())
+        self._model = {name: own for name, own in model.named_parameters() if own.requires_grad}
         self.separate = precise is not None
         self.named: dict[str, nn.Parameter] = self._model
         if precise is not None:

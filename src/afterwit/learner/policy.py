@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from afterwit.core.errors import VersionDamaged
+from afterwit.core.errors import SettingError, VersionDamaged
 from afterwit.head.head import Head
 from afterwit.learner import optimizer as adamw
+from afterwit.learner.adapter import Adapter
+from afterwit.learner.ema import Ema
 from afterwit.learner.heads import fused_head
-from afterwit.learner.load import device_of, load_model, recompute_activations
+from afterwit.learner.load import REMEDY, read_tensors, recompute_activations
 from afterwit.learner.masters import Masters
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.versions import STATE, Versions
+from afterwit.learner.whole import Whole
+from afterwit.weights.lora import Lora, lora_of
 
-CONFIGURATION = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
 MASTER = "master."
+MEAN = "ema."
 REWARD_MEAN = "reward_mean"
-ONE_FILE = "10TB"
+
+
+class Trained(Protocol):
+    """What of a model trains: all of it, or an adapter on it."""
+
+    @property
+    def model(self) -> PreTrainedModel: ...
+
+    @property
+    def masters(self) -> Masters: ...
+
+    @property
+    def base(self) -> PreTrainedModel | None:
+        """The frozen base, where it is in memory anyway."""
+
+    def beginning(self, base: Path) -> dict[str, Tensor]:
+        """What the masters were at the base; the caller's own."""
+
+    def write(self, folder: Path, base: Path) -> None:
+        """Write it into a version's folder, with the base's tokenizer."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Policy:
     """What an update moves. `reward_mean` is the running mean of the RL baseline.
 
-    `head` is the model's, to be fused with the loss; None: the plain way.
+    `head` is the model's, to be fused with the loss; None: the plain way. `ema` is the teacher that follows;
+    None: the settings have another.
     """
 
-    model: PreTrainedModel
+    trained: Trained
     head: Head | None
-    masters: Masters
+    ema: Ema | None
     optimizer: AdamW
     reward_mean: float
     number: int
@@ -46,67 +69,77 @@ class Policy:
     def load(cls, versions: Versions, number: int, settings: LearnerSettings) -> Policy:
         """The policy at a version; a version without optimiser state (the base) begins with a fresh one.
 
-        SettingError or VersionDamaged where its files cannot be read.
+        VersionDamaged or SettingError where its files cannot be read, SettingError where they are of another
+        kind than the settings ask for.
         """
-        folder, device = versions.weights(number), device_of(settings.device)
-        tensors = _state(folder / STATE) if (folder / STATE).exists() else {}
-        model = load_model(folder, dtype=getattr(torch, settings.dtype), device=device)
+        folder = versions.weights(number)
+        if folder != versions.base:
+            _insist_on_kind(folder, number, settings)
+        tensors = read_tensors(folder / STATE) if (folder / STATE).exists() else {}
+        trained: Trained
+        if settings.lora_rank:
+            trained = Adapter.load(folder, versions.base, settings)
+        else:
+            trained = Whole.load(folder, _below(MASTER, tensors), settings)
+        ema = _ema(trained, versions.base, _below(MEAN, tensors), settings)
         if settings.checkpointing:
-            recompute_activations(model)
-        precise = _precise(folder, tensors, settings)
-        masters = Masters(model, precise if settings.dtype == "bfloat16" else None)
-        if precise is not None and not masters.separate:
-            _assign(model, precise)
-        optimizer = adamw.build(masters, settings)
-        adamw.restore(optimizer, masters, tensors)
-        reward_mean = float(tensors.get(REWARD_MEAN, torch.tensor(0.0)))
+            recompute_activations(trained.model)
+        optimizer = adamw.build(trained.masters, settings)
+        adamw.restore(optimizer, trained.masters, tensors)
         return cls(
-            model=model,
-            head=fused_head(model) if settings.head == "fused" else None,
-            masters=masters,
+            trained=trained,
+            head=fused_head(trained.model) if settings.head == "fused" else None,
+            ema=ema,
             optimizer=optimizer,
-            reward_mean=reward_mean,
+            reward_mean=float(tensors.get(REWARD_MEAN, torch.tensor(0.0))),
             number=number,
         )
 
+    @property
+    def model(self) -> PreTrainedModel:
+        return self.trained.model
+
+    @property
+    def masters(self) -> Masters:
+        return self.trained.masters
+
     def save_state(self, folder: Path) -> None:
-        """Write what the next update needs beside the model."""
+        """Write what the next update needs beside the weights."""
         tensors = adamw.state(self.optimizer, self.masters)
         if self.masters.separate:
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
+        if self.ema is not None:
+            tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
         tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / STATE)
 
 
-def write_model(model: PreTrainedModel, folder: Path, base: Path) -> None:
-    """Write an ordinary Hugging Face folder: the model's weights, configured as the base is."""
-    model.save_pretrained(folder, max_shard_size=ONE_FILE)
-    for pattern in CONFIGURATION:
-        for path in base.glob(pattern):
-            if not path.name.endswith(".index.json"):
-                shutil.copyfile(path, folder / path.name)
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _state(path: Path) -> dict[str, Tensor]:
+def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:
+    """The mean of the weights so far; at first, the base's."""
+    if settings.teacher != "ema":
+        return None
+    start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
+    return Ema(trained.model, start or trained.beginning(base), settings.ema_decay)
+
+
+def _insist_on_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
+    """SettingError where the version's weights are not what the settings train."""
+    wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
     try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise VersionDamaged(
-            f"{path} cannot be read ({error}): `afterwit rollback` returns to a version before it"
-        ) from error
-    return tensors
+        there = lora_of(folder)
+    except ValueError as error:
+        raise VersionDamaged(f"{error}: {REMEDY}") from error
+    if there != wanted:
+        needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
+        raise SettingError(
+            f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
+            f"learner.lora_rank = {needed} to learn on from it, or begin anew with `afterwit rollback 0`"
+        )
 
 
-def _precise(folder: Path, tensors: dict[str, Tensor], settings: LearnerSettings) -> dict[str, Tensor] | None:
-    """Values of the master weights where the folder's model is, or is to be, rounded."""
-    kept = {name.removeprefix(MASTER): tensor for name, tensor in tensors.items() if name.startswith(MASTER)}
-    if kept or settings.dtype != "bfloat16":
-        return kept or None
-    whole = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
-    return {name: parameter.detach() for name, parameter in whole.named_parameters()}
-
-
-@torch.no_grad()
-def _assign(model: PreTrainedModel, values: dict[str, Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(values[name])
+def _kind(lora: Lora | None) -> str:
+    return "full weights" if lora is None else f"an adapter of rank {lora.rank} and alpha {lora.alpha:g}"

@@ -25,7 +25,7 @@ def roll_back(versions: Versions, target: int, *, now: float) -> Version:
     with versions.writing():
         version = _plan(versions, target, now)
         source = versions.weights(target)
-        versions.write(version, lambda folder: _restore(source, folder))
+        versions.write(version, lambda folder: None if source == versions.base else _restore(source, folder))
     return version
 
 

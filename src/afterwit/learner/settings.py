@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-Teacher = Literal["base", "live"]
+Teacher = Literal["base", "live", "ema"]
 Precision = Literal["float32", "bfloat16", "float64"]
 MemoryHints = Literal["with", "without", "both"]
 HeadWay = Literal["fused", "plain"]
@@ -37,8 +37,9 @@ AT_LEAST_ZERO = (
     "weight_decay",
     "mismatch_alarm",
     "threads",
+    "lora_rank",
 )
-ABOVE_ZERO = ("lr", "clip", "poll_s", "lease_s", "retry_s")
+ABOVE_ZERO = ("lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,12 @@ class LearnerSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     lr: float = 1e-5
-    """Step size of AdamW, constant without warm-up; as published. Tiny models want more (the demo: 5e-4)."""
+    """Step size of AdamW, constant without warm-up; as published. Tiny models want more (the demo: 4e-4)."""
+    lora_rank: int = 16
+    """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
+    which takes the optimiser's memory for all of them, and a second model for the base."""
+    lora_alpha: float = 32.0
+    """The adapter is scaled by lora_alpha / lora_rank; 32 as published."""
     beta1: float = 0.9
     """AdamW's decay of the gradient's mean; as published."""
     beta2: float = 0.98
@@ -78,7 +84,11 @@ class LearnerSettings:
     """No update unless a new turn of the batch carries a term with a weight (replay alone does not do);
     off as published. Without it, replaying small batches collapsed a tiny model within 500 interactions."""
     teacher: Teacher = "base"
-    """Whose weights read the hint: the frozen starting ones, or those of the policy at the update's start."""
+    """Whose weights read the hint: the frozen starting ones (`base`), the policy's at the update's start
+    (`live`), or the mean of those it had (`ema`), which begins at the base and follows the policy slowly."""
+    ema_decay: float = 0.99
+    """What the mean of `teacher = "ema"` keeps of itself at each update: 0.99 remembers about 100 updates.
+    0 is the live policy, 1 the base."""
     memory_samples: int = 4
     """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above
     0."""
@@ -135,6 +145,8 @@ class LearnerSettings:
         for name in ABOVE_ZERO:
             if not (value := getattr(self, name)) > 0:
                 raise ValueError(f"{name} is {value}, but must be above 0")
+        if not 0 <= self.ema_decay <= 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}, but must be in [0, 1]")
         for name in ("beta1", "beta2"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} is {value}, but must be in [0, 1)")

@@ -18,7 +18,7 @@ from afterwit.learner import memory
 from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
 from afterwit.learner.load import device_of, load_model
 from afterwit.learner.phase import Phase, Progress
-from afterwit.learner.policy import Policy, write_model
+from afterwit.learner.policy import Policy
 from afterwit.learner.score import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import needs_base, update
@@ -136,7 +136,7 @@ class Trainer:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
         def fill(folder: Path) -> None:
-            write_model(policy.model, folder, self.versions.base)
+            policy.trained.write(folder, self.versions.base)
             progress(Phase.WRITING)
             policy.save_state(folder)
 
@@ -160,8 +160,15 @@ class Trainer:
         return memory.answers(base, asked, most=most, end_ids=self._rendering.end_ids, seed=seed)
 
     def _frozen(self) -> PreTrainedModel | None:
-        """The base, in the very kernels of the policy; None where the objective never reads it."""
-        if self._base is None and needs_base(self.objective, self.settings):
+        """The base, in the very kernels of the policy; None where the objective never reads it.
+
+        Under an adapter that is the model without it; under full weights it is a second model.
+        """
+        if not needs_base(self.objective, self.settings):
+            return None
+        if (shared := self.policy().trained.base) is not None:
+            return shared
+        if self._base is None:
             self._base = load_model(
                 self.versions.base,
                 dtype=getattr(torch, self.settings.dtype),

@@ -48,17 +48,18 @@ def update(
     by an earlier epoch: load it anew.
     """
     samples, reward_mean = _samples(items, objective, policy)
+    teacher = _teacher(policy, base, settings)
     run = Run(
         policy=policy,
         base=base,
-        teacher=base if settings.teacher == "base" else policy.model,
+        teacher=teacher,
         items=items,
         samples=samples,
         memories=memories,
         over=denominators(samples, objective, memory=len(memories)),
         objective=objective,
         limit=settings.micro_batch_tokens,
-        packing=Packing.of(settings, policy.model, base),
+        packing=Packing.of(settings, policy.model, base, teacher),
         progress=progress,
     )
     terms, norm = _epoch(run, settings)
@@ -67,7 +68,18 @@ def update(
         terms, _ = _epoch(run, settings)
         metrics |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     policy.reward_mean = reward_mean
+    if policy.ema is not None:
+        policy.ema.follow(policy.masters)
     return metrics
+
+
+def _teacher(
+    policy: Policy, base: PreTrainedModel | None, settings: LearnerSettings
+) -> PreTrainedModel | None:
+    """Who reads the hints; None where nobody has to."""
+    if settings.teacher == "base":
+        return base
+    return policy.model if policy.ema is None else policy.ema.model
 
 
 def _samples(

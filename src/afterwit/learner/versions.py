@@ -1,7 +1,7 @@
 """The folder of versions: `NNNNNN/` is a version once its manifest is there, which comes last.
 
 Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base:
-its folder holds a manifest and no weights.
+its folder holds a manifest and no weights, and so does that of a rollback to it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from afterwit.learner.lock import exclusive
 
 MODEL = "model.safetensors"
 STATE = "learner.safetensors"
-"""The optimiser's state and, where the weights are rounded, the fp32 ones."""
+"""The optimiser's state; where the weights are rounded, the fp32 ones; the mean of a teacher that follows."""
 WEIGHTS = (".safetensors", ".bin")
-"""Suffixes of files that hold weights; a rollback to the base brings whatever the base came with."""
+"""Suffixes of files that hold weights, an adapter's among them."""
 FOLDERS = "[0-9]" * 6
 
 
@@ -64,8 +64,11 @@ class Versions:
         return self.root / f"{number:06d}"
 
     def weights(self, number: int) -> Path:
-        """A Hugging Face folder with the version's weights, the base's own for 0. SettingError if gone."""
-        if number == 0:
+        """The folder with the version's weights, whole ones or an adapter; the base's own where it is that.
+
+        SettingError where they are gone.
+        """
+        if self._is_base(number):
             return self.base
         if not self.has_weights(number):
             kept = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
@@ -74,11 +77,21 @@ class Versions:
 
     def has_weights(self, number: int) -> bool:
         """Whether the version can be loaded."""
-        if number == 0:
-            return True
+        return self._holds_weights(number) or self._is_base(number)
+
+    def _holds_weights(self, number: int) -> bool:
         folder = self.place(number)
         weights = [path for path in folder.glob("*") if path.suffix in WEIGHTS and path.name != STATE]
         return (folder / manifest.NAME).exists() and bool(weights)
+
+    def _is_base(self, number: int) -> bool:
+        """Whether it is version 0, or a rollback brought that back, directly or through others."""
+        while number > 0:
+            version = self.get(number)
+            if version is None or version.restores is None:
+                return False
+            number = version.restores
+        return True
 
     def learning(self) -> AbstractContextManager[None]:
         """Held by the one learner of these versions while it lives. SettingError if there is another."""
@@ -112,7 +125,7 @@ class Versions:
     def prune(self, keep: int) -> tuple[int, ...]:
         """Remove all weights but the newest `keep` versions'; returns whose. Manifests and the base stay."""
         numbers = [number for number in self.numbers() if number > 0]
-        old = [number for number in numbers[: max(0, len(numbers) - keep)] if self.has_weights(number)]
+        old = [number for number in numbers[: max(0, len(numbers) - keep)] if self._holds_weights(number)]
         for number in old:
             for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
                 if path.name != manifest.NAME:

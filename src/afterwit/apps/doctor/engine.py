@@ -16,16 +16,18 @@ from afterwit.engines.port import Engine, Generate
 from afterwit.wire.render import Renderer
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
+
+    from afterwit.learner.policy import Policy
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
-"""How far the swap's test moves every weight, relative to the weight."""
+"""How far the swap's test moves what trains, at random: a standard deviation."""
 
 
-def check(engine: Engine, model: PreTrainedModel, renderer: Renderer, base: Path) -> Iterator[Finding]:
-    """Every test of the engine; leaves `model` moved."""
+def check(engine: Engine, policy: Policy, renderer: Renderer, base: Path) -> Iterator[Finding]:
+    """Every test of the engine; leaves `policy` moved."""
+    model = policy.model
     tolerance = 1e-4 if _is_fp32(engine, model) else 0.05
     with asyncio.Runner() as runner:
         yield tested(
@@ -35,7 +37,7 @@ def check(engine: Engine, model: PreTrainedModel, renderer: Renderer, base: Path
         )
         yield tested(
             "swap",
-            lambda: runner.run(_swapped(engine, model, base, tolerance)),
+            lambda: runner.run(_swapped(engine, policy, base, tolerance)),
             remedy="the engine does not serve what the learner writes: do not train with it",
         )
         runner.run(engine.close())
@@ -75,18 +77,13 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, 
     return said
 
 
-async def _swapped(engine: Engine, model: PreTrainedModel, base: Path, tolerance: float) -> str:
-    import torch
-
-    from afterwit.learner.policy import write_model
+async def _swapped(engine: Engine, policy: Policy, base: Path, tolerance: float) -> str:
     from afterwit.learner.score import probe
 
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(1 + MOVED * torch.randn(parameter.shape, generator=_seeded()).to(parameter))
+    _move(policy)
     with tempfile.TemporaryDirectory() as folder:
-        write_model(model, Path(folder), base)
-        expected = probe(model)
+        policy.trained.write(Path(folder), base)
+        expected = probe(policy.model)
         await engine.stage(1, Path(folder))
     served = await engine.probe(expected.ids)
     await engine.promote()
@@ -96,14 +93,15 @@ async def _swapped(engine: Engine, model: PreTrainedModel, base: Path, tolerance
     return said
 
 
-def _seeded() -> torch.Generator:
+def _move(policy: Policy) -> None:
     import torch
 
-    return torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.masters.named.values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
+    policy.masters.publish()
 
 
 def _is_fp32(engine: Engine, model: PreTrainedModel) -> bool:
-    import torch
-
-    dtypes = {parameter.dtype for parameter in model.parameters()}
-    return dtypes == {torch.float32} and getattr(engine, "dtype", torch.float32) == torch.float32
+    return (engine.facts.dtype, str(model.dtype)) == ("float32", "torch.float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from afterwit.engines.fingerprint import weight_files
 from afterwit.stages.gateway.server import bind
 
 BYTES_PER_WEIGHT = 4 + 8
-"""On disk a version has each weight in fp32 and AdamW's two moments."""
+"""On disk a version has each weight that trains in fp32 and AdamW's two moments."""
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
@@ -43,21 +44,27 @@ def _writable(home: Path) -> str:
 
 
 def _room(settings: Settings, home: Path, folder: Path) -> str:
-    weights = sum(path.stat().st_size for path in weight_files(folder))
-    kept = settings.learner.keep_versions + 1
-    needed = kept * weights * BYTES_PER_WEIGHT // _bytes_per_weight(folder)
+    kept, rank = settings.learner.keep_versions + 1, settings.learner.lora_rank
+    needed = kept * _trained(folder, rank) * BYTES_PER_WEIGHT
     free = shutil.disk_usage(home).free
     said = f"{free / 2**30:.1f} GiB free; {kept} versions may take {needed / 2**30:.1f} GiB"
     expect(free > needed, said)
     return said
 
 
-def _bytes_per_weight(folder: Path) -> int:
-    import json
+def _trained(folder: Path, rank: int) -> int:
+    """At most how many weights train, by the shapes on disk: all, or an adapter's on every matrix."""
+    from safetensors import safe_open
 
-    config = json.loads((folder / "config.json").read_text())
-    kind = config.get("dtype") or config.get("torch_dtype") or "float32"
-    return 2 if kind in ("bfloat16", "float16") else 4
+    paths, shapes = weight_files(folder), list[list[int]]()
+    if paths[0].suffix != ".safetensors":  # PyTorch's own files do not tell
+        return sum(path.stat().st_size for path in paths) // 2
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    if rank == 0:
+        return sum(map(math.prod, shapes))
+    return sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
 
 
 def _port(settings: Settings) -> str:

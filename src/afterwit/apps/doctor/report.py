@@ -39,19 +39,17 @@ def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
     yield from files
     yield from store.check(settings, home, folder)
     if all(finding.ok for finding in files):
-        yield from _loaded(settings, folder)
+        yield from _loaded(settings, home, folder)
 
 
-def _loaded(settings: Settings, folder: Path) -> Iterator[Finding]:
+def _loaded(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """The tests that need the model in memory, once for the learner and once for the engine."""
-    import torch
-
     from afterwit.apps.doctor import engine, mathematics
     from afterwit.apps.parts import load_engine
-    from afterwit.learner.load import device_of, load_model
+    from afterwit.learner.policy import Policy
     from afterwit.wire.render import Renderer
 
-    renderer, learner = Renderer.load(folder), settings.learner
-    trained = load_model(folder, dtype=getattr(torch, learner.dtype), device=device_of(learner.device))
-    yield from mathematics.check(trained, renderer, settings.judge.placement)
-    yield from engine.check(load_engine(settings, folder), trained, renderer, folder)
+    renderer = Renderer.load(folder)
+    policy = Policy.load(versions_of(home, folder), 0, settings.learner)
+    yield from mathematics.check(policy.model, renderer, settings.judge.placement)
+    yield from engine.check(load_engine(settings, folder), policy, renderer, folder)

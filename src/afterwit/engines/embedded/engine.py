@@ -15,7 +15,14 @@ from torch import nn
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.lane import Lane
-from afterwit.engines.embedded.load import check_attention, load_module, place, read_config, read_facts
+from afterwit.engines.embedded.load import (
+    check_attention,
+    load_module,
+    load_version,
+    place,
+    read_config,
+    read_facts,
+)
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.stream import Stream, check
@@ -42,8 +49,11 @@ class EmbeddedEngine:
 
     Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
     staged between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and
-    values. A response that is under way at a swap goes on from its old keys and values with the new weights;
-    each token's version is that of the weights whose logits it was drawn from.
+    values. Versions that are adapters share with the base what no adapter moves (embeddings, head, norms):
+    only their linear layers are copies.
+
+    A response that is under way at a swap goes on from its old keys and values with the new weights; each
+    token's version is that of the weights whose logits it was drawn from.
     """
 
     def __init__(
@@ -90,13 +100,13 @@ class EmbeddedEngine:
             torch.set_num_threads(settings.threads)
         facts = read_facts(folder, read_config(folder), settings)
         device, dtype = place(settings)
-        loader = partial(load_module, device=device, dtype=dtype)
         try:
-            module = loader(folder)
+            module = load_module(folder, device, dtype)
         except EngineError as error:
             raise SettingError(str(error)) from error
         check_attention(module, facts.vocabulary)
-        return cls(module, facts, settings, load=loader, script=script, seed=seed)
+        load = partial(load_version, base=module, device=device, dtype=dtype)
+        return cls(module, facts, settings, load=load, script=script, seed=seed)
 
     @property
     def version(self) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
@@ -19,6 +20,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import REMEDY, context_of, refusal
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import Facts
+from afterwit.weights.lora import lora_of, merged, pairs_of
+from afterwit.weights.twin import twin
 
 
 def read_config(folder: Path) -> PreTrainedConfig:
@@ -108,6 +111,20 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
         raise EngineError(f"The weights in {folder} are not those of its config.json ({'; '.join(wrong)}).")
     ready: nn.Module = module.to(device).eval().requires_grad_(False)
     return ready
+
+
+def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """A version's weights: whole ones from its folder, or an adapter's, merged into copies of `base`'s.
+
+    `base` stays as it is and shares what the adapter leaves alone. EngineError where they cannot be had.
+    """
+    try:
+        lora = lora_of(folder)
+        if lora is None:
+            return load_module(folder, device, dtype)
+        return twin(base, merged(base, pairs_of(folder), lora.scale))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 
 
 @torch.inference_mode()

@@ -1,0 +1,126 @@
+"""Versions that are adapters: merged over the base, each from the base as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from afterwit.core.errors import EngineError
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.load import load_module, load_version
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.port import Weights
+from afterwit.weights.lora import TENSORS
+from tests.engines.talk import ask, rescored, say, until
+from tests.engines.test_swap import swap
+from tests.fakes.adapters import adapted, by_peft
+from tests.fakes.models import tiny_llama
+
+CPU = torch.device("cpu")
+IDS = list(range(10, 70))
+
+
+@pytest.fixture(scope="session")
+def adapters(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return [adapted(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
+
+
+def logprobs(qwen: Path, adapter: Path, ids: list[int]) -> list[float]:
+    """Of ids[1:], by PEFT in float64."""
+    with torch.inference_mode():
+        logits_TV = by_peft(qwen, adapter)(input_ids=torch.tensor([ids])).logits[0, :-1]
+    return logits_TV.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+
+async def test_an_adapters_weights_answer_and_the_base_stays_the_judges(
+    engine: EmbeddedEngine, qwen: Path, adapters: list[Path]
+) -> None:
+    await engine.stage(1, adapters[0])
+    assert await engine.probe(IDS) == pytest.approx(logprobs(qwen, adapters[0], IDS), abs=1e-4)
+    await engine.promote()
+    request = ask(range(3, 40))
+    said = await say(engine, request)
+    expected = logprobs(qwen, adapters[0], [*request.prompt_ids, *said.ids])[-len(said.ids) :]
+    assert set(said.versions) == {1}
+    assert said.logprobs == pytest.approx(expected, abs=1e-4)
+    judge = ask(range(3, 40), weights=Weights.BASE)
+    said = await say(engine, judge)
+    assert said.logprobs == pytest.approx(rescored(qwen, judge, said, 1.0).tolist(), abs=1e-4)
+
+
+async def test_a_bfloat16_engine_agrees_to_what_its_rounding_allows(qwen: Path, adapters: list[Path]) -> None:
+    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(dtype="bfloat16"))
+    await engine.stage(1, adapters[0])
+    pairs = zip(await engine.probe(IDS), logprobs(qwen, adapters[0], IDS), strict=True)
+    gaps = [abs(served - exact) for served, exact in pairs]
+    await engine.close()
+    assert 0 < sum(gaps) / len(gaps) < 0.5  # logits of these models are tens
+
+
+async def test_after_a_hundred_swaps_a_version_gives_the_very_numbers_it_gave_first(
+    engine: EmbeddedEngine, newer_qwen: Path, adapters: list[Path]
+) -> None:
+    firsts: dict[Path, list[float]] = {}
+    for version in range(1, 101):
+        folder = [*adapters, newer_qwen][version % 3]
+        await engine.stage(version, folder)
+        served = await engine.probe(IDS)
+        await engine.promote()
+        assert firsts.setdefault(folder, served) == served
+    assert len({tuple(served) for served in firsts.values()}) == 3
+
+
+def test_merging_starts_from_the_base_and_leaves_it_bit_for_bit(qwen: Path, adapters: list[Path]) -> None:
+    base, untouched = load_module(qwen, CPU, torch.bfloat16), load_module(qwen, CPU, torch.bfloat16)
+    first = load_version(adapters[0], base, CPU, torch.bfloat16)
+    for number in range(20):
+        again = load_version(adapters[number % 2], base, CPU, torch.bfloat16)
+    again = load_version(adapters[0], base, CPU, torch.bfloat16)
+    for one, other in ((base, untouched), (first, again)):
+        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_a_version_holds_copies_of_the_layers_that_its_adapter_moves_and_of_nothing_else(
+    qwen: Path, adapters: list[Path]
+) -> None:
+    base = load_module(qwen, CPU, torch.float32)
+    served = load_version(adapters[0], base, CPU, torch.float32)
+    for name, own in served.named_parameters():
+        shared = own.data_ptr() == base.get_parameter(name).data_ptr()
+        assert shared == ("_proj" not in name)
+
+
+async def test_responses_under_way_live_through_swaps_of_adapters(
+    engine: EmbeddedEngine, adapters: list[Path]
+) -> None:
+    requests = [ask(range(3, 20 + i), max_tokens=150, ignore_eos=True) for i in range(12)]
+    people = asyncio.gather(*(say(engine, request) for request in requests))
+    for version in range(1, 9):
+        served = engine.counters.sampled
+        await until(lambda: engine.counters.sampled >= served + 100)  # noqa: B023 (used at once)
+        await swap(engine, version, adapters[version % 2])
+    said = await people
+    assert all(len(response.ids) == 150 for response in said)
+    assert all(list(response.versions) == sorted(response.versions) for response in said)
+    assert {version for response in said for version in response.versions} == set(range(9))
+
+
+async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(
+    engine: EmbeddedEngine, adapters: list[Path], tmp_path: Path
+) -> None:
+    other = tiny_llama(tmp_path / "llama", num_hidden_layers=3)
+    strange = adapted(tmp_path / "strange", other, seed=1)
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in adapters[0].iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    (damaged / TENSORS).write_bytes(b"half of")
+    for folder in (strange, damaged):
+        with pytest.raises(EngineError, match=f"The adapter in {folder} does not fit"):
+            await engine.stage(1, folder)
+        with pytest.raises(EngineError, match="No weights are staged"):
+            await engine.promote()
+    assert set((await say(engine, ask(range(3, 9)))).versions) == {0}

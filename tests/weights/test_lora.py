@@ -1,0 +1,98 @@
+"""Merging an adapter, against PEFT's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.pytorch_utils import Conv1D
+
+from afterwit.weights.lora import CONFIG, TENSORS, Lora, lora_of, merged, pairs_of
+from afterwit.weights.twin import twin
+from tests.fakes.adapters import adapted, by_peft, plain
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+@pytest.fixture
+def adapter(family: Path, tmp_path: Path) -> Path:
+    return adapted(tmp_path / "adapter", family, seed=1, rank=3, alpha=7.5)
+
+
+def test_a_merged_model_is_pefts_merged_model_and_computes_what_the_adapted_one_does(
+    family: Path, adapter: Path
+) -> None:
+    base, theirs = plain(family, torch.float64), by_peft(family, adapter)
+    ours = twin(base, merged(base, pairs_of(adapter), 2.5))
+    torch.testing.assert_close(ours(IDS).logits, theirs(IDS).logits, rtol=0, atol=1e-4)  # norms are in fp32
+    named = dict(theirs.merge_and_unload().named_parameters())
+    for name, own in ours.named_parameters():
+        torch.testing.assert_close(own, named[name], rtol=0, atol=1e-12)
+
+
+def test_merging_moves_just_the_adapted_layers_and_leaves_the_base(family: Path, adapter: Path) -> None:
+    base, untouched = plain(family), plain(family)
+    ours = twin(base, merged(base, pairs_of(adapter), 2.5))
+    for (name, own), kept in zip(base.named_parameters(), untouched.parameters(), strict=True):
+        assert torch.equal(own, kept)
+        new = dict(ours.named_parameters())[name]
+        assert (new is own) == (name.removesuffix(".weight") not in pairs_of(adapter))
+    assert ours.get_output_embeddings().weight is base.get_output_embeddings().weight
+
+
+def test_a_rounded_weight_is_added_to_exactly_and_rounded_once(family: Path, adapter: Path) -> None:
+    base = plain(family, torch.bfloat16)
+    exact = plain(family, torch.bfloat16).double()
+    for name, own in merged(base, pairs_of(adapter), 2.5).items():
+        layer = name.removesuffix(".weight")
+        pair = pairs_of(adapter)[layer]
+        delta = 2.5 * pair.b_OR.double() @ pair.a_RI.double()
+        transposed = isinstance(exact.get_submodule(layer), Conv1D)
+        expected = exact.get_parameter(name) + (delta.t() if transposed else delta)
+        assert own.dtype is torch.bfloat16
+        # one rounding to bfloat16's 8 bits, and fp32's on the way
+        torch.testing.assert_close(own.double(), expected, rtol=2**-8 * 1.0001, atol=1e-7)
+
+
+def test_a_folder_says_which_adapter_it_holds(family: Path, adapter: Path) -> None:
+    assert lora_of(adapter) == Lora(rank=3, alpha=7.5)
+    assert Lora(rank=3, alpha=7.5).scale == 2.5
+    assert lora_of(family) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"r": "many", "lora_alpha": 1}', '{"r": 4}'])
+def test_a_damaged_configuration_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(text)
+    with pytest.raises(ValueError, match=f"{CONFIG} is no adapter's configuration"):
+        lora_of(tmp_path)
+
+
+def test_factors_that_do_not_pair_or_fit_are_named(family: Path, adapter: Path) -> None:
+    tensors, base = load_file(adapter / TENSORS), plain(family)
+    lonely = next(name for name in tensors if ".lora_B." in name)
+    save_file({name: tensor for name, tensor in tensors.items() if name != lonely}, adapter / TENSORS)
+    with pytest.raises(ValueError, match=r"lora_B\.weight"):
+        pairs_of(adapter)
+    save_file(tensors | {"base_model.model.norm.bias": torch.ones(2)}, adapter / TENSORS)
+    with pytest.raises(ValueError, match=r"lora_A\.weight"):
+        pairs_of(adapter)
+    save_file(
+        {name.replace("base_model.model.", "base_model.model.other."): t for name, t in tensors.items()},
+        adapter / TENSORS,
+    )
+    with pytest.raises(ValueError, match=r"no linear layer other\."):
+        merged(base, pairs_of(adapter), 1.0)
+    save_file(
+        {name: tensor[:1] if ".lora_B." in name else tensor for name, tensor in tensors.items()},
+        adapter / TENSORS,
+    )
+    with pytest.raises(ValueError, match="but its adapter"):
+        merged(base, pairs_of(adapter), 1.0)
+
+
+def test_a_config_of_another_program_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(json.dumps({"r": 8, "lora_alpha": 16, "peft_type": "LORA"}))
+    assert lora_of(tmp_path) == Lora(rank=8, alpha=16.0)
