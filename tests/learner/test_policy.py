@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,10 +30,12 @@ OBJECTIVE = ObjectiveSettings(baseline="running", memory_weight=0.3, beta=0.1)
 CPU = torch.device("cpu")
 
 
-def trainer_in(folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32") -> Trainer:
-    settings = LearnerSettings(
-        lora_rank=0, dtype=dtype, device="cpu", lr=1e-3, epochs=2, memory_tokens=8, max_tokens=512
-    )
+def trainer_in(
+    folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32", **more: Any
+) -> Trainer:
+    """With full weights, unless told."""
+    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "memory_tokens": 8, "max_tokens": 512}
+    settings = LearnerSettings(**{"dtype": dtype, "lora_rank": 0} | plain | more)
     trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
     trainer.begin(now=1.0)
     return trainer
@@ -52,21 +55,34 @@ def go_on(trainer: Trainer, renderer: Renderer, updates: range) -> Version:
     return made
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+WAYS = pytest.mark.parametrize(
+    "way",
+    [
+        {"dtype": dtype, "lora_rank": rank, "teacher": teacher, "ema_decay": 0.5}
+        for dtype in ("float32", "bfloat16")
+        for rank in (0, 16)
+        for teacher in ("base", "ema")
+    ],
+    ids=lambda way: f"{way['dtype']}-r{way['lora_rank']}-{way['teacher']}",
+)
+
+
+@WAYS
 def test_resuming_from_disk_equals_going_on_in_memory_bit_for_bit(
-    dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
+    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    straight = trainer_in(tmp_path / "straight", base, renderer, dtype)
+    straight = trainer_in(tmp_path / "straight", base, renderer, **way)
     go_on(straight, renderer, range(3))
     for update in range(3):
-        go_on(trainer_in(tmp_path / "broken", base, renderer, dtype), renderer, range(update, update + 1))
-    resumed = trainer_in(tmp_path / "broken", base, renderer, dtype)
+        go_on(trainer_in(tmp_path / "broken", base, renderer, **way), renderer, range(update, update + 1))
+    resumed = trainer_in(tmp_path / "broken", base, renderer, **way)
     assert furthest(weights(straight.policy()), weights(resumed.policy())) == 0.0
     assert straight.policy().reward_mean == resumed.policy().reward_mean != 0.0
     assert straight.versions.get(3) == resumed.versions.get(3)
-    for name in ("model.safetensors", "learner.safetensors"):
-        one, other = (each.versions.place(3) / name for each in (straight, resumed))
-        assert one.read_bytes() == other.read_bytes()
+    one, other = (each.versions.place(3) for each in (straight, resumed))
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    for path in one.iterdir():
+        assert path.read_bytes() == (other / path.name).read_bytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -105,11 +121,11 @@ def test_the_base_is_known_as_version_0_and_not_copied(
     assert [path.name for path in trainer.versions.place(0).iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@WAYS
 def test_learning_on_from_a_rollback_is_learning_on_from_the_version_it_restores(
-    dtype: Precision, base: Path, renderer: Renderer, tmp_path: Path
+    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    trainer = trainer_in(tmp_path, base, renderer, dtype)
+    trainer = trainer_in(tmp_path, base, renderer, **way)
     go_on(trainer, renderer, range(2))
     first = Policy.load(trainer.versions, 1, trainer.settings)
     roll_back(trainer.versions, 1, now=5.0)
@@ -119,10 +135,15 @@ def test_learning_on_from_a_rollback_is_learning_on_from_the_version_it_restores
     for one, other in zip(rolled.masters.named.values(), first.masters.named.values(), strict=True):
         for moment, value in rolled.optimizer.state[one].items():
             assert torch.equal(value, first.optimizer.state[other][moment])
+    if rolled.ema is not None and first.ema is not None:
+        assert furthest(rolled.ema.named, first.ema.named) == 0.0
 
 
-def test_a_rollback_to_the_base_restores_its_weights(base: Path, renderer: Renderer, tmp_path: Path) -> None:
-    trainer = trainer_in(tmp_path, base, renderer)
+@WAYS
+def test_a_rollback_to_the_base_restores_its_weights(
+    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, base, renderer, **way)
     go_on(trainer, renderer, range(1))
     made = roll_back(trainer.versions, 0, now=5.0)
     assert not trainer.policy().optimizer.state
@@ -139,10 +160,11 @@ def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
     assert furthest(weights(whole), weights(rounded.policy())) == 0.0
 
 
+@WAYS
 def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
-    base: Path, renderer: Renderer, tmp_path: Path
+    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    trainer = trainer_in(tmp_path, base, renderer)
+    trainer = trainer_in(tmp_path, base, renderer, **way)
     before = weights(trainer.policy())
 
     def stop(phase: Phase) -> None:
@@ -155,15 +177,16 @@ def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
     assert trainer.versions.numbers() == [0]
 
 
+@pytest.mark.parametrize("rank", [0, 16])
 def test_weights_that_give_no_numbers_are_never_written(
-    base: Path, renderer: Renderer, tmp_path: Path
+    rank: int, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    trainer = trainer_in(tmp_path, base, renderer)
+    trainer = trainer_in(tmp_path, base, renderer, lora_rank=rank)
 
     def spoil(phase: Phase) -> None:
         if phase is Phase.STEPPED:
             with torch.no_grad():
-                next(trainer.policy().model.parameters()).fill_(float("nan"))
+                next(iter(trainer.policy().masters.named.values())).fill_(float("nan"))
 
     new = items(trainer, renderer, range(4))
     trainer.settings = replace(trainer.settings, epochs=1)

@@ -71,10 +71,16 @@ def remembered(objective: ObjectiveSettings) -> list[Memory]:
 
 
 def plain_update(
-    student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, memories: list[Memory]
+    model: torch.nn.Module,
+    old: torch.nn.Module,
+    items: list[Item],
+    objective: ObjectiveSettings,
+    memories: list[Memory],
 ) -> tuple[dict[str, Tensor], float]:
-    """Every row alone through the whole model, the loss by the outside door, AdamW by hand."""
-    policy, old = policy_of(student), frozen(base)
+    """Every row alone through the whole model, the loss by the outside door, AdamW by hand.
+
+    The weights of `model` that train, by name, after the step from them; and the loss before it.
+    """
 
     def logits(model: torch.nn.Module, row: Row) -> Tensor:
         return model(input_ids=torch.tensor([[*row.prompt, *row.response]])).logits[
@@ -83,7 +89,7 @@ def plain_update(
 
     current, arrays = [], []
     for item in items:
-        current.append(logits(policy.model, item.student))
+        current.append(logits(model, item.student))
         arrays.append(
             {
                 "logits_current": current[-1].detach(),
@@ -101,7 +107,7 @@ def plain_update(
         if arrays[-1]["logits_teacher"]:
             arrays[-1]["logits_teacher"] = torch.stack(arrays[-1]["logits_teacher"])
     for memory in memories:
-        current.append(logits(policy.model, memory.row))
+        current.append(logits(model, memory.row))
         arrays.append(
             {
                 "logits_current": current[-1].detach(),
@@ -112,7 +118,8 @@ def plain_update(
         )
     found = evaluate(arrays, objective)
     torch.autograd.backward(current, found.gradients)
-    return _adamw(policy.masters.named, EXACT), float(found.loss)
+    named = {name: own for name, own in model.named_parameters() if own.requires_grad}
+    return _adamw(named, EXACT), float(found.loss)
 
 
 def _adamw(named: dict[str, torch.nn.Parameter], settings: LearnerSettings) -> dict[str, Tensor]:
@@ -134,7 +141,7 @@ def test_an_update_is_the_plain_update(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
     items, memories = batch(renderer, objective), remembered(objective)
-    expected, loss = plain_update(student, base, items, objective, memories)
+    expected, loss = plain_update(policy_of(student).model, frozen(base), items, objective, memories)
     found, metrics = moved(student, base, items, objective, memories=memories)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-10)
     # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.

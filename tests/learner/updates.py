@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from transformers import PreTrainedModel
 
 from afterwit.core.hints import Placement
 from afterwit.core.sample import Sample
+from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, Limits, build
 from afterwit.learner.load import load_model
 from afterwit.learner.memory import Memory
@@ -32,6 +34,16 @@ def quiet(phase: Phase) -> None:
 
 def policy_of(folder: Path, settings: LearnerSettings = EXACT) -> Policy:
     return Policy.load(Versions(root=folder / "none", base=folder), 0, settings)
+
+
+def adapter_of(folder: Path, base: Path, settings: LearnerSettings) -> Policy:
+    """The policy at a version whose folder is a copy of this adapter's."""
+    versions = Versions(root=folder.parent / f"versions of {folder.name}", base=base)
+    if not versions.numbers():
+        probe = Probe(ids=(1, 2), logprobs=(-1.0,))
+        version = Version(number=1, parent=0, origin=Origin.UPDATE, created=1.0, probe=probe)
+        versions.write(version, lambda place: shutil.copytree(folder, place, dirs_exist_ok=True) and None)
+    return Policy.load(versions, versions.newest(), settings)
 
 
 def frozen(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
