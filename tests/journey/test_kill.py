@@ -22,21 +22,28 @@ from afterwit.learner.versions import Versions
 from afterwit.store import Store
 from tests.journey.conftest import client
 
-SETTINGS = {
-    "learner": "batch=2 min_batch=1 max_wait_s=0.2 lr=1e-3 poll_s=0.05 threads=1 keep_versions=50"
-    " max_staleness=1000",
-    "judge": "poll_s=0.05 max_tokens=4",
-    "gateway": "max_tokens=8",
-    "serve": "learner_restart_s=0.2",
-}
+SETTINGS = (
+    "learner.batch=2",
+    "learner.min_batch=1",
+    "learner.max_wait_s=0.2",
+    "learner.lr=1e-3",
+    "learner.poll_s=0.05",
+    "learner.threads=1",
+    "learner.keep_versions=50",
+    "learner.max_staleness=1000",
+    "judge.poll_s=0.05",
+    "judge.max_tokens=4",
+    "gateway.max_tokens=8",
+    "serve.learner_restart_s=0.2",
+)
 
 
 class Server:
     """`afterwit serve` in a process group of its own, so that one signal kills learner and all."""
 
-    def __init__(self, model: Path, home: Path, port: int) -> None:
+    def __init__(self, model: Path, home: Path, port: int, rank: int) -> None:
         self.url = f"http://127.0.0.1:{port}/v1"
-        flags = [part for setting in SETTINGS for part in ("--set", setting)]
+        flags = [part for each in (*SETTINGS, f"learner.lora_rank={rank}") for part in ("--set", each)]
         command = [
             sys.executable,
             "-m",
@@ -91,12 +98,15 @@ async def talk(url: str, acknowledged: list[str], rated: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 16])
+async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(
+    model: Path, tmp_path: Path, rank: int
+) -> None:
     acknowledged: list[str] = []
     rated: list[str] = []
     chance, port = random.Random(7), free_port()
     for _ in range(3):
-        server = Server(model, tmp_path, port)
+        server = Server(model, tmp_path, port, rank)
         try:
             await server.ready()
             talking = asyncio.create_task(talk(server.url, acknowledged, rated))
@@ -105,7 +115,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(model: Path
             server.kill()
         await asyncio.gather(talking, return_exceptions=True)
     versions = Versions(root=tmp_path / "versions", base=model)
-    await until_trained(Server(model, tmp_path, port), tmp_path, rated)
+    await until_trained(Server(model, tmp_path, port, rank), tmp_path, rated)
     store = Store.open(tmp_path / "store.db", fingerprint=None)
     states = {record.turn.id: record.state for record in store.turns()}
     store.close()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from afterwit.apps.config import Settings
 from afterwit.apps.loop import Loop
@@ -16,10 +19,22 @@ ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}
 REPLY = {"role": "user", "content": "No: you never read the file. Please read it first."}
 
 
+KINDS = pytest.mark.parametrize(
+    ("learner", "weights"),
+    [({"lora_rank": 0}, "model.safetensors"), ({}, "adapter_model.safetensors"), ({"teacher": "ema"}, None)],
+    ids=["whole", "lora", "lora-ema"],
+)
+
+
+@KINDS
 async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
-    settings: Callable[..., Settings], model: Path, tmp_path: Path
+    learner: dict[str, Any],
+    weights: str | None,
+    settings: Callable[..., Settings],
+    model: Path,
+    tmp_path: Path,
 ) -> None:
-    async with Loop(settings(), tmp_path, judge=PlainJudge()) as loop:
+    async with Loop(settings({"learner": learner}), tmp_path, judge=PlainJudge()) as loop:
         assert loop.url is not None
         agent = client(loop.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
@@ -51,12 +66,14 @@ async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
         assert await until(served) == "v1"
     versions = Versions(root=tmp_path / "versions", base=model)
     assert [version.turns for version in versions.all()] == [(), (turn,)]
+    assert weights is None or (versions.weights(1) / weights).exists()
 
 
+@pytest.mark.parametrize("rank", [0, 16])
 async def test_what_was_learned_is_there_after_a_restart(
-    settings: Callable[..., Settings], tmp_path: Path
+    rank: int, settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    async with Loop(settings(), tmp_path, judge=PlainJudge()) as loop:
+    async with Loop(settings({"learner": {"lora_rank": rank}}), tmp_path, judge=PlainJudge()) as loop:
         assert loop.url is not None
         agent = client(loop.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
