@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import orjson
 from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, RequestError, SettingError
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
-from afterwit.engines.port import Engine, Generate, Weights
+from afterwit.engines.port import Engine, Generate, Step, Weights
 from afterwit.stages.judge_settings import JudgeSettings
 from afterwit.wire.detokenize import Detokenizer
 from afterwit.wire.render import Renderer
@@ -169,7 +169,22 @@ class EngineJudge:
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> str:
-        prompt, ids = await asyncio.to_thread(self._render, tuple(messages))
+        prompt, request = await asyncio.to_thread(
+            self.request, messages, temperature=temperature, max_tokens=max_tokens, seed=seed
+        )
+        try:
+            async with aclosing(self._engine.generate(request)) as steps:
+                return self.words(prompt, [step async for step in steps])
+        except RequestError as error:
+            raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
+        except EngineError as error:
+            raise JudgeUnavailable(f"the engine cannot judge: {error}") from error
+
+    def request(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> tuple[str, Generate]:
+        """The prompt and what the engine is asked. JudgeRefused where it does not render or fit."""
+        prompt, ids = self._render(tuple(messages))
         room = self._engine.facts.context_length - len(ids)
         if room < 1:
             raise JudgeRefused(
@@ -177,14 +192,12 @@ class EngineJudge:
                 " lower judge.context_chars and the other lengths"
             )
         sampling = Sampling(max_tokens=min(max_tokens, room), temperature=temperature, seed=seed)
-        request = Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
-        try:
-            answer = await self._generate(request)
-        except RequestError as error:
-            raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
-        except EngineError as error:
-            raise JudgeUnavailable(f"the engine cannot judge: {error}") from error
-        # a template may leave a thought open, which the answer then only closes
+        return prompt, Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
+
+    def words(self, prompt: str, steps: Iterable[Step]) -> str:
+        """The answer's text. A template may leave a thought open, which the answer then only closes."""
+        detokenizer = Detokenizer.of(self._renderer)
+        answer = "".join([detokenizer.push(step.ids) for step in steps]) + detokenizer.finish()
         return THINK + answer if opens_thought(prompt) else answer
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
@@ -193,11 +206,3 @@ class EngineJudge:
             return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
         except RequestError as error:
             raise JudgeRefused(f"the judge's prompt cannot be rendered: {error}") from error
-
-    async def _generate(self, request: Generate) -> str:
-        detokenizer = Detokenizer.of(self._renderer)
-        words = []
-        async with aclosing(self._engine.generate(request)) as steps:
-            async for step in steps:
-                words.append(detokenizer.push(step.ids))
-        return "".join(words) + detokenizer.finish()

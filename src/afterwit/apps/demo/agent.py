@@ -1,17 +1,33 @@
-"""An ordinary agent loop over the official OpenAI client: ask, do the calls, send the results, until
-it is done.
+"""An ordinary agent loop: ask, do the calls, send the results, until it is done.
+
+What happens around the model's answers is a script, a generator without I/O: it asks, and the answer is sent
+in. `play` runs a script with one agent over the official OpenAI client.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from openai import OpenAI, omit
 
 from afterwit.apps.demo.world import Call, Message, Place, Task, World
 
 MAX_TURNS = 8
+TEMPERATURE = 0.6
 SIDE = {"X-Turn-Type": "side"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """The conversation so far, which the model is to go on with."""
+
+    messages: list[Message]
+    max_tokens: int | None = None
+    """The answer's length; None: the world's."""
+    last: bool = False
+    """Nothing follows the answer, so nothing can be learned from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +38,16 @@ class Answer:
     turn: str
 
 
+Script = Generator[Ask, Answer, T]
+
+
+class Answers(Protocol):
+    """Who answers a script's asks."""
+
+    def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
+        """The model's next message, as it goes back into the conversation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """A client with the model it asks for and how; `headers` go with every request."""
@@ -29,7 +55,7 @@ class Agent:
     client: OpenAI
     model: str
     headers: Mapping[str, str]
-    temperature: float = 0.6
+    temperature: float = TEMPERATURE
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
@@ -55,24 +81,38 @@ def opening(world: World, task: Task) -> list[Message]:
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
-def work(agent: Agent, world: World, place: Place, messages: list[Message]) -> Iterator[str]:
-    """Work on a task, growing `messages`; yields each turn's id once its calls are done.
+def play(agent: Answers, world: World, script: Script[T]) -> T:
+    """Run a script to its end, one answer after another; what it returns."""
+    try:
+        ask = next(script)
+        while True:
+            ask = script.send(agent.answer(ask.messages, world, ask.max_tokens))
+    except StopIteration as ended:
+        return cast(T, ended.value)
 
-    Ends when the agent makes no more calls and the person has no other question, or after `MAX_TURNS`.
-    Whoever iterates may stop at any turn.
+
+def work(place: Place, messages: list[Message], *, watched: bool) -> Script[tuple[str, ...]]:
+    """Work on a task, growing `messages`; the turns' ids.
+
+    Ends when the agent makes no more calls and the person has no other question, at the turn that breaks a
+    rule if somebody watches, or after `MAX_TURNS`.
     """
+    turns = []
     for _ in range(MAX_TURNS):
-        answer = agent.answer(messages, world)
+        answer = yield Ask(messages=messages)
+        turns.append(answer.turn)
         messages.append(answer.message)
         made = calls(answer.message)
         for call in made:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": place.act(call)})
         asked = None if made else place.hear(answer.message["content"] or "")
-        yield answer.turn
+        if watched and place.broken():
+            break
         if asked is not None:
             messages.append({"role": "user", "content": asked})
         elif not made:
-            return
+            break
+    return tuple(turns)
 
 
 def calls(message: Message) -> list[Call]:

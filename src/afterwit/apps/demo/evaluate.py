@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.apps.demo.agent import Agent, opening, work
+from afterwit.apps.demo.agent import Answers, Script, opening, play, work
 from afterwit.apps.demo.world import Message, Split, Task, World
 
 
@@ -52,15 +52,16 @@ def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
     return [world.task(split, rng) for _ in range(number)]
 
 
-def evaluate(agent: Agent, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
-    """Let the agent do every task; `agent.headers` must mark the traffic as side traffic."""
+def evaluate(agent: Answers, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
+    """Let the agent do every task; its headers must mark the traffic as side traffic."""
     with ThreadPoolExecutor(at_once) as pool:
-        return Score(trials=tuple(pool.map(lambda task: _try(agent, world, task), tasks)))
+        trials = pool.map(lambda task: play(agent, world, trial(world, task)), tasks)
+        return Score(trials=tuple(trials))
 
 
-def _try(agent: Agent, world: World, task: Task) -> Trial:
+def trial(world: World, task: Task) -> Script[Trial]:
+    """One held-out task, nobody watching."""
     messages = opening(world, task)
     with world.place(task) as place:
-        for _ in work(agent, world, place, messages):
-            pass
+        yield from work(place, messages, watched=False)
         return Trial(task=task, messages=tuple(messages), kept=place.kept(), passed=place.check() is None)

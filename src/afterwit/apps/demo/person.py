@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from afterwit.apps.demo.agent import Agent, opening, work
+from afterwit.apps.demo.agent import Answers, Ask, Script, opening, play, work
 from afterwit.apps.demo.world import Message, Place, Split, Task, World
 
 REPLY_TOKENS = 16
@@ -31,22 +31,24 @@ class Interaction:
     reaction: str
 
 
-def run_interaction(agent: Agent, world: World, task: Task, split: Split, rng: Random) -> Interaction:
-    """Play one interaction; the reaction is sent as the next message of the same conversation."""
+def run_interaction(agent: Answers, world: World, task: Task, split: Split, rng: Random) -> Interaction:
+    """Play one interaction with an agent."""
+    return play(agent, world, interaction(world, task, split, rng))
+
+
+def interaction(world: World, task: Task, split: Split, rng: Random) -> Script[Interaction]:
+    """One interaction; the reaction is sent as the next message of the same conversation."""
     messages = opening(world, task)
     with world.place(task) as place:
-        turns = []
-        for turn in work(agent, world, place, messages):
-            turns.append(turn)
-            if place.broken():
-                break
+        turns = yield from work(place, messages, watched=True)
         failed = place.check()
         mood, reaction = _react(world, task, place, failed, split, rng)
         messages.append({"role": "user", "content": reaction})
-        messages.append(agent.answer(messages, world, REPLY_TOKENS).message)
+        thanked = yield Ask(messages=messages, max_tokens=REPLY_TOKENS, last=True)
+        messages.append(thanked.message)
         return Interaction(
             task=task,
-            turns=tuple(turns),
+            turns=turns,
             messages=tuple(messages),
             mood=mood,
             broken=place.broken(),

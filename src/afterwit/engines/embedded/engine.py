@@ -14,6 +14,7 @@ from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.engines.embedded.forward import score
+from afterwit.engines.embedded.gathering import Gathering
 from afterwit.engines.embedded.lane import Lane
 from afterwit.engines.embedded.load import (
     check_attention,
@@ -25,7 +26,7 @@ from afterwit.engines.embedded.load import (
 )
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.stream import Stream, check
+from afterwit.engines.embedded.stream import Deliver, Stream, check
 from afterwit.engines.embedded.worker import Outbox, Worker
 from afterwit.engines.port import Facts, Generate, Step, Weights
 
@@ -128,7 +129,8 @@ class EmbeddedEngine:
         """
         self._check_open()
         box: asyncio.Queue[Step | Exception] = asyncio.Queue()
-        lane, stream = self._lanes[request.weights], self._stream(request, box)
+        deliver = partial(self._outbox.put, asyncio.get_running_loop(), box)
+        lane, stream = self._lanes[request.weights], self._stream(request, deliver)
         self._worker.post(partial(lane.add, stream))
         try:
             while True:
@@ -140,6 +142,24 @@ class EmbeddedEngine:
                     return
         finally:
             self._worker.post(partial(lane.cancel, stream))
+
+    async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
+        """Every response whole, from one batch that starts at once: alone in the engine, seeded requests give
+        the same ids and log-probs each time. Raises what `generate` raises, the first such error.
+        """
+        self._check_open()
+        gathering = Gathering(len(requests))
+        streams = [
+            (self._lanes[request.weights], self._stream(request, gathering.deliver(place)))
+            for place, request in enumerate(requests)
+        ]
+
+        def add() -> None:
+            for lane, stream in streams:
+                lane.add(stream)
+
+        self._worker.post(add)
+        return await asyncio.wrap_future(gathering.done)
 
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version beside the live one, in another thread; decoding goes on meanwhile."""
@@ -179,14 +199,14 @@ class EmbeddedEngine:
         live = self._lanes[Weights.LIVE]
         live.module, live.version = module, version
 
-    def _stream(self, request: Generate, box: asyncio.Queue[Step | Exception]) -> Stream:
+    def _stream(self, request: Generate, deliver: Deliver) -> Stream:
         check(request, self.facts)
         return Stream(
             request,
             facts=self.facts,
             scripted=scripted(self._script, request.prompt_ids, self.facts.end_ids),
             seed=self._seeds.getrandbits(63),
-            deliver=partial(self._outbox.put, asyncio.get_running_loop(), box),
+            deliver=deliver,
         )
 
     def _staging(self) -> tuple[int, nn.Module]:

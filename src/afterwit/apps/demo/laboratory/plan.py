@@ -1,0 +1,110 @@
+"""One run of an experiment as data: what is played and measured, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterwit.apps.demo.settings import Chosen, changed, choose
+from afterwit.apps.demo.world import Split
+from afterwit.apps.demo.worlds import world_named
+from afterwit.engines.fingerprint import fingerprint
+
+NOWHERE = Path("/nonexistent")
+"""A home without a configuration file."""
+HERE = {"learner.device": "cpu", "engine.device": "cpu", "engine.slots": 64}
+"""Where and how many at once, in every run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The same plan gives the same run."""
+
+    world: str
+    seed: int
+    judge: str | None = None
+    recipe: str | None = None
+    settings: tuple[str, ...] = ()
+    """`section.name=value`, over the world's own settings."""
+    interactions: int = 96
+    measured: tuple[int, ...] = (0, 36, 96)
+    """Interactions after which the policy is measured."""
+    splits: tuple[Split, ...] = ("fresh",)
+    """Parts of the wordings that are measured on."""
+    tasks: int = 100
+    """Held-out tasks of each part."""
+    publish_every: int = 1
+
+    def chosen(self) -> Chosen:
+        """Its settings. SettingError for what is not there."""
+        return choose(
+            world_named(self.world),
+            NOWHERE,
+            judge=self.judge,
+            recipe=self.recipe,
+            pairs=self.settings,
+            direct=HERE,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What the run depends on, however it was said: judge and settings by their values, the model."""
+        chosen = self.chosen()
+        said = dataclasses.asdict(self) | {
+            "judge": chosen.judge,
+            "settings": changed(chosen.settings),
+            "model": fingerprint(Path(chosen.settings.model or ""))[:12],
+        }
+        del said["recipe"]
+        return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
+
+
+def key(facts: Mapping[str, Any]) -> str:
+    """A run's name: the same for the same facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measurement."""
+
+    interactions: int
+    split: str
+    preference: float
+    task_success: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run that is over."""
+
+    facts: Mapping[str, Any]
+    points: tuple[Point, ...]
+    updates: int
+    cpu_s: float
+    """Seconds of processor time."""
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """After how many interactions it was measured, ascending."""
+        return tuple(sorted({point.interactions for point in self.points}))
+
+    def at(self, interactions: int, split: str) -> Point:
+        """One point; LookupError where nothing was measured then."""
+        for point in self.points:
+            if (point.interactions, point.split) == (interactions, split):
+                return point
+        raise LookupError(f"nothing was measured on {split} after {interactions} interactions")
+
+    def to_line(self) -> str:
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Outcome:
+        """The inverse of `to_line`. Raises ValueError, KeyError or TypeError for anything else."""
+        data = json.loads(line)
+        return cls(**data | {"points": tuple(Point(**point) for point in data["points"])})

@@ -1,0 +1,133 @@
+"""The settings that the study varies, each away from a world's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from afterwit.apps.demo.laboratory.plan import Plan
+from afterwit.apps.demo.world import Split
+from afterwit.apps.demo.worlds import world_named
+
+SPLITS: tuple[Split, ...] = ("dev", "fresh")
+"""Measured on: `dev`, people's own wordings, chooses settings; `fresh`, which nobody used, reports."""
+SEEDS = 4
+VOCABULARY = "V"
+"""Stands for the size of the world's vocabulary in a setting."""
+OWN = "own"
+"""The variant that changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One value of a factor."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    publish_every: int = 1
+    judge: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """One thing that is varied; a world's own value is no variant."""
+
+    name: str
+    title: str
+    variants: tuple[Variant, ...]
+
+
+def _values(setting: str, *values: object) -> tuple[Variant, ...]:
+    return tuple(Variant(name=str(value), settings=(f"{setting}={value}",)) for value in values)
+
+
+DISTILLED = "objective.objective=topk_distill"
+FACTORS = (
+    Factor(
+        name="objective",
+        title="Objective",
+        variants=(
+            *_values("objective.objective", "topk_opd", "token_opd", "combine"),
+            Variant(name="rl", settings=("objective.objective=rl", "objective.w_rl=1")),
+        ),
+    ),
+    Factor(name="reward", title="Weight of the reward term", variants=_values("objective.w_rl", 1.0)),
+    Factor(name="k", title="Ids kept per position, K", variants=_values("objective.k", 1, 2, 16, VOCABULARY)),
+    Factor(name="tail", title="Tail bucket", variants=_values("objective.tail_bucket", "true")),
+    Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),
+    Factor(
+        name="distribution",
+        title="Distillation alone: what of the distribution",
+        variants=(
+            Variant(name="top-K OPD, 4", settings=("objective.objective=topk_opd",)),
+            Variant(name="top-K OPD, V", settings=("objective.objective=topk_opd", "objective.k=V")),
+            Variant(name="reverse KL, 50", settings=(DISTILLED, "objective.k=50")),
+            Variant(name="reverse KL, V", settings=(DISTILLED, "objective.k=V")),
+        ),
+    ),
+    Factor(
+        name="hints",
+        title="Which hint teaches",
+        variants=_values("objective.hint_selection", "shortest", "longest", "token_optimal", "random"),
+    ),
+    Factor(name="accept", title="Hint votes needed", variants=_values("judge.accept", "any")),
+    Factor(name="judge", title="Judge", variants=(Variant(name="rules", judge="rules"),)),
+    Factor(name="routing", title="Routing", variants=_values("objective.routing", "routed")),
+    Factor(name="teacher", title="Teacher's weights", variants=_values("learner.teacher", "ema", "live")),
+    Factor(name="anchor", title="Anchor, beta", variants=_values("objective.beta", 0.0, 0.01, 0.1, 0.3)),
+    Factor(
+        name="memory",
+        title="Memory term's weight",
+        variants=_values("objective.memory_weight", 0.0, 0.5, 2.0),
+    ),
+    Factor(name="replay", title="Replayed turns an update", variants=_values("learner.replay", 0, 2, 6)),
+    Factor(name="epochs", title="Epochs", variants=_values("learner.epochs", 1, 2, 4)),
+    Factor(name="gate", title="Update gate", variants=_values("learner.update_gate", "false")),
+    Factor(name="lr", title="Learning rate", variants=_values("learner.lr", 1e-4, 2e-4, 8e-4)),
+    Factor(name="temperature", title="Temperature", variants=_values("gateway.force_temperature", 1.0)),
+    Factor(
+        name="staleness",
+        title="Staleness and batch",
+        variants=(
+            Variant(name="published every 4", publish_every=4),
+            Variant(name="published every 8", publish_every=8),
+            Variant(name="batch 8", settings=("learner.batch=8", "learner.min_batch=8")),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run of the study: a variant in a world with a seed."""
+
+    factor: str
+    variant: Variant
+    plan: Plan
+
+
+def trials(worlds: Sequence[str], only: Sequence[str], seeds: int) -> Iterator[Trial]:
+    """Every run, a world's own settings first, then factor by factor. `only`: these factors, all if empty."""
+    for world in worlds:
+        own = Plan(world=world, seed=0, splits=SPLITS)
+        yield from _seeded(OWN, Variant(name=OWN), own, seeds)
+        for factor in FACTORS:
+            if not only or factor.name in only:
+                for variant in factor.variants:
+                    yield from _seeded(factor.name, variant, own, seeds)
+
+
+def _seeded(factor: str, variant: Variant, own: Plan, seeds: int) -> Iterator[Trial]:
+    settings = tuple(_sized(setting, own.world) for setting in variant.settings)
+    plan = replace(own, settings=settings, publish_every=variant.publish_every, judge=variant.judge)
+    for seed in range(seeds):
+        yield Trial(factor=factor, variant=variant, plan=replace(plan, seed=seed))
+
+
+def _sized(setting: str, world: str) -> str:
+    name, _, value = setting.partition("=")
+    if value != VOCABULARY:
+        return setting
+    config = json.loads((world_named(world).folder / "model" / "config.json").read_text(encoding="utf-8"))
+    return f"{name}={config['vocab_size']}"

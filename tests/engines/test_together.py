@@ -1,0 +1,47 @@
+"""Responses from one batch: whole, in order, and the same each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterwit.core.errors import EngineUnavailable, RequestError
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.port import Weights
+from tests.engines.talk import ask, say
+
+
+async def test_they_are_what_each_would_be_alone(engine: EmbeddedEngine) -> None:
+    requests = [ask(range(5, 20 + 9 * i), temperature=0.9, seed=i, max_tokens=5 + i) for i in range(12)]
+    together = await engine.generate_together(requests)
+    for request, steps in zip(requests, together, strict=True):
+        alone = await say(engine, request)
+        assert tuple(step.ids[0] for step in steps) == alone.ids
+        assert [step.logprobs[0] for step in steps] == pytest.approx(alone.logprobs, abs=1e-4)
+        assert [bool(step.ended) for step in steps] == [False] * (len(steps) - 1) + [True]
+
+
+async def test_the_same_requests_give_the_very_same_log_probs(engine: EmbeddedEngine) -> None:
+    requests = [ask(range(5, 40 + 3 * i), temperature=0.8, seed=i) for i in range(20)]
+    assert await engine.generate_together(requests) == await engine.generate_together(requests)
+
+
+async def test_live_and_base_weights_may_be_asked_together(engine: EmbeddedEngine) -> None:
+    both = [ask(range(5, 30), seed=1, weights=weights) for weights in (Weights.LIVE, Weights.BASE)]
+    live, base = await engine.generate_together(both)
+    assert [step.ids for step in live] == [step.ids for step in base]
+
+
+async def test_nothing_asked_is_nothing_answered(engine: EmbeddedEngine) -> None:
+    assert await engine.generate_together([]) == []
+
+
+async def test_a_request_that_does_not_fit_is_refused_before_any_runs(engine: EmbeddedEngine) -> None:
+    with pytest.raises(RequestError, match="no tokens"):
+        await engine.generate_together([ask(range(5, 9)), ask(())])
+    assert engine.counters.running == engine.counters.waiting == 0
+
+
+async def test_a_closed_engine_says_so(engine: EmbeddedEngine) -> None:
+    await engine.close()
+    with pytest.raises(EngineUnavailable):
+        await engine.generate_together([ask(range(5, 9))])
