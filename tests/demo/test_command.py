@@ -29,7 +29,7 @@ NEEDED = {
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_short_demo_learns_something_and_reports_it(tmp_path: Path) -> None:
-    run(world="tools", objective=None, interactions=12, seed=5, out=tmp_path, judge=None)
+    run(world="tools", objective=None, recipe=None, interactions=12, seed=5, out=tmp_path, judge=None)
     facts = json.loads((tmp_path / "report.json").read_text())
     assert facts.keys() >= NEEDED
     assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, "tools")
@@ -48,11 +48,13 @@ def test_a_short_demo_learns_something_and_reports_it(tmp_path: Path) -> None:
         ({"judge": "jury"}, "--judge jury: it must be one of model, rules"),
         ({"objective": "hybird"}, "objective.objective = 'hybird' on the command line"),
         ({"interactions": 0}, "--interactions 0: at least one is needed"),
+        ({"recipe": "topk"}, "--recipe topk: there is no such recipe; did you mean opd-topk?"),
     ],
 )
 def test_a_choice_that_is_not_there_is_said_before_anything_starts(
     choice: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    chosen = {"world": "tools", "objective": None, "interactions": 1, "seed": 0, "judge": None} | choice
+    asked = {"world": "tools", "objective": None, "recipe": None, "interactions": 1, "seed": 0, "judge": None}
+    chosen = asked | choice
     with pytest.raises(SettingError, match=said):
         run(**chosen, out=tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from afterwit.apps import recipes
 from afterwit.apps.layers import Layer, environment_layer, file_layer, flag_layer, merged
 from afterwit.apps.sections import ServeSettings, StoreSettings
 from afterwit.core.errors import SettingError
@@ -59,9 +60,10 @@ def load(
     pairs: Sequence[str] = (),
     direct: Mapping[str, Any] | None = None,
     below: Mapping[str, Any] | None = None,
+    recipe: str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Settings from flags over environment over file over `below` (a recipe's).
+    """Settings from flags over environment over file over `below` (the demo's) over a published recipe.
 
     Raises SettingError: one line that names the key, the nearest right one, and where it stands.
     """
@@ -72,7 +74,9 @@ def load(
     if path.exists():
         layers.append(file_layer(path))
     if below:
-        layers.append(Layer(tree=dict(below), name="the recipe", style="recipe"))
+        layers.append(Layer(tree=dict(below), name="the demo's settings", style="recipe"))
+    if recipe is not None:
+        layers.append(recipes.recipe(recipe))
     try:
         return Settings.model_validate(merged(layers))
     except ValidationError as error:

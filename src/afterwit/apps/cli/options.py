@@ -19,6 +19,12 @@ Home = Annotated[
     ),
 ]
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        help="A published recipe beneath your settings: binary-rl, opd, opd-topk, combine, topk-select, lora."
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; may be given again."),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Set
+from afterwit.apps.cli.options import Config, Home, Recipe, Set
 
 
 def serve(
@@ -19,6 +19,7 @@ def serve(
     stages: Annotated[
         str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
     ] = "gateway,judge,learn",
+    recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,
@@ -32,5 +33,5 @@ def serve(
 
     folder = home_of(home)
     direct = {"model": model, "serve.host": host, "serve.port": port}
-    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct)
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

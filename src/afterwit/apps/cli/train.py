@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Set
+from afterwit.apps.cli.options import Config, Home, Recipe, Set
 
 
 def train(
@@ -14,6 +14,7 @@ def train(
         str | None, typer.Argument(help="The model the store belongs to; default: the configured.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,
@@ -26,5 +27,5 @@ def train(
     from afterwit.apps.train import run
 
     folder = home_of(home)
-    settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model})
+    settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model}, recipe=recipe)
     run(settings, folder, forever=follow)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from afterwit.apps import config
-from afterwit.apps.config import Settings
 from afterwit.apps.demo import report
 from afterwit.apps.demo.course import Course
 from afterwit.apps.demo.display import Display
@@ -21,13 +16,12 @@ from afterwit.apps.demo.judged import judge_accuracy
 from afterwit.apps.demo.lessons import lessons
 from afterwit.apps.demo.live import live
 from afterwit.apps.demo.report import Report
-from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Split, World
+from afterwit.apps.demo.settings import JUDGES, Chosen, choose
+from afterwit.apps.demo.world import Split
+from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.logs import quiet
 from afterwit.core.errors import SettingError
 
-WORLDS: Mapping[str, World] = {"tools": ToolsWorld()}
-JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 PEOPLE: Split = "dev"
 MEASURE: Split = "fresh"
 """Neither part of the wordings is in the model's pretraining, and what measures is never learned from."""
@@ -35,16 +29,25 @@ HELD_OUT, EVALUATION_SEED = 100, 70_000
 
 
 def run(
-    *, world: str, objective: str | None, interactions: int, seed: int, out: Path, judge: str | None
+    *,
+    world: str,
+    objective: str | None,
+    recipe: str | None,
+    interactions: int,
+    seed: int,
+    out: Path,
+    judge: str | None,
 ) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
-    place: World = _choice("--world", world, WORLDS)
-    settings, chosen = _settings(place, out / "home", objective, judge)
+    place = world_named(world)
+    found = choose(place, out / "home", judge=judge, recipe=recipe, direct={"objective.objective": objective})
+    settings, chosen = found.settings, found.judge
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     _make_fresh(out / "home")
+    announce(Console(), found, title=recipe or "")
     tasks = held_out(place, MEASURE, HELD_OUT, EVALUATION_SEED + seed)
     with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
         with Display(Console(), interactions) as display:
@@ -81,20 +84,13 @@ def run(
     return written
 
 
-def _settings(world: World, home: Path, objective: str | None, judge: str | None) -> tuple[Settings, str]:
-    """The world's recipe over the defaults, nothing of this machine's; and the judge's name."""
-    recipe: dict[str, Any] = tomllib.loads((world.folder / "recipe.toml").read_text(encoding="utf-8"))
-    chosen = judge or recipe.pop("demo")["judge"]
-    recipe.pop("demo", None)
-    _choice("--judge", chosen, JUDGES)
-    direct = {"model": str(world.folder / "model"), "serve.port": 0, "objective.objective": objective}
-    return config.load(home=home, direct=direct, below=recipe, environment={}), chosen
-
-
-def _choice(flag: str, name: str, known: Mapping[str, Any]) -> Any:
-    if name not in known:
-        raise SettingError(f"{flag} {name}: it must be one of {', '.join(known)}")
-    return known[name]
+def announce(console: Console, chosen: Chosen, *, title: str) -> None:
+    """Say in which settings the demo goes another way than the recipe it was asked for."""
+    if not chosen.overrides:
+        return
+    console.print(f"[bold]{title}[/bold], as published but for what a tiny model needs:")
+    for each in chosen.overrides:
+        console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
 
 
 def _make_fresh(home: Path) -> None:

@@ -29,6 +29,10 @@ class Toolbox:
         except (OSError, ValueError) as error:
             return f"error: {error}"
 
+    def start(self, argv: Sequence[str]) -> Outcome:
+        """Run a command in the workspace."""
+        return self.runner(argv) if self.runner else sandbox.run(argv, self.workspace.root)
+
     def _act(self, name: str, given: Mapping[str, Any]) -> str:
         files = self.workspace
         match name:
@@ -56,7 +60,7 @@ class Toolbox:
         return f"deleted {path}"
 
     def _run(self, argv: Sequence[str]) -> str:
-        ended = self.runner(argv) if self.runner else sandbox.run(argv, self.workspace.root)
+        ended = self.start(argv)
         printed = ended.output.strip()
         if ended.timed_out:
             return f"error: out of time\n{printed}".strip()

@@ -1,7 +1,7 @@
 """The tools world as the demo plays it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,9 @@ from afterwit.apps.demo.tools.judge import JUDGE
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.toolbox import Toolbox
 from afterwit.apps.demo.world import Call, Case, Split, Task
-from afterwit.apps.sandbox import OutsideWorkspace, Workspace
+from afterwit.apps.sandbox import Outcome, OutsideWorkspace, Workspace
+
+Commands = Callable[[Sequence[str], Path], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class ToolsPlace:
     def check(self) -> str | None:
         """None when every check passes, else the first failing command and what came of it."""
         for argv in self.task.checks:
-            ended = sandbox.run(argv, self.toolbox.workspace.root)
+            ended = self.toolbox.start(argv)
             if ended.status != 0:
                 return f"{' '.join(argv)} gives {ended.output.strip() or f'status {ended.status}'}"
         return None
@@ -71,6 +73,8 @@ class ToolsWorld:
     folder: Path = Path(__file__).parent
     kept_when: str = "every house rule that applies was kept by doing the guarded thing in the right way"
     passed_when: str = "the executable check passes"
+    commands: Commands = sandbox.run
+    """Runs a command in a folder; experiments have a way without processes."""
 
     def task(self, split: Split, rng: Random) -> Task:
         """A task of a random kind."""
@@ -83,7 +87,8 @@ class ToolsWorld:
             workspace = Workspace(root=Path(folder))
             for name, text in task.files.items():
                 workspace.write(name, text)
-            yield ToolsPlace(task=task, toolbox=Toolbox(workspace=workspace))
+            toolbox = Toolbox(workspace=workspace, runner=lambda argv: self.commands(argv, workspace.root))
+            yield ToolsPlace(task=task, toolbox=toolbox)
 
     def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
         """Everything that is wrong so far, in one message."""

@@ -1,0 +1,96 @@
+"""The settings of a demo: its world's own, or those of a published recipe with what a tiny model needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterwit.apps import config
+from afterwit.apps.config import Settings
+from afterwit.apps.demo.world import World
+from afterwit.core.errors import SettingError
+
+JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
+THE_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
+"""What a published recipe says in a demo: what is learned, from which votes, taught by whom, in what weights.
+The rest is said by the demo, alike for every recipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A recipe's setting that the demo's own replaced."""
+
+    name: str
+    published: Any
+    here: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A demo's settings, its judge's name, and what a recipe had to give way in."""
+
+    settings: Settings
+    judge: str
+    overrides: tuple[Override, ...] = ()
+
+
+def choose(
+    world: World,
+    home: Path,
+    *,
+    judge: str | None = None,
+    recipe: str | None = None,
+    pairs: Sequence[str] = (),
+    direct: Mapping[str, Any] | None = None,
+) -> Chosen:
+    """Nothing of this machine's counts. SettingError for what is not there."""
+    own: dict[str, Any] = tomllib.loads((world.folder / "recipe.toml").read_text(encoding="utf-8"))
+    chosen = judge or own["demo"]["judge"]
+    del own["demo"]
+    if chosen not in JUDGES:
+        raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
+    if recipe is not None:
+        own = _needed(own)
+    fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})
+    settings = config.load(home=home, pairs=pairs, direct=fixed, below=own, recipe=recipe, environment={})
+    overrides = () if recipe is None else tuple(_overrides(own, recipe, settings))
+    return Chosen(settings=settings, judge=chosen, overrides=overrides)
+
+
+def _needed(own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The demo's settings without those that are a recipe's."""
+    return {
+        section: {
+            name: value for name, value in values.items() if not f"{section}.{name}".startswith(THE_RECIPES)
+        }
+        for section, values in own.items()
+    }
+
+
+def _overrides(own: Mapping[str, Mapping[str, Any]], recipe: str, here: Settings) -> Iterator[Override]:
+    published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
+    for section, values in own.items():
+        for name in values:
+            old, new = (getattr(getattr(of, section), name) for of in (published, here))
+            if old != new:
+                yield Override(name=f"{section}.{name}", published=old, here=new)
+
+
+def changed(settings: Settings) -> dict[str, Any]:
+    """Every setting that differs from its default, by its dotted name; the model and the port apart."""
+    found: dict[str, Any] = {}
+    for section in Settings.model_fields:
+        held = getattr(settings, section)
+        if dataclasses.is_dataclass(held):
+            default = getattr(Settings(), section)
+            found |= {
+                f"{section}.{field.name}": getattr(held, field.name)
+                for field in dataclasses.fields(held)
+                if getattr(held, field.name) != getattr(default, field.name)
+            }
+    found.pop("serve.port", None)
+    return found

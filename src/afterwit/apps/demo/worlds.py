@@ -1,0 +1,19 @@
+"""The worlds that a demo can play in."""
+
+from collections.abc import Mapping
+
+from afterwit.apps.demo.tools import rehearse
+from afterwit.apps.demo.tools.world import ToolsWorld
+from afterwit.apps.demo.world import World
+from afterwit.core.errors import SettingError
+
+WORLDS: Mapping[str, World] = {"tools": ToolsWorld()}
+REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehearse.run)}
+"""The same worlds for experiments: commands that a task knows start no process."""
+
+
+def world_named(name: str) -> World:
+    """SettingError for a world that is none."""
+    if name not in WORLDS:
+        raise SettingError(f"--world {name}: it must be one of {', '.join(WORLDS)}")
+    return WORLDS[name]

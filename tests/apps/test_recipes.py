@@ -1,0 +1,129 @@
+"""Each recipe says what was published, all of it, whatever the defaults are."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import afterwit
+from afterwit.apps import config, recipes
+from afterwit.apps.config import Settings
+from afterwit.apps.demo.settings import choose
+from afterwit.apps.demo.worlds import WORLDS
+from afterwit.core.errors import SettingError
+
+NOWHERE = Path("/nonexistent")
+ALIKE: dict[str, Any] = {
+    "gateway.force_temperature": 0.6,
+    "gateway.max_tokens": 8192,
+    "judge.temperature": 0.6,
+    "judge.accept": "any",
+    "judge.max_candidates": 3,
+    "judge.placement": "last_user",
+    "objective.beta": 0.0,
+    "objective.memory_weight": 0.0,
+    "objective.c_h": 0.0,
+    "objective.aggregation": "batch",
+    "objective.routing": "all",
+    "learner.beta1": 0.9,
+    "learner.beta2": 0.98,
+    "learner.weight_decay": 0.1,
+    "learner.clip": 1.0,
+    "learner.epochs": 1,
+    "learner.replay": 0,
+    "learner.update_gate": False,
+    "learner.max_tokens": 32_768,
+}
+COLUMNS = (
+    "objective.objective",
+    "learner.lr",
+    "learner.batch",
+    "learner.min_batch",
+    "judge.votes",
+    "learner.lora_rank",
+)
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "binary-rl": ("rl", 1e-5, 16, 16, 3, 0),
+    "opd": ("token_opd", 1e-5, 16, 16, 1, 0),
+    "opd-topk": ("topk_distill", 1e-6, 4, 4, 3, 0),
+    "combine": ("combine", 1e-5, 16, 16, 1, 0),
+    "topk-select": ("hybrid", 1e-5, 16, 16, 3, 0),
+    "lora": ("rl", 1e-5, 16, 16, 3, 16),
+}
+CLIPPED = {
+    "objective.w_rl": 1.0,
+    "objective.baseline": "none",
+    "objective.eps_lo": 0.2,
+    "objective.eps_hi": 0.28,
+}
+TAUGHT = {"objective.w_opd": 1.0, "learner.teacher": "base"}
+OWN: dict[str, dict[str, Any]] = {
+    "binary-rl": CLIPPED,
+    "opd": TAUGHT
+    | {"objective.hint_selection": "longest", "objective.token_eps_lo": 0.2, "objective.token_eps_hi": 0.2},
+    "opd-topk": TAUGHT | {"objective.k": 50, "objective.hint_selection": "longest"},
+    "combine": CLIPPED | TAUGHT | {"objective.hint_selection": "longest"},
+    "topk-select": CLIPPED
+    | TAUGHT
+    | {
+        "objective.k": 4,
+        "objective.subset": "student",
+        "objective.hint_selection": "sequence_optimal",
+        "objective.diff_clip": 1.0,
+        "objective.tail_bucket": False,
+    },
+    "lora": CLIPPED | {"learner.lora_alpha": 32.0},
+}
+
+
+def _written(name: str) -> dict[str, Any]:
+    """A recipe's own lines, by dotted name."""
+    tree = tomllib.loads((recipes.FOLDER / f"{name}.toml").read_text())
+    return {f"{section}.{key}": value for section, values in tree.items() for key, value in values.items()}
+
+
+def _of(settings: Settings, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)
+
+
+def test_there_are_the_six_published_ones_in_the_package_and_at_the_root() -> None:
+    assert set(recipes.names()) == set(PUBLISHED)
+    assert Path(afterwit.__file__).parent / "recipes" == recipes.FOLDER
+    root = Path(afterwit.__file__).parents[2]
+    assert (root / "recipes").resolve() == recipes.FOLDER.resolve()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_recipe_is_exactly_what_was_published_and_says_it_itself(name: str) -> None:
+    published = ALIKE | dict(zip(COLUMNS, PUBLISHED[name], strict=True)) | OWN[name]
+    assert _written(name) == published
+    settings = config.load(home=NOWHERE, recipe=name, environment={})
+    assert {key: _of(settings, key) for key in published} == published
+
+
+def test_a_persons_file_and_flags_stand_above_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[learner]\nlr = 3e-5\n[judge]\nvotes = 5\n")
+    loaded = config.load(home=tmp_path, recipe="topk-select", pairs=["judge.votes=7"], environment={})
+    assert (loaded.learner.lr, loaded.judge.votes, loaded.objective.beta) == (3e-5, 7, 0.0)
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SettingError, match=r"--recipe top-select: .* did you mean topk-select"):
+        config.load(home=NOWHERE, recipe="top-select", environment={})
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_demo_keeps_what_is_learned_and_says_every_setting_it_replaced(name: str) -> None:
+    chosen = choose(WORLDS["tools"], NOWHERE, recipe=name)
+    replaced = {each.name: (each.published, each.here) for each in chosen.overrides}
+    published = config.load(home=NOWHERE, recipe=name, environment={})
+    for key in _written(name):
+        before, here = _of(published, key), _of(chosen.settings, key)
+        assert before == here or replaced[key] == (before, here), key
+    assert not [key for key in replaced if key.startswith(("objective.", "judge.votes", "learner.lora_"))]
+    assert replaced["learner.lr"][0] == published.learner.lr
+    assert chosen.settings.objective == published.objective

@@ -1,0 +1,57 @@
+"""What experiments do without a process is what the sandbox's processes do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from afterwit.apps import sandbox
+from afterwit.apps.demo.tools import rehearse, tasks
+from afterwit.apps.demo.world import Task
+from afterwit.apps.sandbox import Outcome
+
+
+def _place(folder: Path, task: Task) -> Path:
+    folder.mkdir()
+    for name, text in task.files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def _files(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def _commands(task: Task) -> list[Sequence[str]]:
+    script = task.subject.get("script")
+    runs = [("python3", script), ("python", script)] if script else []
+    return [*task.checks, *runs, *task.checks, ("test", "-e", "no-such.txt"), ("grep", "-xF", "", "a.txt")]
+
+
+@pytest.mark.parametrize("kind", sorted(tasks.KINDS))
+def test_a_tasks_commands_print_and_leave_what_they_do_in_the_sandbox(kind: str, tmp_path: Path) -> None:
+    for number in range(4):
+        task = tasks.KINDS[kind]("fresh", Random(number))
+        here, there = (_place(tmp_path / f"{number}{name}", task) for name in ("here", "there"))
+        for argv in _commands(task):
+            assert rehearse.run(argv, here) == sandbox.run(argv, there), argv
+        assert _files(here) == _files(there)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python3", "odd.py"),
+        ("python3", "missing.py"),
+        ("python3", "/work/odd.py"),
+        ("grep", "-xF", "x", "missing.txt"),
+        ("ls",),
+    ],
+)
+def test_every_other_command_is_the_sandboxs(argv: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("print(1 + 1)\n")
+    said = rehearse.run(argv, tmp_path)
+    assert said == sandbox.run(argv, tmp_path) != Outcome(status=0, output="")
