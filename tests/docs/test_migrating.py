@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.apps import recipes
 from afterwit.apps.cli import app
 from afterwit.apps.config import known_names, load
 
@@ -69,3 +70,13 @@ def test_every_command_it_shows_is_one_of_ours() -> None:
     ours |= {group.name for group in app.registered_groups if group.name}
     shown = set(re.findall(r"`afterwit ([a-z]+)", PAGE))
     assert shown <= ours
+
+
+def test_every_recipe_it_names_takes_the_settings_given_with_it(tmp_path: Path) -> None:
+    commands = re.findall(r"`([^`]*--recipe [^`]*)`", PAGE)
+    for command in commands:
+        words = command.split()
+        after = [(word, words[at + 1]) for at, word in enumerate(words) if word in ("--recipe", "--set")]
+        pairs = [value for option, value in after if option == "--set"]
+        load(home=tmp_path, recipe=dict(after)["--recipe"], pairs=pairs, environment={})
+    assert set(re.findall(r"--recipe ([a-z-]+)", PAGE)) == set(recipes.names())
