@@ -58,6 +58,14 @@ def test_memory_and_file_size_are_limited(tmp_path: Path) -> None:
     assert (tmp_path / "big").stat().st_size <= 16 << 20
 
 
+def test_the_limits_are_soft_and_hard_however_large_this_process_is(tmp_path: Path) -> None:
+    names = ("CPU", "AS", "FSIZE", "CORE")
+    code = f"import resource as r; print([r.getrlimit(getattr(r, 'RLIMIT_' + n)) for n in {names}])"
+    limits = Limits(cpu_seconds=3, memory_bytes=300 << 20, file_bytes=1 << 20)
+    expected = [(3, 3), (300 << 20, 300 << 20), (1 << 20, 1 << 20), (0, 0)]
+    assert run(["python3", "-c", code], tmp_path, limits).output == f"{expected}\n"
+
+
 def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWIT_SECRET", "hidden")
     assert "hidden" not in run(["env"], tmp_path).output

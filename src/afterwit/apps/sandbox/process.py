@@ -50,18 +50,18 @@ def run(argv: Sequence[str], root: Path, limits: Limits | None = None) -> Outcom
     """Run a command with `root` as its folder; a command that cannot start has status 127."""
     if not argv:
         return Outcome(status=127, output="no command")
-    limits = limits or Limits()
+    bounds = _bounds(limits := limits or Limits())
     with tempfile.TemporaryFile() as printed:
         try:
             child = subprocess.Popen(
-                _wrapped(argv, root),
+                [*_setter(bounds), *_wrapped(argv, root)],
                 cwd=root,
                 env=_environment(root),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_limiter(limits),
+                preexec_fn=None if _prlimit() else _limiter(bounds),
             )
         except (OSError, ValueError) as error:
             return Outcome(status=127, output=f"{argv[0]}: {_reason(error)}")
@@ -88,23 +88,50 @@ def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
         child.wait()
 
 
-def _limiter(limits: Limits) -> Callable[[], None]:
-    pairs = (
-        (resource.RLIMIT_CPU, limits.cpu_seconds),
-        (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NPROC, _threads_of_this_user() + limits.processes),
-        (resource.RLIMIT_CORE, 0),
-    )
+def _bounds(limits: Limits) -> Mapping[str, int]:
+    """Each resource's limit, soft and hard, by its name: at most what this process has itself."""
+    wanted = {
+        "cpu": limits.cpu_seconds,
+        "as": limits.memory_bytes,
+        "fsize": limits.file_bytes,
+        "nproc": _threads_of_this_user() + limits.processes,
+        "core": 0,
+    }
+    hard = {name: resource.getrlimit(_number(name))[1] for name in wanted}
+    return {
+        name: value if hard[name] == resource.RLIM_INFINITY else min(value, hard[name])
+        for name, value in wanted.items()
+    }
+
+
+def _setter(bounds: Mapping[str, int]) -> list[str]:
+    """The program that sets the limits and becomes the command. Set from here they would take a fork of this
+    process, which costs by the memory that it holds.
+    """
+    program = _prlimit()
+    flags = [f"--{name}={value}:{value}" for name, value in bounds.items()]
+    return [program, *flags, "--"] if program else []
+
+
+def _limiter(bounds: Mapping[str, int]) -> Callable[[], None]:
+    """The same where there is no such program."""
 
     def apply() -> None:
-        for kind, value in pairs:
-            hard = resource.getrlimit(kind)[1]
-            allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        for name, value in bounds.items():
             with contextlib.suppress(ValueError, OSError):  # macOS knows no limit on address space
-                resource.setrlimit(kind, (allowed, allowed))
+                resource.setrlimit(_number(name), (value, value))
 
     return apply
+
+
+def _number(name: str) -> int:
+    number: int = getattr(resource, f"RLIMIT_{name.upper()}")
+    return number
+
+
+@cache
+def _prlimit() -> str | None:
+    return shutil.which("prlimit")
 
 
 @cache

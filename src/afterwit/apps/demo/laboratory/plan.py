@@ -19,6 +19,8 @@ NOWHERE = Path("/nonexistent")
 """A home without a configuration file."""
 HERE = {"learner.device": "cpu", "engine.device": "cpu", "engine.slots": 64}
 """Where and how many at once, in every run."""
+NO_MATTER = {*HERE, "learner.threads", "learner.poll_s", "publish.poll_s"}
+"""Settings that change no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +56,10 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """What the run depends on, however it was said: judge and settings by their values, the model."""
         chosen = self.chosen()
+        settings = changed(chosen.settings)
         said = dataclasses.asdict(self) | {
             "judge": chosen.judge,
-            "settings": changed(chosen.settings),
+            "settings": {name: value for name, value in settings.items() if name not in NO_MATTER},
             "model": fingerprint(Path(chosen.settings.model or ""))[:12],
         }
         del said["recipe"]
