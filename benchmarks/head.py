@@ -21,7 +21,8 @@ from afterwit.head.head import Gradients, Head
 from afterwit.head.learn import Learned, learn
 from afterwit.head.pupil import Pupil
 from afterwit.head.rows import Rows
-from afterwit.head.score import CHUNK, score
+from afterwit.head.score import score
+from afterwit.head.sizes import CPU
 from afterwit.head.targets import targets
 from afterwit.head.top import two_stage
 from afterwit.objective.hybrid import share
@@ -31,6 +32,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.measure import Row, interleaved, ratios, report
 
 VOCABULARY = 151_936
+CHUNK = CPU.chunk
 TOP = 20
 SETTINGS = ObjectiveSettings(beta=0.0)
 GROUPS = ("L1", "L1w", "L2", "L3", "L4", "S1", "S3")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from afterwit.head.head import Head
 from afterwit.head.low_rank import LowRank
 from afterwit.head.score import score
-from afterwit.head.top import two_stage
+from afterwit.head.top import by_sorting, two_stage
 from afterwit.objective.logprobs import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)
@@ -34,6 +34,7 @@ def test_two_stages_give_what_sorting_everything_gives(
     expected = logits.sort(dim=-1, descending=True, stable=True).indices[:, : min(k, size)]
     assert torch.equal(ids, expected)
     assert torch.equal(ids, top_k(logits, k))
+    assert torch.equal(ids, by_sorting(logits, k))
     assert torch.equal(peak[:, 0], logits.amax(dim=-1))
 
 

@@ -1,7 +1,10 @@
 """The head, fused with what is read off its logits: no [N, V] matrix outlives a chunk of rows.
 
     head            hidden states to logits, and a gradient of logits back to states and weights
-    low_rank        what LoRA adds to a head
+    products        how its matrix products are taken on a device
+    low_rank        what LoRA adds to it
+    sizes           how many rows at a time suit a device
+    one_pass        work on logits, compiled on a GPU
     softmax         what turns a row's logits into log-probs at its temperature
     top             exact top-K in two stages
     score           without gradient: top-K, log-probs at ids, logsumexp

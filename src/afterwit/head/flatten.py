@@ -74,4 +74,4 @@ def _with_kept(parts: Sequence[Taught]) -> list[Taught]:
 
 def _spread(mask_T: Tensor, over: int, like_T: Tensor) -> Tensor:
     """The weight of each token in the mean over those that train, divided by the term's denominator."""
-    return mask_T.to(like_T.dtype) / (int(mask_T.sum()) * over)
+    return mask_T.to(like_T.dtype) / (mask_T.sum() * over)

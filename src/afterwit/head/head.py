@@ -6,16 +6,13 @@ S kept ids and perhaps the tail, M rows of teachers, H hints, T tokens of one re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from afterwit.head.low_rank import LowRank
-
-BLOCK = 8192
-"""Rows of a half-precision weight that are raised to fp32 at a time."""
+from afterwit.head.products import Products, products_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +32,15 @@ FROZEN = Gradients()
 class Head:
     """logits = x W^T + scale (x A^T) B^T + b, then cap * tanh(logits / cap) where there is a soft cap.
 
-    States and weights may be half precision; products are then taken in fp32, and so are logits.
+    States and weights may be half precision: products are then added up in fp32, in which logits are.
     """
 
     weight_VD: Tensor
     bias_V: Tensor | None = None
     soft_cap: float | None = None
     low_rank: LowRank | None = None
+    products: Products | None = None
+    """How those with the weight are taken; None: as suits it."""
 
     def __post_init__(self) -> None:
         if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
@@ -62,9 +61,7 @@ class Head:
 
     def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
         """The logits, written into `out_NV`."""
-        states_ND = states_ND.to(self.dtype)
-        for block, weight_BD in self._blocks():
-            torch.mm(states_ND, weight_BD.t(), out=out_NV[:, block])
+        self._products().forward(states_ND, self.weight_VD, out_NV)
         if self.low_rank is not None:
             self.low_rank.add(states_ND, out_NV)
         if self.bias_V is not None:
@@ -85,24 +82,21 @@ class Head:
 
     def capped(self, slopes: Tensor, logits: Tensor) -> Tensor:
         """Slopes of logits become, in place, those of what the soft cap was put on."""
-        return slopes if self.soft_cap is None else slopes.mul_(1 - (logits / self.soft_cap).square())
+        return through_cap(self.soft_cap, slopes, logits)
 
     def pull(self, slopes_NV: Tensor, states_ND: Tensor, gradients: Gradients) -> Tensor:
         """The slopes [N, D] of the states; those of the head's own parts are added to `gradients`."""
         if gradients.bias_V is not None:
             gradients.bias_V.add_(slopes_NV.sum(dim=0))
-        if gradients.weight_VD is not None:
-            gradients.weight_VD.addmm_(slopes_NV.t(), states_ND.to(self.dtype))
-        pulled_ND = states_ND.new_zeros(states_ND.shape, dtype=self.dtype)
-        for block, weight_BD in self._blocks():
-            pulled_ND.addmm_(slopes_NV[:, block], weight_BD)
+        pulled_ND = self._products().backward(slopes_NV, states_ND, self.weight_VD, gradients.weight_VD)
         if self.low_rank is not None:
             pulled_ND += self.low_rank.pull(slopes_NV, states_ND, gradients.down_RD, gradients.up_VR)
         return pulled_ND
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """The weight in the precision of the logits: as it is, or block by block of the vocabulary."""
-        step = len(self.weight_VD) if self.weight_VD.dtype is self.dtype else BLOCK
-        for start in range(0, len(self.weight_VD), step):
-            block = slice(start, start + step)
-            yield block, self.weight_VD[block].to(self.dtype)
+    def _products(self) -> Products:
+        return self.products or products_for(self.weight_VD)
+
+
+def through_cap(soft_cap: float | None, slopes: Tensor, logits: Tensor) -> Tensor:
+    """Slopes of capped logits become, in place, those of the logits before."""
+    return slopes if soft_cap is None else slopes.mul_(1 - (logits / soft_cap).square())

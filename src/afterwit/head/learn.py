@@ -14,7 +14,7 @@ from torch import Tensor
 from afterwit.head.grade import grade, weighed
 from afterwit.head.head import Gradients, Head
 from afterwit.head.rows import Rows
-from afterwit.head.score import CHUNK
+from afterwit.head.sizes import sizes_on
 from afterwit.head.whole import View
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS
@@ -50,14 +50,15 @@ def learn(
     gradients: Gradients,
     *,
     base: Base | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Learned:
     """The loss of `rows`, whose states are rows of `states_ND`.
 
     The head's own gradient is added to `gradients` right here, so it cannot be rescaled afterwards: all
-    weights are in `rows` and `settings`.
+    weights are in `rows` and `settings`. `chunk` rows at a time, or as many as suit the device.
     """
     _check(states_ND, rows, settings, base)
+    chunk = chunk or sizes_on(states_ND.device).chunk
     room_NV = head.room(min(chunk, len(rows)))
     base_room_NV = room_NV if base is None else base.head.room(len(room_NV))
     slopes_ND, terms, read = torch.zeros_like(states_ND), dict.fromkeys(TERMS, rows.whole_N.new_zeros(())), []

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from afterwit.head.head import Head
+from afterwit.head.sizes import sizes_on
 from afterwit.head.softmax import Softmax, softmax_of
 from afterwit.head.top import two_stage
-
-CHUNK = 256
-"""Rows whose logits exist at one time: enough that their matrix products run at full speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +28,15 @@ class Scores:
 
 @torch.no_grad()
 def score(
-    head: Head, states_ND: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int = 0, chunk: int = CHUNK
+    head: Head, states_ND: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int = 0, chunk: int | None = None
 ) -> Scores:
-    """Log-probs at `tau_N` over the whole vocabulary: of the `k` likeliest ids and at `ids_NJ`."""
+    """Log-probs at `tau_N` over the whole vocabulary: of the `k` likeliest ids and at `ids_NJ`.
+
+    `chunk` rows at a time, or as many as suit the device.
+    """
     if not len(states_ND) == len(tau_N) == len(ids_NJ):
         raise ValueError(f"{len(states_ND)} states, {len(tau_N)} temperatures, {len(ids_NJ)} rows of ids")
+    chunk = chunk or sizes_on(states_ND.device).chunk
     room_NV = head.room(min(chunk, len(states_ND)))
     parts = []
     for rows in zip(

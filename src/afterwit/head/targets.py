@@ -12,7 +12,8 @@ from torch import Tensor
 
 from afterwit.head.head import Head
 from afterwit.head.pupil import Pupil, ids, lengths, states, taus
-from afterwit.head.score import CHUNK, Scores, score
+from afterwit.head.score import Scores, score
+from afterwit.head.sizes import CPU
 from afterwit.objective.candidates import Candidates
 from afterwit.objective.correction import truncated_weight
 from afterwit.objective.sample import Sample
@@ -27,7 +28,7 @@ def targets(
     teacher: Head | None,
     settings: ObjectiveSettings,
     *,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> list[Target]:
     """The target of each sample. `teacher` is the head of the teachers' states; `None`: nobody is taught."""
     taught = [pupil.learns(settings) for pupil in pupils]
@@ -55,7 +56,7 @@ def _target(
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, lesson=lesson)
 
 
-def _raw(head: Head, pupil: Pupil, chunk: int) -> Tensor | None:
+def _raw(head: Head, pupil: Pupil, chunk: int | None) -> Tensor | None:
     """log pi_old(y) at temperature 1 [T], where the engine's values are raw and the sample is not at 1."""
     sample = pupil.sample
     if sample.behaviour_T is None or sample.basis == "processed" or sample.tau == 1:
@@ -71,7 +72,7 @@ def _candidates(
     states_ND: Tensor,
     student: Scores,
     teacher: Head | None,
-    chunk: int,
+    chunk: int | None,
 ) -> Iterator[Candidates]:
     """The candidates of each sample that is taught; all their teachers are scored in one walk."""
     if not any(taught):
@@ -103,9 +104,10 @@ def _candidates(
 
 
 def _student_at(
-    head: Head, states_ND: Tensor, student: Scores, at_M: Tensor, ids_MK: Tensor, chunk: int
+    head: Head, states_ND: Tensor, student: Scores, at_M: Tensor, ids_MK: Tensor, chunk: int | None
 ) -> Tensor:
     """log pi_old [M, K] at the teachers' ids: a few scalar products a row instead of another walk."""
+    chunk = chunk or CPU.chunk  # each row brings K rows of the weight along
     parts = [
         student.softmax.rows(at).logprobs(head.logits_at(states_ND[at], chosen))
         for at, chosen in zip(torch.split(at_M, chunk), torch.split(ids_MK, chunk), strict=True)

@@ -21,11 +21,24 @@ def two_stage(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     peak_N1 = maxima_NB.amax(dim=-1, keepdim=True)
     if k >= maxima_NB.shape[-1]:
         return top_k(logits_NV, k), peak_N1
-    blocks_NK = top_k(maxima_NB, k).sort(dim=-1).values
+    blocks_NK = _best(maxima_NB, k).sort(dim=-1).values
     ids_NC = (blocks_NK[:, :, None] * BLOCK + torch.arange(BLOCK, device=logits_NV.device)).flatten(1)
     beyond_NC = ids_NC >= logits_NV.shape[-1]
     found_NC = logits_NV.gather(-1, ids_NC.masked_fill(beyond_NC, 0)).masked_fill_(beyond_NC, -torch.inf)
-    return ids_NC.gather(-1, top_k(found_NC, k)), peak_N1
+    return ids_NC.gather(-1, _best(found_NC, k)), peak_N1
+
+
+def _best(values_NC: Tensor, k: int) -> Tensor:
+    """Places of the largest of a few values: on a CPU by `top_k`, which asks whether there were ties.
+
+    A GPU would have to finish its work before it could answer; there so few columns are sorted.
+    """
+    return top_k(values_NC, k) if values_NC.device.type == "cpu" else by_sorting(values_NC, k)
+
+
+def by_sorting(values_NC: Tensor, k: int) -> Tensor:
+    """Places of the `k` largest values, equal ones by the lower place."""
+    return values_NC.sort(dim=-1, descending=True, stable=True).indices[:, :k]
 
 
 def _maxima(logits_NV: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.head.head import Head
-from afterwit.head.softmax import Softmax, softmax_of, tile_room, tiles
+from afterwit.head.head import Head, through_cap
+from afterwit.head.one_pass import OnePass
+from afterwit.head.softmax import Softmax, cut, exp, rooms, softmax_of, tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +32,13 @@ class View:
         """The logits as read at these temperatures."""
         return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
 
-    def logprobs(self, tile: slice, room_NV: Tensor) -> Tensor:
-        """The log-probs of some rows, written into the room."""
-        logits_NV = self.logits_NV[tile]
-        return self.softmax.rows(tile).logprobs(logits_NV, out=room_NV[: len(logits_NV)])
+    def rows(self, tile: slice) -> View:
+        """The view of some rows."""
+        return View(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
+
+    def logprobs(self, room_NV: Tensor | None) -> Tensor:
+        """The log-probs, written into the room if there is one."""
+        return self.softmax.logprobs(self.logits_NV, out=cut(room_NV, self.logits_NV))
 
 
 def turn_slopes(
@@ -49,47 +53,101 @@ def turn_slopes(
 
     `read_N1` sums the slopes of read ids. The other two weigh their terms; `None`: measured, not learned.
     """
-    entropies, distances, tau_N1 = [], [], now.softmax.tau_N1
-    rooms = [tile_room(now.logits_NV) for _ in range(3)]
-    for tile in tiles(now.logits_NV):
-        t_NV = now.logprobs(tile, rooms[0])
-        pi_NV = torch.exp(t_NV, out=rooms[1][: len(t_NV)])
-        mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
-        entropies.append(-_dot(pi_NV, t_NV, rooms[2]) / mass_N1)
-        slopes_NV = -read_N1[tile] / tau_N1[tile]
-        if entropy_N1 is not None:
-            weight_N1 = entropy_N1[tile] / tau_N1[tile]
-            slopes_NV = slopes_NV - weight_N1 * (t_NV + entropies[-1])
-        if base is not None:
-            apart_NV = t_NV.sub_(base.logprobs(tile, rooms[2]))
-            distances.append(_dot(pi_NV, apart_NV, rooms[2]) / mass_N1)
-            if anchor_N1 is not None:
-                weight_N1 = anchor_N1[tile] / tau_N1[tile]
-                slopes_NV = apart_NV.sub_(distances[-1]).mul_(weight_N1).add_(slopes_NV)
-        _write(head, now.logits_NV[tile], pi_NV, slopes_NV)
-    return torch.cat(entropies), torch.cat(distances) if distances else None
+    rooms_NV = rooms(now.logits_NV, 3)
+
+    def part(of_N1: Tensor | None, tile: slice) -> Tensor | None:
+        return None if of_N1 is None else of_N1[tile]
+
+    found = [
+        turn_tile(
+            now.logits_NV[tile],
+            now.softmax.rows(tile),
+            None if base is None else base.rows(tile),
+            read_N1[tile],
+            part(entropy_N1, tile),
+            part(anchor_N1, tile),
+            head.soft_cap,
+            rooms_NV,
+        )
+        for tile in tiles(now.logits_NV)
+    ]
+    entropies, distances = zip(*found, strict=True)
+    return torch.cat(entropies), None if base is None else torch.cat(distances)
+
+
+@OnePass
+def turn_tile(
+    logits_NV: Tensor,
+    softmax: Softmax,
+    base: View | None,
+    read_N1: Tensor,
+    entropy_N1: Tensor | None,
+    anchor_N1: Tensor | None,
+    soft_cap: float | None,
+    rooms_NV: list[Tensor | None],
+) -> tuple[Tensor, Tensor | None]:
+    """`turn_slopes` of some rows."""
+    tau_N1, distance_N1 = softmax.tau_N1, None
+    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
+    pi_NV = exp(t_NV, out=cut(rooms_NV[1], t_NV))
+    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
+    entropy_now_N1 = -_dot(pi_NV, t_NV, rooms_NV[2]) / mass_N1
+    slopes_NV = -read_N1 / tau_N1
+    if entropy_N1 is not None:
+        slopes_NV = slopes_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
+    if base is not None:
+        apart_NV = t_NV.sub_(base.logprobs(rooms_NV[2]))
+        distance_N1 = _dot(pi_NV, apart_NV, rooms_NV[2]) / mass_N1
+        if anchor_N1 is not None:
+            slopes_NV = apart_NV.sub_(distance_N1).mul_(anchor_N1 / tau_N1).add_(slopes_NV)
+    _write(soft_cap, logits_NV, pi_NV, slopes_NV)
+    return entropy_now_N1, distance_N1
 
 
 def memory_slopes(head: Head, now: View, base: View, memory_N1: Tensor) -> Tensor:
     """The distance of the policy from the base on the base's own responses, [N, 1]; logits become slopes."""
-    distances, tau_N1 = [], now.softmax.tau_N1
-    rooms = [tile_room(now.logits_NV) for _ in range(3)]
-    for tile in tiles(now.logits_NV):
-        t_NV, s_NV = now.logprobs(tile, rooms[0]), base.logprobs(tile, rooms[1])
-        base_NV = s_NV.exp()
-        distances.append(_dot(base_NV, s_NV.sub_(t_NV), rooms[2]))
-        _write(head, now.logits_NV[tile], t_NV.exp_().sub_(base_NV), memory_N1[tile] / tau_N1[tile])
-    return torch.cat(distances)
+    rooms_NV = rooms(now.logits_NV, 4)
+    return torch.cat(
+        [
+            memory_tile(
+                now.logits_NV[tile],
+                now.softmax.rows(tile),
+                base.rows(tile),
+                memory_N1[tile],
+                head.soft_cap,
+                rooms_NV,
+            )
+            for tile in tiles(now.logits_NV)
+        ]
+    )
 
 
-def _write(head: Head, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:
+@OnePass
+def memory_tile(
+    logits_NV: Tensor,
+    softmax: Softmax,
+    base: View,
+    memory_N1: Tensor,
+    soft_cap: float | None,
+    rooms_NV: list[Tensor | None],
+) -> Tensor:
+    """`memory_slopes` of some rows."""
+    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
+    s_NV = base.logprobs(rooms_NV[1])
+    base_NV = exp(s_NV, out=cut(rooms_NV[2], s_NV))
+    distance_N1 = _dot(base_NV, s_NV.sub_(t_NV), rooms_NV[3])
+    _write(soft_cap, logits_NV, exp(t_NV, out=t_NV).sub_(base_NV), memory_N1 / softmax.tau_N1)
+    return distance_N1
+
+
+def _write(soft_cap: float | None, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:
     """Weighted slopes of logits, over these logits, through the soft cap."""
-    if head.soft_cap is None:
+    if soft_cap is None:
         torch.mul(slopes_NV, weight, out=logits_NV)
     else:
-        logits_NV.copy_(head.capped(slopes_NV.mul_(weight), logits_NV))
+        logits_NV.copy_(through_cap(soft_cap, slopes_NV.mul_(weight), logits_NV))
 
 
-def _dot(one_NV: Tensor, other_NV: Tensor, room_NV: Tensor) -> Tensor:
-    product_NV = torch.mul(one_NV, other_NV, out=room_NV[: len(one_NV)])
+def _dot(one_NV: Tensor, other_NV: Tensor, room_NV: Tensor | None) -> Tensor:
+    product_NV = torch.mul(one_NV, other_NV, out=cut(room_NV, one_NV))
     return product_NV.sum(dim=-1, keepdim=True)

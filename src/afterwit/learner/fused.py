@@ -100,7 +100,9 @@ def _head(run: Run) -> Head:
 
 
 def _numbers(found: Learned) -> dict[str, float]:
-    return {name: term.item() for name, term in found.terms.items()} | {"loss": found.loss.item()}
+    """The terms and the loss. A GPU is waited for once."""
+    values = torch.stack([*found.terms.values(), found.loss]).tolist()
+    return dict(zip((*found.terms, "loss"), values, strict=True))
 
 
 def _ratios(run: Run, chosen: Sequence[int], now_N: Tensor) -> dict[str, float]:

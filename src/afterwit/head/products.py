@@ -1,0 +1,90 @@
+"""How the three products of a head with its weight are taken: logits, and the slopes of states and weight.
+
+A weight as precise as its logits is multiplied as it is. One of half precision is either raised to fp32,
+block by block, or multiplied on tensor cores, which add up in fp32. Those round one thing more, the slopes of
+logits: each to 2^-8 of itself, independently of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+BLOCK = 8192
+"""Rows of a half-precision weight that are raised to fp32 at a time."""
+AMPERE = (8, 0)
+"""The compute capability from which tensor cores know bfloat16."""
+
+Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
+"""(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
+
+
+class Products(NamedTuple):
+    forward: Callable[[Tensor, Tensor, Tensor], None]
+    """(states [N, D], weight [V, D], logits [N, V]): the logits are written."""
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+    """(slopes of logits [N, V], states, weight, gradient [V, D] or none) -> slopes of states [N, D], in the
+    precision of those of logits; the weight's are added to the gradient."""
+
+
+def products_for(weight_VD: Tensor) -> Products:
+    """Tensor cores where the device has them for what the weight is kept in."""
+    fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
+    if fits and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
+        return MIXED
+    return RAISED
+
+
+def _raised_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
+    states_ND = states_ND.to(logits_NV.dtype)
+    for block, weight_BD in _blocks(weight_VD, logits_NV.dtype):
+        torch.mm(states_ND, weight_BD.t(), out=logits_NV[:, block])
+
+
+def _raised_backward(
+    slopes_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+) -> Tensor:
+    if gradient_VD is not None:
+        gradient_VD.addmm_(slopes_NV.t(), states_ND.to(slopes_NV.dtype))
+    pulled_ND = slopes_NV.new_zeros(states_ND.shape)
+    for block, weight_BD in _blocks(weight_VD, slopes_NV.dtype):
+        pulled_ND.addmm_(slopes_NV[:, block], weight_BD)
+    return pulled_ND
+
+
+def _blocks(weight_VD: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """The weight in this precision: as it is, or block by block of the vocabulary."""
+    step = len(weight_VD) if weight_VD.dtype is dtype else BLOCK
+    for start in range(0, len(weight_VD), step):
+        block = slice(start, start + step)
+        yield block, weight_VD[block].to(dtype)
+
+
+def mixed(accumulate: Accumulate) -> Products:
+    """Products of what has the weight's precision, by a product that adds up in that of logits."""
+
+    def forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
+        accumulate(logits_NV, states_ND.to(weight_VD.dtype), weight_VD.t(), 0)
+
+    def backward(
+        slopes_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+    ) -> Tensor:
+        rounded_NV = slopes_NV.to(weight_VD.dtype)
+        if gradient_VD is not None:
+            accumulate(gradient_VD, rounded_NV.t(), states_ND.to(weight_VD.dtype), 1)
+        pulled_ND = slopes_NV.new_empty(states_ND.shape)
+        accumulate(pulled_ND, rounded_NV, weight_VD, 0)
+        return pulled_ND
+
+    return Products(forward, backward)
+
+
+def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
+    torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
+
+
+RAISED = Products(_raised_forward, _raised_backward)
+MIXED = mixed(_on_tensor_cores)
