@@ -31,7 +31,7 @@ class Seen:
 
 def _known(plan: Plan, preference: float) -> Outcome:
     point = Point(interactions=2, split="fresh", preference=preference, task_success=1.0)
-    return Outcome(facts=plan.facts(), points=(point,), updates=1, cpu_s=0.0)
+    return Outcome(name="a run", facts=plan.facts(), points=(point,), updates=1, cpu_s=0.0)
 
 
 def test_finished_runs_come_from_the_notebook_in_the_plans_order(tmp_path: Path) -> None:

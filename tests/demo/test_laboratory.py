@@ -61,6 +61,7 @@ def test_a_plan_is_named_by_what_it_plays_not_by_how_it_was_said() -> None:
     own = key(BRIEF.facts())
     assert key(replace(BRIEF, settings=("objective.k=4",)).facts()) == own
     assert key(replace(BRIEF, judge="model").facts()) == own
+    assert key(replace(BRIEF, name="the usual", settings=("publish.poll_s=9",)).facts()) == own
     assert key(replace(BRIEF, settings=("objective.k=2",)).facts()) != own
     assert key(replace(BRIEF, publish_every=2).facts()) != own
 
@@ -72,7 +73,7 @@ def test_an_unknown_setting_is_refused_before_anything_runs() -> None:
 
 def test_an_outcome_is_the_same_after_it_was_written_down() -> None:
     point = Point(interactions=0, split="fresh", preference=0.25, task_success=1.0)
-    outcome = Outcome(facts={"seed": 1}, points=(point,), updates=3, cpu_s=1.5)
+    outcome = Outcome(name="a run", facts={"seed": 1}, points=(point,), updates=3, cpu_s=1.5)
     assert Outcome.from_line(outcome.to_line()) == outcome
     with pytest.raises(LookupError, match="nothing was measured on dev after 36 interactions"):
         outcome.at(36, "dev")

@@ -104,6 +104,7 @@ def _plan(entry: Entry, world: str, seed: int, interactions: int, judge: str | N
     plan = Plan(
         world=world,
         seed=seed,
+        name=entry.name,
         judge=judge,
         recipe=entry.recipe,
         settings=entry.settings,

@@ -29,6 +29,8 @@ class Plan:
 
     world: str
     seed: int
+    name: str = ""
+    """What it is called where it is shown: changes nothing."""
     judge: str | None = None
     recipe: str | None = None
     settings: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Plan:
             "settings": {name: value for name, value in settings.items() if name not in NO_MATTER},
             "model": fingerprint(Path(chosen.settings.model or ""))[:12],
         }
-        del said["recipe"]
+        del said["recipe"], said["name"]
         return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
 
 
@@ -85,6 +87,8 @@ class Point:
 class Outcome:
     """A run that is over."""
 
+    name: str
+    """The plan's."""
     facts: Mapping[str, Any]
     points: tuple[Point, ...]
     updates: int

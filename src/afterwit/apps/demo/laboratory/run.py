@@ -43,7 +43,11 @@ async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]
         updates = system.updates
     return Outcome(
-        facts=plan.facts(), points=tuple(points), updates=updates, cpu_s=round(time.process_time() - began, 1)
+        name=plan.name,
+        facts=plan.facts(),
+        points=tuple(points),
+        updates=updates,
+        cpu_s=round(time.process_time() - began, 1),
     )
 
 

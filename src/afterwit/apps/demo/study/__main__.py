@@ -14,7 +14,7 @@ from rich.console import Console
 
 from afterwit.apps.demo.laboratory.crew import Notebook, carry_out
 from afterwit.apps.demo.laboratory.progress import Bar
-from afterwit.apps.demo.study.factors import FACTORS, SEEDS, trials
+from afterwit.apps.demo.study.factors import FACTORS, SEEDS, plans
 from afterwit.apps.demo.worlds import WORLDS
 
 
@@ -34,9 +34,9 @@ def main(
     for factor in only or ():
         if factor not in names:
             raise typer.BadParameter(f"{factor}: it must be one of {', '.join(names)}", param_hint="--only")
-    planned = list(trials(world or list(WORLDS), only or (), seeds))
+    planned = plans(world or list(WORLDS), only or (), seeds)
     with Bar(Console()) as bar:
-        carry_out([trial.plan for trial in planned], Notebook(data), jobs=jobs, watcher=bar)
+        carry_out(planned, Notebook(data), jobs=jobs, watcher=bar)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from afterwit.apps.demo.laboratory.plan import Plan
+from afterwit.apps.demo.laboratory.plan import Plan, key
 from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
 
@@ -58,7 +58,7 @@ FACTORS = (
     Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),
     Factor(
         name="distribution",
-        title="Distillation alone: what of the distribution",
+        title="Distillation alone",
         variants=(
             Variant(name="top-K OPD, 4", settings=("objective.objective=topk_opd",)),
             Variant(name="top-K OPD, V", settings=("objective.objective=topk_opd", "objective.k=V")),
@@ -98,31 +98,39 @@ FACTORS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One run of the study: a variant in a world with a seed."""
+def plans(worlds: Sequence[str], only: Sequence[str], seeds: int) -> list[Plan]:
+    """Every run, a world's own settings first, then factor by factor. `only`: these factors, all if empty.
 
-    factor: str
-    variant: Variant
-    plan: Plan
-
-
-def trials(worlds: Sequence[str], only: Sequence[str], seeds: int) -> Iterator[Trial]:
-    """Every run, a world's own settings first, then factor by factor. `only`: these factors, all if empty."""
+    A variant that is a world's own value is its own run.
+    """
+    found: dict[str, Plan] = {}
     for world in worlds:
-        own = Plan(world=world, seed=0, splits=SPLITS)
-        yield from _seeded(OWN, Variant(name=OWN), own, seeds)
-        for factor in FACTORS:
-            if not only or factor.name in only:
-                for variant in factor.variants:
-                    yield from _seeded(factor.name, variant, own, seeds)
+        for plan in _plans(world, only, seeds):
+            found.setdefault(key(plan.facts()), plan)
+    return list(found.values())
 
 
-def _seeded(factor: str, variant: Variant, own: Plan, seeds: int) -> Iterator[Trial]:
-    settings = tuple(_sized(setting, own.world) for setting in variant.settings)
-    plan = replace(own, settings=settings, publish_every=variant.publish_every, judge=variant.judge)
-    for seed in range(seeds):
-        yield Trial(factor=factor, variant=variant, plan=replace(plan, seed=seed))
+def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
+    own = Plan(world=world, seed=0, name=OWN, splits=SPLITS)
+    yield from _seeded(own, seeds)
+    for factor in FACTORS:
+        if not only or factor.name in only:
+            for variant in factor.variants:
+                yield from _seeded(_varied(own, factor, variant), seeds)
+
+
+def _seeded(plan: Plan, seeds: int) -> Iterator[Plan]:
+    return (replace(plan, seed=seed) for seed in range(seeds))
+
+
+def _varied(own: Plan, factor: Factor, variant: Variant) -> Plan:
+    return replace(
+        own,
+        name=f"{factor.name}: {variant.name}",
+        settings=tuple(_sized(setting, own.world) for setting in variant.settings),
+        publish_every=variant.publish_every,
+        judge=variant.judge,
+    )
 
 
 def _sized(setting: str, world: str) -> str:

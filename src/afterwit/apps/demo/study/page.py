@@ -1,0 +1,98 @@
+"""Finished runs as tables and pictures between the marks of a page of the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+from afterwit.apps.demo.compare import Curve, spread
+from afterwit.apps.demo.laboratory.plan import Outcome, Point
+from afterwit.apps.demo.study.factors import FACTORS, OWN
+from afterwit.apps.demo.study.statistics import Difference, difference, measure
+
+EARLY, LATE = 36, 96
+
+
+def preference(point: Point) -> float:
+    """The share of tasks done the person's way."""
+    return point.preference
+
+
+def success(point: Point) -> float:
+    """The share of tasks that were done."""
+    return point.task_success
+
+
+def filled(page: str, name: str, block: str) -> str:
+    """The page with a block between its marks. ValueError where there are none of that name."""
+    marks = f"<!-- runs: {name} -->", "<!-- /runs -->"
+    pattern = re.compile(f"({re.escape(marks[0])}\n).*?({re.escape(marks[1])})", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"the page has no marks {marks[0]} ... {marks[1]}")
+    return pattern.sub(lambda found: found[1] + block + found[2], page)
+
+
+def by_name(outcomes: Iterable[Outcome], world: str) -> dict[str, list[Outcome]]:
+    """A world's runs, by what they are called, in the order of their seeds."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.facts["seed"]):
+        if outcome.facts["world"] == world:
+            found.setdefault(outcome.name, []).append(outcome)
+    return found
+
+
+def study(outcomes: Iterable[Outcome], world: str) -> str:
+    """A row a variant, beneath its factor; the world's own settings first."""
+    runs = by_name(outcomes, world)
+    lines = [
+        "| | preference @36 | @96 | difference @36 | difference @96 | success @96 | difference | seeds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        _row("**the world's own settings**", runs[OWN], None),
+    ]
+    for factor in FACTORS:
+        names = {f"{factor.name}: {variant.name}": variant.name for variant in factor.variants}
+        there = [name for name in names if name in runs]
+        if there:
+            lines.append(f"| **{factor.title}** | | | | | | | |")
+            lines += [_row(names[name], runs[name], runs[OWN]) for name in there]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None) -> str:
+    early, late = measure(EARLY, "fresh", preference), measure(LATE, "fresh", preference)
+    done = measure(LATE, "fresh", success)
+    cells = [spread([of(run) for run in runs]) for of in (early, late, done)]
+    apart = ["", "", ""] if own is None else [said(difference(runs, own, of)) for of in (early, late, done)]
+    shown = [name, cells[0], cells[1], apart[0], apart[1], cells[2], apart[2], str(len(runs))]
+    return "| " + " | ".join(shown) + " |"
+
+
+def said(found: Difference) -> str:
+    """The difference with its interval; bold where that leaves zero out."""
+    if found.half is None:
+        return f"{found.mean:+.2f}"
+    words = f"{found.mean:+.2f} ± {found.half:.2f}"
+    return f"**{words}**" if found.beyond_noise else words
+
+
+def curves(compared: Sequence[Curve]) -> str:
+    """A row an entry: preference at each measurement and task success at the last."""
+    measured = compared[0].runs[0].measured
+    heads = ["start" if at == 0 else f"@{at}" for at in measured]
+    lines = [
+        "| | " + " | ".join(heads) + f" | task success @{measured[-1]} | updates |",
+        "| --- " * (len(measured) + 3) + "|",
+    ]
+    for curve in compared:
+        cells = [spread([point.preference for point in curve.points(at)]) for at in measured]
+        last = spread([point.task_success for point in curve.points(measured[-1])])
+        updates = fmean(run.updates for run in curve.runs)
+        lines.append("| " + " | ".join([curve.name, *cells, last, f"{updates:.0f}"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def compared(outcomes: Sequence[Outcome], names: Sequence[str], world: str) -> Iterator[Curve]:
+    """The curves of these entries, as far as there are runs of them."""
+    runs = by_name(outcomes, world)
+    return (Curve(name=name, runs=tuple(runs[name])) for name in names if name in runs)
