@@ -70,15 +70,10 @@ def run(
     jobs: int | None,
 ) -> list[Curve]:
     """Run what is missing in `out`, then show and write the comparison. SettingError before anything runs."""
-    if not seeds or interactions < 1:
-        raise SettingError(f"{len(seeds)} seeds of {interactions} interactions: each is at least 1")
+    plans = planned(world=world, recipes=recipes, interactions=interactions, seeds=seeds, judge=judge)
     console = Console()
-    entries = _entries(recipes)
-    plans = {
-        entry.name: [_plan(entry, world, seed, interactions, judge) for seed in seeds] for entry in entries
-    }
-    for entry in entries:
-        announce(console, plans[entry.name][0].chosen(), title=entry.name)
+    for name, own in plans.items():
+        announce(console, own[0].chosen(), title=name)
     with Bar(console) as bar:
         every = [plan for own in plans.values() for plan in own]
         outcomes = iter(
@@ -92,27 +87,36 @@ def run(
     return curves
 
 
+def planned(
+    *, world: str, recipes: Sequence[str], interactions: int, seeds: Sequence[int], judge: str | None
+) -> dict[str, list[Plan]]:
+    """Each entry's runs, one a seed. SettingError for what is not there."""
+    if not seeds or interactions < 1:
+        raise SettingError(f"{len(seeds)} seeds of {interactions} interactions: each is at least 1")
+    world_named(world)
+    measured = tuple(sorted({0, interactions, *(at for at in MEASURED if at < interactions)}))
+    plans = {}
+    for entry in _entries(recipes):
+        plan = Plan(
+            world=world,
+            seed=0,
+            name=entry.name,
+            judge=judge,
+            recipe=entry.recipe,
+            settings=entry.settings,
+            interactions=interactions,
+            measured=measured,
+        )
+        plan.chosen()
+        plans[entry.name] = [dataclasses.replace(plan, seed=seed) for seed in seeds]
+    return plans
+
+
 def _entries(recipes: Sequence[str]) -> Sequence[Entry]:
     if not recipes:
         return OBJECTIVES
     names = published.names() if ALL in recipes else recipes
     return [Entry(name=name, recipe=name) for name in names]
-
-
-def _plan(entry: Entry, world: str, seed: int, interactions: int, judge: str | None) -> Plan:
-    world_named(world)
-    plan = Plan(
-        world=world,
-        seed=seed,
-        name=entry.name,
-        judge=judge,
-        recipe=entry.recipe,
-        settings=entry.settings,
-        interactions=interactions,
-        measured=tuple(sorted({0, interactions, *(at for at in MEASURED if at < interactions)})),
-    )
-    plan.chosen()
-    return plan
 
 
 def facts(world: str, curves: Sequence[Curve]) -> dict[str, Any]:
