@@ -73,7 +73,8 @@ def pairs_of(folder: Path) -> dict[str, Pair]:
 def merged(model: nn.Module, pairs: dict[str, Pair], scale: float) -> dict[str, nn.Parameter]:
     """The model's weights that the adapter moves, by name and anew: its own stay as they are.
 
-    Added up in fp32 (fp64 for fp64 weights), then rounded to the weight's dtype. ValueError where a layer is
+    Added up in fp32 (fp64 for fp64 weights), then rounded to the weight's dtype: in half precision a small
+    step may not show yet, as it would not beside the weights, where the layer's output is rounded. ValueError where a layer is
     missing, ValueError or RuntimeError where its shape is another.
     """
     modules, found = dict(model.named_modules()), {}

@@ -33,6 +33,7 @@ class _Logits:
     def __init__(self, model: PreTrainedModel, renderer: Renderer, placement: Placement) -> None:
         import torch
 
+        from afterwit.learner.heads import CLOSE
         from afterwit.learner.rows import Row
         from afterwit.learner.score import response_logits
 
@@ -43,7 +44,8 @@ class _Logits:
             self.together = [logits.float() for logits in response_logits(model, rows)]
             self.alone = [response_logits(model, [row])[0].float() for row in rows]
         self.ids = torch.tensor(response)
-        self.tolerance = 1e-3 if model.dtype == torch.float32 else 0.1
+        largest = max(logits_TV.abs().max().item() for logits_TV in self.alone)
+        self.tolerance = 1e-3 if model.dtype == torch.float32 else CLOSE * largest
 
     def _gradient(self, teacher_TV: Tensor) -> Tensor:
         from afterwit.objective import evaluate
