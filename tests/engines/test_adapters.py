@@ -10,12 +10,13 @@ import torch
 
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.port import Weights
 from afterwit.weights.lora import TENSORS
 from tests.engines.talk import ask, rescored, say, until
 from tests.engines.test_swap import swap
-from tests.fakes.adapters import adapted, by_peft
+from tests.fakes.adapters import by_peft, noise
 from tests.fakes.models import tiny_llama
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ IDS = list(range(10, 70))
 
 @pytest.fixture(scope="session")
 def adapters(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return [adapted(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
+    return [noise(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
 
 
 def logprobs(qwen: Path, adapter: Path, ids: list[int]) -> list[float]:
@@ -63,14 +64,19 @@ async def test_after_a_hundred_swaps_a_version_gives_the_very_numbers_it_gave_fi
     assert len({tuple(served) for served in firsts.values()}) == 3
 
 
-def test_merging_starts_from_the_base_and_leaves_it_bit_for_bit(qwen: Path, adapters: list[Path]) -> None:
-    base, untouched = load_module(qwen, CPU, torch.bfloat16), load_module(qwen, CPU, torch.bfloat16)
-    first = load_version(adapters[0], base, CPU, torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_version_starts_from_the_base_and_leaves_it_bit_for_bit(
+    dtype: torch.dtype, qwen: Path, adapters: list[Path]
+) -> None:
+    base, untouched = load_module(qwen, CPU, dtype), load_module(qwen, CPU, dtype)
+    first = load_version(adapters[0], base, CPU, dtype)
     for number in range(20):
-        again = load_version(adapters[number % 2], base, CPU, torch.bfloat16)
-    again = load_version(adapters[0], base, CPU, torch.bfloat16)
+        load_version(adapters[number % 2], base, CPU, dtype)
+    again = load_version(adapters[0], base, CPU, dtype)
     for one, other in ((base, untouched), (first, again)):
         assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+        assert score(one, IDS) == score(other, IDS)
+    assert score(base, IDS) != score(first, IDS)
 
 
 def test_a_version_holds_copies_of_the_layers_that_its_adapter_moves_and_of_nothing_else(
@@ -102,7 +108,7 @@ async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(
     engine: EmbeddedEngine, adapters: list[Path], tmp_path: Path
 ) -> None:
     other = tiny_llama(tmp_path / "llama", num_hidden_layers=3)
-    strange = adapted(tmp_path / "strange", other, seed=1)
+    strange = noise(tmp_path / "strange", other, seed=1)
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for path in adapters[0].iterdir():

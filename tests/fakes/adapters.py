@@ -9,7 +9,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 
-def adapted(folder: Path, source: Path, *, seed: int, rank: int = 4, alpha: float = 8.0) -> Path:
+def noise(folder: Path, source: Path, *, seed: int, rank: int = 4, alpha: float = 8.0) -> Path:
     """An adapter over the model in `source`: both factors of every linear layer but the head are noise."""
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
     made, generator = get_peft_model(plain(source), config), torch.Generator().manual_seed(seed)

@@ -27,7 +27,7 @@ from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS
 from afterwit.wire.render import Renderer
-from tests.fakes.adapters import adapted, by_peft, plain
+from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_heads import ROWS
 from tests.learner.test_policy import go_on, trainer_in
@@ -50,7 +50,7 @@ def base(request: pytest.FixtureRequest, base: Path, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="module")
 def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter that has moved away from the base."""
-    return adapted(tmp_path_factory.mktemp("student") / "adapter", base, seed=3, rank=16, alpha=32.0)
+    return noise(tmp_path_factory.mktemp("student") / "adapter", base, seed=3, rank=16, alpha=32.0)
 
 
 @pytest.fixture(scope="module")

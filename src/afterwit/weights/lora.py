@@ -1,11 +1,12 @@
-"""A LoRA adapter in PEFT's own format, and the weights it makes: W + (alpha / r) B A.
+"""A LoRA adapter in PEFT's own format, put on a model: (W + (alpha / r) B A) x.
 
-Hu et al. 2021, arXiv:2106.09685, section 4.1. Axes: R the rank, I and O a layer's inputs and outputs.
+Hu et al. 2021, arXiv:2106.09685, section 4.1. Axes: R the rank, I and O a layer's inputs and outputs, N rows.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,10 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
+
+from afterwit.weights.twin import M, twin
 
 CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
@@ -69,25 +73,60 @@ def pairs_of(folder: Path) -> dict[str, Pair]:
     return pairs
 
 
-@torch.no_grad()
-def merged(model: nn.Module, pairs: dict[str, Pair], scale: float) -> dict[str, nn.Parameter]:
-    """The model's weights that the adapter moves, by name and anew: its own stay as they are.
+def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
+    """The model with the adapter on. `model` stays as it is; all weights that can be shared are.
 
-    Added up in fp32 (fp64 for fp64 weights), then rounded to the weight's dtype: in half precision a small
-    step may not show yet, as it would not beside the weights, where the layer's output is rounded. ValueError where a layer is
-    missing, ValueError or RuntimeError where its shape is another.
+    In fp32 it is merged, which costs nothing where it runs. In half precision it stays beside the weights, as
+    in training: merged weights round otherwise, and log-probs then differ from the learner's by as much as
+    rounding does. ValueError where it does not fit.
     """
+    if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
+        return beside(model, pairs, scale)
+    return twin(model, merged(model, pairs, scale))
+
+
+@torch.no_grad()
+def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[str, nn.Parameter]:
+    """The weights that the adapter moves, by name and anew, added up in fp32 or better."""
+    found = {}
+    for name, (layer, pair) in _fitting(model, pairs).items():
+        weight: Tensor = layer.weight
+        exact = torch.promote_types(weight.dtype, torch.float32)
+        a_RI, b_OR = (factor.to(weight.device, exact) for factor in pair)
+        delta_OI = scale * (b_OR @ a_RI)
+        moved = weight.to(exact) + (delta_OI.t() if isinstance(layer, Conv1D) else delta_OI)
+        found[f"{name}.weight"] = nn.Parameter(moved.to(weight.dtype), requires_grad=False)
+    return found
+
+
+def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
+    """A model with all the weights of `model`, whose layers add scale * B A x to what they give."""
+    other = twin(model, {})
+    for layer, pair in _fitting(other, pairs).values():
+        a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
+        layer.register_forward_hook(_adding(a_RI, scale * b_OR))
+    return other
+
+
+def _adding(a_RI: Tensor, b_OR: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    """A layer's forward hook: the product is taken in the factors' precision, and the sum."""
+
+    def hook(layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
+        narrow_NR = functional.linear(inputs[0].to(a_RI.dtype), a_RI)
+        return (out_NO + functional.linear(narrow_NR, b_OR)).to(out_NO.dtype)
+
+    return hook
+
+
+def _fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:
+    """Each adapted layer with its pair. ValueError where it is not there or of another shape."""
     modules, found = dict(model.named_modules()), {}
     for name, pair in pairs.items():
         if not isinstance(layer := modules.get(name), nn.Linear | Conv1D):
             raise ValueError(f"the model has no linear layer {name}")
-        weight: Tensor = layer.weight
-        exact = torch.promote_types(weight.dtype, torch.float32)
-        a_RI, b_OR = (factor.to(weight.device, exact) for factor in pair)
-        delta = scale * (b_OR @ a_RI)
-        delta = delta.t() if isinstance(layer, Conv1D) else delta
-        if delta.shape != weight.shape:
-            raise ValueError(f"{name} is {tuple(weight.shape)}, but its adapter {tuple(delta.shape)}")
-        moved = (weight.to(exact) + delta).to(weight.dtype)
-        found[f"{name}.weight"] = nn.Parameter(moved, requires_grad=False)
+        shape = tuple(layer.weight.t().shape if isinstance(layer, Conv1D) else layer.weight.shape)
+        (rank, inputs), (outputs, width) = pair.a_RI.shape, pair.b_OR.shape
+        if (outputs, inputs) != shape or rank != width:
+            raise ValueError(f"{name} is {shape}, but its adapter {(outputs, width)} times {(rank, inputs)}")
+        found[name] = (layer, pair)
     return found

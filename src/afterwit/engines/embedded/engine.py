@@ -50,8 +50,8 @@ class EmbeddedEngine:
 
     Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
     staged between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and
-    values. Versions that are adapters share with the base what no adapter moves (embeddings, head, norms):
-    only their linear layers are copies.
+    values. Versions that are adapters share with the base what no adapter moves (embeddings, head, norms);
+    in half precision they share it all.
 
     A response that is under way at a swap goes on from its old keys and values with the new weights; each
     token's version is that of the weights whose logits it was drawn from.

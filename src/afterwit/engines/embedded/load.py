@@ -20,8 +20,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import REMEDY, context_of, refusal
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import Facts
-from afterwit.weights.lora import lora_of, merged, pairs_of
-from afterwit.weights.twin import twin
+from afterwit.weights.lora import adapted, lora_of, pairs_of
 
 
 def read_config(folder: Path) -> PreTrainedConfig:
@@ -114,16 +113,16 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
 
 
 def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """A version's weights: whole ones from its folder, or an adapter's, merged into copies of `base`'s.
+    """A version's weights: whole ones from its folder, or the adapter there on `base`, which stays as it is.
 
-    `base` stays as it is and shares what the adapter leaves alone. EngineError where they cannot be had.
+    EngineError where they cannot be had.
     """
     try:
         lora = lora_of(folder)
         if lora is None:
             return load_module(folder, device, dtype)
-        return twin(base, merged(base, pairs_of(folder), lora.scale))
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        return adapted(base, pairs_of(folder), lora.scale)
+    except (OSError, ValueError, SafetensorError) as error:
         raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 
 
