@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from afterwit.apps.demo.laboratory.crew import Notebook, carry_out
+import pytest
+
+from afterwit.apps.demo.laboratory.crew import Notebook, RunFailed, carry_out
 from afterwit.apps.demo.laboratory.plan import Outcome, Plan, Point
 
 PLANS = [Plan(world="tools", seed=seed, interactions=2, measured=(2,), tasks=2) for seed in (0, 1)]
@@ -52,3 +54,11 @@ def test_a_line_that_was_cut_off_is_run_again_in_a_process_of_its_own(tmp_path: 
     assert [outcome.facts["seed"] for outcome in seen.outcomes] == [1]
     assert seen.interactions == 2
     assert len(notebook.read()) == 2
+
+
+def test_a_run_that_fails_is_raised_when_the_others_are_kept(tmp_path: Path) -> None:
+    notebook, seen = Notebook(tmp_path / "runs.jsonl"), Seen()
+    impossible = replace(PLANS[0], settings=("learner.max_tokens=1", "engine.context_length=2"))
+    with pytest.raises(RunFailed, match=r"a run, tools, seed 0: .*context"):
+        carry_out([impossible, PLANS[1]], notebook, jobs=1, watcher=seen)
+    assert [outcome.facts["seed"] for outcome in notebook.read().values()] == [1]

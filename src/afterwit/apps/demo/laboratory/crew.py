@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from afterwit.apps.demo.laboratory.plan import Outcome, Plan, key
+from afterwit.core.errors import AfterwitError
 
 LOOK_S = 0.5
+
+
+class RunFailed(AfterwitError):
+    """A run that did not come to its end: which, and why."""
 
 
 class Watcher(Protocol):
@@ -52,7 +57,7 @@ def _parsed(line: str) -> Outcome | None:
 
 
 def carry_out(plans: Sequence[Plan], notebook: Notebook, *, jobs: int, watcher: Watcher) -> list[Outcome]:
-    """Every plan's outcome, in order. A run that fails is raised once the others are kept."""
+    """Every plan's outcome, in order. RunFailed where one has none, raised once the others are kept."""
     keys = [key(plan.facts()) for plan in plans]
     done = notebook.read()
     missing = {name: plan for name, plan in zip(keys, plans, strict=True) if name not in done}
@@ -66,10 +71,11 @@ def carry_out(plans: Sequence[Plan], notebook: Notebook, *, jobs: int, watcher: 
 
 def _work(missing: dict[str, Plan], jobs: int, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
     context, failure = multiprocessing.get_context("spawn"), None
-    steps = context.Value("q", 0)
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_settle_in, initargs=(steps,)) as pool:
+    steps, seen = context.Value("q", 0), 0
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_settle_in, initargs=(steps,))
+    try:
         names: dict[Future[Outcome], str] = {pool.submit(_play, plan): name for name, plan in missing.items()}
-        waiting, seen = set(names), 0
+        waiting = set(names)
         while waiting:
             over, waiting = wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             watcher.went_on(steps.value - seen)
@@ -78,6 +84,8 @@ def _work(missing: dict[str, Plan], jobs: int, watcher: Watcher) -> Iterator[tup
                 if (error := future.exception()) is None:
                     yield names[future], future.result()
                 failure = failure or error
+    finally:
+        pool.shutdown(cancel_futures=True)  # who interrupts waits for no run that has not begun
     if failure is not None:
         raise failure
 
@@ -101,7 +109,11 @@ def _settle_in(steps: Synchronized[int]) -> None:
 def _play(plan: Plan) -> Outcome:
     from afterwit.apps.demo.laboratory.run import run
 
-    return run(plan, told=_step)
+    try:
+        return run(plan, told=_step)
+    except Exception as error:  # it must reach the other process, which not every error can
+        why = f"{type(error).__name__}: {error}"
+        raise RunFailed(f"{plan.name or 'a run'}, {plan.world}, seed {plan.seed}: {why}") from None
 
 
 def _step() -> None:

@@ -52,7 +52,14 @@ FACTORS = (
             Variant(name="rl", settings=("objective.objective=rl", "objective.w_rl=1")),
         ),
     ),
-    Factor(name="reward", title="Weight of the reward term", variants=_values("objective.w_rl", 1.0)),
+    Factor(
+        name="reward",
+        title="Weight of the reward term",
+        variants=(
+            Variant(name="1e-6: starts updates only", settings=("objective.w_rl=1e-6",)),
+            *_values("objective.w_rl", 1.0),
+        ),
+    ),
     Factor(name="k", title="Ids kept per position, K", variants=_values("objective.k", 1, 2, 16, VOCABULARY)),
     Factor(name="tail", title="Tail bucket", variants=_values("objective.tail_bucket", "true")),
     Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),

@@ -46,15 +46,15 @@ def study(outcomes: Iterable[Outcome], world: str) -> str:
     """A row a variant, beneath its factor; the world's own settings first."""
     runs = by_name(outcomes, world)
     lines = [
-        "| | preference @36 | @96 | difference @36 | difference @96 | success @96 | difference | seeds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| | preference @36 | @96 | difference @36 | @96 | success @96 | difference | updates | seeds |",
+        "| --- " * 9 + "|",
         _row("**the world's own settings**", runs[OWN], None),
     ]
     for factor in FACTORS:
         names = {f"{factor.name}: {variant.name}": variant.name for variant in factor.variants}
         there = [name for name in names if name in runs]
         if there:
-            lines.append(f"| **{factor.title}** | | | | | | | |")
+            lines.append(f"| **{factor.title}** " + "| " * 8 + "|")
             lines += [_row(names[name], runs[name], runs[OWN]) for name in there]
     return "\n".join(lines) + "\n"
 
@@ -64,7 +64,8 @@ def _row(name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None) -> s
     done = measure(LATE, "fresh", success)
     cells = [spread([of(run) for run in runs]) for of in (early, late, done)]
     apart = ["", "", ""] if own is None else [said(difference(runs, own, of)) for of in (early, late, done)]
-    shown = [name, cells[0], cells[1], apart[0], apart[1], cells[2], apart[2], str(len(runs))]
+    updates = f"{fmean(run.updates for run in runs):.0f}"
+    shown = [name, cells[0], cells[1], apart[0], apart[1], cells[2], apart[2], updates, str(len(runs))]
     return "| " + " | ".join(shown) + " |"
 
 
