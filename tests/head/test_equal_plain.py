@@ -36,6 +36,9 @@ EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
 def passes(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Pass:
     count = draw(st.integers(1, 4))
     each = {"min_size": count, "max_size": count}
+    equals = draw(st.booleans())
+    # a tangent's last bit hangs on where a number stands in a vector, and would part what is equal
+    soft_cap = None if equals else draw(st.sampled_from((None, 2.0, 30.0)))
     return random_pass(
         draw(st.integers(0, 2**32 - 1)),
         settings_named(draw(objective_settings())),
@@ -45,8 +48,8 @@ def passes(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Pass:
         vocabulary=draw(st.sampled_from((2, 9, 130, 300, 640))),
         bias=draw(st.booleans()),
         rank=draw(st.sampled_from((0, 1, 3))),
-        soft_cap=draw(st.sampled_from((None, 2.0, 30.0))),
-        whole_numbers=draw(st.booleans()),
+        soft_cap=soft_cap,
+        whole_numbers=equals,
         drift=draw(st.sampled_from((0.0, 0.25))),
         dtype=dtype,
     )

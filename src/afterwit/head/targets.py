@@ -6,6 +6,7 @@ Two walks through the head: the student's rows, then all teachers', which read t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,12 +14,15 @@ from torch import Tensor
 from afterwit.head.head import Head
 from afterwit.head.pupil import Pupil, ids, lengths, states, taus
 from afterwit.head.score import Scores, score
-from afterwit.head.sizes import CPU
+from afterwit.head.softmax import Softmax
 from afterwit.objective.candidates import Candidates
 from afterwit.objective.correction import truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target, lesson_of
+
+GATHERED = 1024
+"""Rows of the head's weight gathered at a time: 16 MiB of fp32 where they are 4096 wide."""
 
 
 @torch.no_grad()
@@ -86,30 +90,27 @@ def _candidates(
     states_MD = torch.cat([states_TD for pupil in learning for states_TD in pupil.teachers])
     ids_MJ = torch.cat([ids(pupils), student.top_ids_NK], dim=-1)[at_M]
     shown = score(teacher, states_MD, taus(pupils)[at_M], ids_MJ, k=student.top_ids_NK.shape[-1], chunk=chunk)
-    native_old_MK = _student_at(head, states_ND, student, at_M, shown.top_ids_NK, chunk)
     each = [len(rows_T) * p.sample.hints for rows_T, p in zip(own, learning, strict=True)]
-    parts = (shown.at_NJ, shown.top_ids_NK, native_old_MK, shown.top_NK)
+    parts = (shown.at_NJ, shown.top_ids_NK, shown.top_NK)
     split = zip(*(torch.split(part, each) for part in parts), strict=True)
     for rows_T, pupil, views in zip(own, learning, split, strict=True):
-        at, native_ids, native_old, native = (view.unflatten(0, (pupil.sample.hints, -1)) for view in views)
+        at, native_ids, native = (view.unflatten(0, (pupil.sample.hints, -1)) for view in views)
         yield Candidates(
             student_ids_TK=student.top_ids_NK[rows_T],
             student_old_TK=student.top_NK[rows_T],
             student_teacher_HTK=at[..., 1:],
             native_ids_HTK=native_ids,
-            native_old_HTK=native_old,
             native_teacher_HTK=native,
             sampled_teacher_HT=at[..., 0],
+            old_at=partial(_logprobs_at, head, pupil.states_TD.detach(), student.softmax.rows(rows_T)),
         )
 
 
-def _student_at(
-    head: Head, states_ND: Tensor, student: Scores, at_M: Tensor, ids_MK: Tensor, chunk: int | None
-) -> Tensor:
-    """log pi_old [M, K] at the teachers' ids: a few scalar products a row instead of another walk."""
-    chunk = chunk or CPU.chunk  # each row brings K rows of the weight along
+def _logprobs_at(head: Head, states_TD: Tensor, softmax: Softmax, ids_TK: Tensor) -> Tensor:
+    """Log-probs [T, K] at a few ids of each row: K scalar products a row instead of another walk."""
+    rows_T = torch.arange(len(states_TD), device=states_TD.device)
     parts = [
-        student.softmax.rows(at).logprobs(head.logits_at(states_ND[at], chosen))
-        for at, chosen in zip(torch.split(at_M, chunk), torch.split(ids_MK, chunk), strict=True)
+        softmax.rows(at).logprobs(head.logits_at(states_TD[at], ids_TK[at]))
+        for at in torch.split(rows_T, max(1, GATHERED // ids_TK.shape[-1]))
     ]
     return torch.cat(parts)

@@ -5,8 +5,9 @@ Every field separates by rows and by hints, so logits may come in chunks and one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,12 +27,12 @@ class Candidates:
     """log pi_T^h at the student's ids."""
     native_ids_HTK: Tensor
     """Each teacher's own top-K."""
-    native_old_HTK: Tensor
-    """log pi_old at the teacher's ids."""
     native_teacher_HTK: Tensor
     """log pi_T^h at the teacher's ids."""
     sampled_teacher_HT: Tensor
     """log pi_T^h at the sampled ids."""
+    old_at: Callable[[Tensor], Tensor]
+    """log pi_old at any ids [T, K]; few objectives ask."""
 
 
 def candidates(
@@ -45,31 +46,28 @@ def candidates(
     views = []
     for teacher_TV in teachers:
         same_shape(logits_old_TV, "teacher", teacher_TV)
-        views.append(_view(teacher_TV, old_TV, student_TK, sample))
+        views.append(_view(teacher_TV, student_TK, sample))
     if len(views) != sample.hints:
         raise ValueError(f"{sample.hints} hints but {len(views)} teachers")
-    at_student, native, native_old, native_teacher, sampled = map(torch.stack, zip(*views, strict=True))
+    at_student, native, native_teacher, sampled = map(torch.stack, zip(*views, strict=True))
     return Candidates(
         student_ids_TK=student_TK,
         student_old_TK=at(old_TV, student_TK),
         student_teacher_HTK=at_student,
         native_ids_HTK=native,
-        native_old_HTK=native_old,
         native_teacher_HTK=native_teacher,
         sampled_teacher_HT=sampled,
+        old_at=partial(at, old_TV),
     )
 
 
-def _view(
-    logits_TV: Tensor, old_TV: Tensor, student_TK: Tensor, sample: Sample
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _view(logits_TV: Tensor, student_TK: Tensor, sample: Sample) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One teacher's part of `Candidates`, in the order in which `candidates` names it."""
     teacher_TV = logprobs(logits_TV, sample.tau)
     native_TK = top_k(logits_TV, student_TK.shape[-1])
     return (
         at(teacher_TV, student_TK),
         native_TK,
-        at(old_TV, native_TK),
         at(teacher_TV, native_TK),
         at(teacher_TV, sample.ids_T),
     )

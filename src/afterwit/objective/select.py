@@ -15,9 +15,16 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import HintSelection
 
 
+def shared(ids: Tensor, among: Tensor) -> Tensor:
+    """Which of the ids [..., K] are in the same row of the others; by sorting, for K times K may be large."""
+    ordered = among.sort(dim=-1).values
+    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=among.shape[-1] - 1)
+    return ordered.gather(-1, place) == ids
+
+
 def overlap(student_TK: Tensor, native_HTK: Tensor) -> Tensor:
     """O [H, T]: how many of the student's top-K ids are among the teacher's."""
-    return (student_TK[:, :, None] == native_HTK[:, :, None, :]).any(dim=-1).sum(dim=-1)
+    return shared(student_TK.expand_as(native_HTK), native_HTK).sum(dim=-1)
 
 
 def drawn(ids: list[int], hints: int) -> int:

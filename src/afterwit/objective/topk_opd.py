@@ -9,7 +9,7 @@ from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
 from afterwit.objective.logprobs import with_tail
-from afterwit.objective.select import pick
+from afterwit.objective.select import pick, shared
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
 
@@ -54,12 +54,12 @@ def _members(
     """The subset's ids, which of them are in it, log pi_old and log pi_T at them; each [T, K]."""
     native_TK = pick(found.native_ids_HTK, hint_T)
     if settings.subset == "teacher":
-        old_TK, teacher_TK = pick(found.native_old_HTK, hint_T), pick(found.native_teacher_HTK, hint_T)
+        old_TK, teacher_TK = found.old_at(native_TK), pick(found.native_teacher_HTK, hint_T)
         return native_TK, torch.ones_like(native_TK, dtype=torch.bool), old_TK, teacher_TK
     ids_TK = found.student_ids_TK
     valid_TK = torch.ones_like(ids_TK, dtype=torch.bool)
     if settings.subset == "overlap":
-        valid_TK = (ids_TK[:, :, None] == native_TK[:, None, :]).any(dim=-1)
+        valid_TK = shared(ids_TK, native_TK)
     return ids_TK, valid_TK, found.student_old_TK, pick(found.student_teacher_HTK, hint_T)
 
 
