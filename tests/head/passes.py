@@ -204,8 +204,9 @@ def random_pass(
     drift: float = 0.0,
     dtype: torch.dtype = torch.float64,
 ) -> Pass:
-    """With `whole_numbers` many logits are equal, bit for bit however they are computed. With `drift` pi_old
-    is another policy than pi, and its targets are given."""
+    """With `whole_numbers` many logits are equal, bit for bit however they are computed: products are exact,
+    with a power of 2 too. With `drift` pi_old is another policy than pi, and its targets are
+    given."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -213,10 +214,12 @@ def random_pass(
             return torch.randint(-1, 2, shape, generator=generator).to(dtype)
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
+    scale = 0.25 if whole_numbers else 0.2
+
     def head() -> Head:
         weight_VD, bias_V = draw(vocabulary, WIDTH), draw(vocabulary) if bias else None
         low_rank = (
-            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=0.2) if rank else None
+            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=scale) if rank else None
         )
         return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap, low_rank=low_rank)
 
