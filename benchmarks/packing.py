@@ -37,7 +37,7 @@ from afterwit.learner.packing import token_ratio
 from afterwit.learner.rows import Row
 from afterwit.learner.score import response_logits
 from afterwit.tree.blockwise import attend
-from afterwit.tree.kernels import kernel_for
+from afterwit.tree.flash import kernel_for
 from afterwit.tree.pack import Pack, pack
 from afterwit.tree.pack import Path as TreePath
 from afterwit.tree.support import hindrance

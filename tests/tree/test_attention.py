@@ -9,12 +9,65 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from afterwit.tree.attention import tree_attention
 from afterwit.tree.blockwise import attend
-from afterwit.tree.kernels import FLASH_CPU, PORTABLE, Kernel
+from afterwit.tree.flash import FLASH_CPU, FLASH_CUDA, flashes, grouped, kernel_for
+from afterwit.tree.kernels import PORTABLE, Kernel
 from afterwit.tree.pack import Block, Path, pack
 from tests.tree.forests import forests, mask
 
 SCALE = 0.3
-KERNELS = pytest.mark.parametrize("kernel", [FLASH_CPU, PORTABLE], ids=["flash", "portable"])
+
+
+def cuda_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    return_debug_mask: bool,
+    *,
+    scale: float,
+) -> tuple[Tensor | int | None, ...]:
+    """`aten._scaled_dot_product_flash_attention` by its definition."""
+    assert not dropout_p
+    assert not return_debug_mask
+    groups = query.shape[1] // key.shape[1]
+    wide = [part.repeat_interleave(groups, dim=1) for part in (key, value)]
+    out, lse = PORTABLE.forward(query, *wide, is_causal, scale)
+    return out, lse, None, None, query.shape[2], key.shape[2], None, None, None
+
+
+def cuda_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    cum_seq_q: None,
+    cum_seq_k: None,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: Tensor,
+    philox_offset: Tensor,
+    *,
+    scale: float,
+) -> tuple[Tensor, ...]:
+    """Its backward, likewise."""
+    assert (max_q, max_k) == (query.shape[2], key.shape[2])
+    assert logsumexp.is_contiguous()
+    groups = query.shape[1] // key.shape[1]
+    wide = [part.repeat_interleave(groups, dim=1) for part in (key, value)]
+    d_query, *d_wide = PORTABLE.backward(grad_out, query, *wide, out, logsumexp, is_causal, scale)
+    return d_query, *(part.unflatten(1, (-1, groups)).sum(dim=2) for part in d_wide)
+
+
+KERNELS = pytest.mark.parametrize(
+    "kernel",
+    [FLASH_CPU, PORTABLE, grouped(cuda_forward, cuda_backward)],
+    ids=["flash", "portable", "grouped"],
+)
 
 
 def drawn(tokens: int, groups: int, seed: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -78,3 +131,40 @@ def test_what_this_attention_does_not_do_is_refused() -> None:
         tree_attention(nn.Module(), query, key, value, torch.ones(3, 3), tree=[Block(0, 3, 0, 3)])
     with pytest.raises(ValueError, match="dropout"):
         tree_attention(nn.Module(), query, key, value, None, tree=[Block(0, 3, 0, 3)], dropout=0.1)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_flash_kernels_of_cuda_are_ones_that_torch_knows(groups: int) -> None:
+    """Their arguments and shapes, by the meta device."""
+    packed = pack([Path(ids=(1, 2, 3, 4), first=0), Path(ids=(1, 2, 5), first=0)])
+    inputs = [
+        tensor.detach().to("meta").requires_grad_()
+        for tensor in drawn(len(packed.ids), groups, seed=0, dtype=torch.bfloat16)
+    ]
+    out, *slopes = blockwise(inputs, packed.blocks, FLASH_CUDA)
+    assert (out.shape, out.dtype) == (inputs[3].transpose(1, 2).shape, torch.bfloat16)
+    for slope, tensor in zip(slopes, inputs[:3], strict=True):
+        assert (slope.shape, slope.dtype) == (tensor.shape, tensor.dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "capability", "expected"),
+    [
+        (torch.bfloat16, 128, (8, 0), True),
+        (torch.float16, 64, (9, 0), True),
+        (torch.bfloat16, 128, (7, 5), False),
+        (torch.float32, 128, (9, 0), False),
+        (torch.bfloat16, 20, (9, 0), False),
+        (torch.bfloat16, 256, (9, 0), False),
+    ],
+)
+def test_cuda_flashes_in_half_precision_on_heads_that_all_its_devices_take(
+    dtype: torch.dtype, width: int, capability: tuple[int, int], expected: bool
+) -> None:
+    assert flashes(dtype, width, capability) is expected
+
+
+def test_a_device_without_flash_kernels_takes_the_portable_one() -> None:
+    query = torch.empty(1, 2, 3, 8)
+    assert kernel_for(query) is FLASH_CPU
+    assert kernel_for(query.to("meta")) is PORTABLE

@@ -14,7 +14,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.tree.blockwise import attend
-from afterwit.tree.kernels import kernel_for
+from afterwit.tree.flash import kernel_for
 from afterwit.tree.pack import Block
 
 NAME = "afterwit_tree"

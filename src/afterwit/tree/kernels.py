@@ -23,39 +23,8 @@ class Kernel(NamedTuple):
     backward: Callable[
         [Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool, float], tuple[Tensor, Tensor, Tensor]
     ]
-    """(slope of output, query, key, value, output, lse, causal, scale) -> slopes of query, key, value."""
-
-
-def kernel_for(query: Tensor) -> Kernel:
-    """Torch's flash kernel on a CPU; elsewhere matrix products in chunks."""
-    return FLASH_CPU if query.device.type == "cpu" else PORTABLE
-
-
-def _flash_forward(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, scale=scale
-    )
-    return found
-
-
-def _flash_backward(
-    slope: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found: tuple[Tensor, Tensor, Tensor] = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            slope, query, key, value, out, lse, 0.0, causal, scale=scale
-        )
-    )
-    return found
+    """(slope of output, query, key, value, output, lse, causal, scale) -> slopes of query, key, value; the
+    latter two by group, or summed over them."""
 
 
 def _chunks(tokens: int, causal: bool, keys: int) -> list[tuple[slice, slice]]:
@@ -121,5 +90,4 @@ def _exact(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 
-FLASH_CPU = Kernel(_flash_forward, _flash_backward)
 PORTABLE = Kernel(_portable_forward, _portable_backward)
