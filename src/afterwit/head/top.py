@@ -20,7 +20,7 @@ def two_stage(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     maxima_NB = _maxima(logits_NV)
     peak_N1 = maxima_NB.amax(dim=-1, keepdim=True)
     if k >= maxima_NB.shape[-1]:
-        return top_k(logits_NV, k), peak_N1
+        return _best(logits_NV, k), peak_N1
     blocks_NK = _best(maxima_NB, k).sort(dim=-1).values
     ids_NC = (blocks_NK[:, :, None] * BLOCK + torch.arange(BLOCK, device=logits_NV.device)).flatten(1)
     beyond_NC = ids_NC >= logits_NV.shape[-1]
@@ -29,9 +29,9 @@ def two_stage(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _best(values_NC: Tensor, k: int) -> Tensor:
-    """Places of the largest of a few values: on a CPU by `top_k`, which asks whether there were ties.
+    """Places of the largest values: on a CPU by `top_k`, which asks whether there were ties.
 
-    A GPU would have to finish its work before it could answer; there so few columns are sorted.
+    A GPU would have to finish its work before it could answer; there all are sorted, few as they are.
     """
     return top_k(values_NC, k) if values_NC.device.type == "cpu" else by_sorting(values_NC, k)
 

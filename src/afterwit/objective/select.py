@@ -54,7 +54,7 @@ def choose(overlap_HT: Tensor, sample: Sample, rule: HintSelection) -> Tensor:
         return torch.full((tokens,), fixed, device=overlap_HT.device)
     if rule == "token_optimal":
         return overlap_HT.argmax(dim=0)
-    return overlap_HT[:, sample.mask_T].sum(dim=1).argmax().expand(tokens)
+    return (overlap_HT * sample.mask_T).sum(dim=1).argmax().expand(tokens)
 
 
 def pick(values_HT: Tensor, hint_T: Tensor) -> Tensor:
