@@ -4,7 +4,7 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow check bench docs clean
+.PHONY: demo test test-slow test-gpu check bench docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -35,6 +35,11 @@ test: $(VENV)/.installed-test
 ## The slow ones: many streams across many weight swaps, soak.
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200
+
+## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
+test-gpu: $(VENV)/.installed-test
+	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'no CUDA device here: nothing was tested')"
+	$(BIN)/python -m pytest -q -m gpu --timeout 1200
 
 ## Everything a change must pass: format, lint, types, floors, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev

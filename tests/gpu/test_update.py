@@ -1,0 +1,126 @@
+"""A whole update on a device against the plain one in float32 on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from afterwit.learner.batch import Item
+from afterwit.learner.load import device_of, load_model
+from afterwit.learner.memory import Ask, Memory, answers
+from afterwit.learner.rows import Row
+from afterwit.learner.score import probe
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import update
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.fakes.models import reweighted
+from tests.learner.updates import items_of, policy_of, quiet, weights
+
+HINTS = ("Say it in one word.", "Say it in one word, without a greeting.", "Read the file before you answer.")
+PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
+MEMORIES = [Memory(row=Row(prompt=(1, 2, 3), response=(4, 5, 6, 7)), tau=0.6)]
+MEASURED = (
+    *("rl", "opd", "entropy", "kl_base", "memory", "loss", "grad_norm"),
+    *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),
+)
+OBJECTIVES = {
+    "anchored": ObjectiveSettings(beta=0.1, baseline="running", hint_selection="shortest"),
+    "everything": ObjectiveSettings(
+        beta=0.1, c_h=0.01, memory_weight=0.5, tail_bucket=True, hint_selection="longest"
+    ),
+    "distilled": ObjectiveSettings(objective="topk_distill", beta=0, hint_selection="shortest"),
+}
+
+
+@pytest.fixture(scope="module")
+def items(renderer: Renderer) -> list[Item]:
+    """Retries of one prompt with three hints each, which pack, and a turn without any."""
+    samples = [
+        lesson(renderer, number, reward=reward, hints=hints, tokens=tokens)
+        for number, (reward, hints, tokens) in enumerate(
+            [(-1, HINTS, 6), (1, HINTS[:1], 1), (-1, HINTS[:1], 9)]
+        )
+    ]
+    found = items_of(samples, renderer, ObjectiveSettings())
+    return [*found, found[0], replace(found[2], teachers=(), hints=(), reward=1.0)]
+
+
+@pytest.fixture(scope="module")
+def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has moved away from the base."""
+    return reweighted(tmp_path_factory.mktemp("student"), base, seed=3)
+
+
+def updated(
+    student: Path, base: Path, items: list[Item], objective: ObjectiveSettings, settings: LearnerSettings
+) -> tuple[Tensor, dict[str, float]]:
+    """How far every weight that trains went, in one row; and the metrics."""
+    policy = policy_of(student, settings)
+    frozen = policy.trained.base or model_of(base, settings)
+    before, memories = weights(policy), MEMORIES if objective.memory_weight else []
+    metrics = update(policy, frozen, items, memories, objective, settings, quiet)
+    after = weights(policy)
+    return torch.cat([(after[name] - before[name]).flatten().cpu().double() for name in before]), metrics
+
+
+def model_of(folder: Path, settings: LearnerSettings) -> PreTrainedModel:
+    dtype, device = getattr(torch, settings.dtype), device_of(settings.device)
+    return load_model(folder, dtype=dtype, device=device).requires_grad_(False)
+
+
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize(
+    ("dtype", "near", "same_way"),
+    [("float32", {"rel": 1e-3, "abs": 1e-4}, 0.999), ("bfloat16", {"rel": 0.1, "abs": 0.05}, 0.9)],
+)
+def test_an_update_is_the_plain_update_within_its_rounding(
+    device: torch.device,
+    student: Path,
+    base: Path,
+    items: list[Item],
+    objective: ObjectiveSettings,
+    rank: int,
+    dtype: str,
+    near: dict[str, float],
+    same_way: float,
+) -> None:
+    """Fused, packed, with recomputed activations, in two epochs: the same numbers, and weights that go the
+    same way. AdamW's first steps are nearly the gradient's sign, which rounding turns where it is nearly 0.
+    """
+    plain = replace(PLAIN, lora_rank=rank)
+    how = replace(plain, device=device.type, dtype=dtype, head="fused", packing="auto", checkpointing=True)
+    expected, of_plain = updated(student, base, items, objective, plain)
+    found, metrics = updated(student, base, items, objective, how)
+    for name in MEASURED:
+        assert metrics[name] == pytest.approx(of_plain[name], **near), name
+    assert torch.cosine_similarity(found, expected, dim=0) > same_way
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.05)])
+def test_the_probe_of_a_device_passes_at_the_publisher(
+    device: torch.device, base: Path, dtype: str, bound: float
+) -> None:
+    """Its log-probs agree with those of the CPU in float32 as an engine's must with the learner's."""
+    here = probe(model_of(base, PLAIN))
+    there = probe(model_of(base, replace(PLAIN, device=device.type, dtype=dtype)))
+    assert there.ids == here.ids
+    apart = [abs(one - other) for one, other in zip(there.logprobs, here.logprobs, strict=True)]
+    assert sum(apart) / len(apart) <= bound
+
+
+def test_the_base_remembers_on_a_device_as_it_does_on_the_cpu(device: torch.device, base: Path) -> None:
+    """Draws differ from device to device; what is certain does not. At a tiny temperature all is certain."""
+    asked = [Ask(prompt=(5, 6, 7), tau=1e-3), Ask(prompt=(8,), tau=1e-3)]
+    here, there = (
+        answers(model_of(base, replace(PLAIN, device=name)), asked, most=6, end_ids=frozenset(), seed=0)
+        for name in ("cpu", device.type)
+    )
+    assert [memory.row for memory in there] == [memory.row for memory in here]
