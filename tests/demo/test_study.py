@@ -14,7 +14,7 @@ from afterwit.apps.demo.study.factors import FACTORS, OWN, plans
 from afterwit.apps.demo.study.statistics import difference, measure
 from afterwit.apps.demo.worlds import WORLDS
 
-LATE = measure(96, "fresh", page.preference)
+LATE = measure(60, "fresh", page.preference)
 
 
 def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None) -> list[Outcome]:
@@ -25,7 +25,7 @@ def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None
             facts={"seed": seed, "world": "tools"},
             points=tuple(
                 Point(interactions=at, split="fresh", preference=value if at else 0.0, task_success=0.9)
-                for at in (0, 36, 96)
+                for at in (0, 36, 60)
             ),
             updates=90,
             cpu_s=50.0,

@@ -17,7 +17,6 @@ from rich.table import Table
 from afterwit.apps import recipes as published
 from afterwit.apps.demo.command import announce
 from afterwit.apps.demo.compare_plot import draw
-from afterwit.apps.demo.course import MEASURED
 from afterwit.apps.demo.laboratory.crew import Notebook, carry_out
 from afterwit.apps.demo.laboratory.plan import Outcome, Plan, Point
 from afterwit.apps.demo.laboratory.progress import Bar
@@ -25,6 +24,8 @@ from afterwit.apps.demo.worlds import world_named
 from afterwit.core.errors import SettingError
 
 SPLIT = "fresh"
+WHEN = (12, 36, 96, 150, 300)
+"""Interactions after which a run is measured, beside the start and the end."""
 ALL = "all"
 
 
@@ -94,7 +95,7 @@ def planned(
     if not seeds or interactions < 1:
         raise SettingError(f"{len(seeds)} seeds of {interactions} interactions: each is at least 1")
     world_named(world)
-    measured = tuple(sorted({0, interactions, *(at for at in MEASURED if at < interactions)}))
+    measured = tuple(sorted({0, interactions, *(at for at in WHEN if at < interactions)}))
     plans = {}
     for entry in _entries(recipes):
         plan = Plan(

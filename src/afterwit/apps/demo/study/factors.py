@@ -10,8 +10,10 @@ from afterwit.apps.demo.laboratory.plan import Plan, key
 from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
 
-SPLITS: tuple[Split, ...] = ("dev", "fresh")
-"""Measured on: `dev`, people's own wordings, chooses settings; `fresh`, which nobody used, reports."""
+SPLITS: tuple[Split, ...] = ("fresh",)
+"""Measured on: wordings that neither the model's pretraining nor the people of a run use."""
+EARLY, LATE = 36, 60
+"""Interactions after which a run is measured; the later one ends it."""
 SEEDS = 4
 VOCABULARY = "V"
 """Stands for the size of the world's vocabulary in a setting."""
@@ -78,8 +80,12 @@ FACTORS = (
         title="Which hint teaches",
         variants=_values("objective.hint_selection", "shortest", "longest", "token_optimal", "random"),
     ),
-    Factor(name="accept", title="Hint votes needed", variants=_values("judge.accept", "any")),
-    Factor(name="judge", title="Judge", variants=(Variant(name="rules", judge="rules"),)),
+    Factor(
+        name="accept",
+        title="Hint votes needed",
+        variants=(Variant(name="any, the model judges", settings=("judge.accept=any",), judge="model"),),
+    ),
+    Factor(name="judge", title="Judge", variants=(Variant(name="the model", judge="model"),)),
     Factor(name="routing", title="Routing", variants=_values("objective.routing", "routed")),
     Factor(name="teacher", title="Teacher's weights", variants=_values("learner.teacher", "ema", "live")),
     Factor(name="anchor", title="Anchor, beta", variants=_values("objective.beta", 0.0, 0.01, 0.1, 0.3)),
@@ -118,7 +124,15 @@ def plans(worlds: Sequence[str], only: Sequence[str], seeds: int) -> list[Plan]:
 
 
 def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
-    own = Plan(world=world, seed=0, name=OWN, splits=SPLITS)
+    own = Plan(
+        world=world,
+        seed=0,
+        name=OWN,
+        judge="rules",
+        interactions=LATE,
+        measured=(0, EARLY, LATE),
+        splits=SPLITS,
+    )
     yield from _seeded(own, seeds)
     for factor in FACTORS:
         if not only or factor.name in only:
@@ -136,7 +150,7 @@ def _varied(own: Plan, factor: Factor, variant: Variant) -> Plan:
         name=f"{factor.name}: {variant.name}",
         settings=tuple(_sized(setting, own.world) for setting in variant.settings),
         publish_every=variant.publish_every,
-        judge=variant.judge,
+        judge=variant.judge or own.judge,
     )
 
 

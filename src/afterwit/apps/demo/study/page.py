@@ -8,10 +8,8 @@ from statistics import fmean
 
 from afterwit.apps.demo.compare import Curve, spread
 from afterwit.apps.demo.laboratory.plan import Outcome, Point
-from afterwit.apps.demo.study.factors import FACTORS, OWN
+from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN
 from afterwit.apps.demo.study.statistics import Difference, difference, measure
-
-EARLY, LATE = 36, 96
 
 
 def preference(point: Point) -> float:
@@ -46,7 +44,8 @@ def study(outcomes: Iterable[Outcome], world: str) -> str:
     """A row a variant, beneath its factor; the world's own settings first."""
     runs = by_name(outcomes, world)
     lines = [
-        "| | preference @36 | @96 | difference @36 | @96 | success @96 | difference | updates | seeds |",
+        f"| | preference @{EARLY} | @{LATE} | difference @{EARLY} | @{LATE} | success @{LATE} | difference "
+        "| updates | seeds |",
         "| --- " * 9 + "|",
         _row("**the world's own settings**", runs[OWN], None),
     ]
