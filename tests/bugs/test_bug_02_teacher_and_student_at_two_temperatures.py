@@ -1,0 +1,48 @@
+"""The teacher was read at temperature 1, the student at the 0.6 it had been sampled at.
+
+Identical weights then disagree, and the policy is taught to be flatter than it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.random import default_rng
+
+from afterwit.objective import evaluate
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson
+from tests.learner.updates import EXACT, items_of, moved
+from tests.objective.batches import sample
+
+OPD = {"objective": "topk_opd", "beta": 0}
+
+
+@given(st.floats(0.2, 3), st.floats(0.2, 3))
+@settings(max_examples=20)
+def test_teacher_and_student_are_read_at_one_temperature(tau: float, other: float) -> None:
+    made = sample(default_rng(0), hints=1, tau=tau) | {"logits_old": None}
+    made["logits_teacher"] = made["logits_current"][None]
+    assert not evaluate([made], OPD).gradients[0].any()
+    if abs(tau - other) > 0.05:
+        made["logits_teacher"] = made["logits_teacher"] * tau / other
+        assert evaluate([made], OPD).gradients[0].any()
+
+
+@pytest.mark.parametrize("head", ["fused", "plain"])
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill"])
+def test_weights_that_teach_themselves_have_nothing_to_say_at_any_temperature(
+    model: Path, renderer: Renderer, objective: str, head: str
+) -> None:
+    """The hint is empty, so the teacher reads what the student read."""
+    chosen = ObjectiveSettings(objective=objective, beta=0.0)
+    items = items_of([lesson(renderer, n, tau=tau) for n, tau in enumerate((0.6, 1.4))], renderer, chosen)
+    unhinted = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
+    _, metrics = moved(model, model, unhinted, chosen, replace(EXACT, head=head))
+    assert metrics["teacher_gap"] == 0.0
+    assert metrics["grad_norm"] < 1e-12
