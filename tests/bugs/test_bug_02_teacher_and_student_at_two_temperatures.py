@@ -20,27 +20,33 @@ from tests.fakes.lessons import lesson
 from tests.learner.updates import EXACT, items_of, moved
 from tests.objective.batches import sample
 
-OPD = {"objective": "topk_opd", "beta": 0}
+SETTINGS = (
+    {"objective": "topk_opd"},
+    {"objective": "token_opd"},
+    {"objective": "topk_distill", "K": 3},
+    {"objective": "combine"},
+)
 
 
 @given(st.floats(0.2, 3), st.floats(0.2, 3))
 @settings(max_examples=20)
 def test_teacher_and_student_are_read_at_one_temperature(tau: float, other: float) -> None:
-    made = sample(default_rng(0), hints=1, tau=tau) | {"logits_old": None}
-    made["logits_teacher"] = made["logits_current"][None]
-    assert not evaluate([made], OPD).gradients[0].any()
-    if abs(tau - other) > 0.05:
-        made["logits_teacher"] = made["logits_teacher"] * tau / other
-        assert evaluate([made], OPD).gradients[0].any()
+    made = sample(default_rng(0), hints=1, tau=tau, reward=0.0) | {"logits_old": None}
+    for chosen in SETTINGS:
+        made["logits_teacher"] = made["logits_current"][None]
+        assert abs(evaluate([made], chosen | {"beta": 0}).gradients[0]).max() < 1e-15
+        if abs(tau - other) > 0.05:
+            made["logits_teacher"] = made["logits_teacher"] * tau / other
+            assert abs(evaluate([made], chosen | {"beta": 0}).gradients[0]).max() > 1e-6
 
 
 @pytest.mark.parametrize("head", ["fused", "plain"])
-@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill"])
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill", "combine"])
 def test_weights_that_teach_themselves_have_nothing_to_say_at_any_temperature(
     model: Path, renderer: Renderer, objective: str, head: str
 ) -> None:
     """The hint is empty, so the teacher reads what the student read."""
-    chosen = ObjectiveSettings(objective=objective, beta=0.0)
+    chosen = ObjectiveSettings(objective=objective, w_rl=0.0, beta=0.0)
     items = items_of([lesson(renderer, n, tau=tau) for n, tau in enumerate((0.6, 1.4))], renderer, chosen)
     unhinted = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
     _, metrics = moved(model, model, unhinted, chosen, replace(EXACT, head=head))

@@ -21,7 +21,7 @@ from tests.learner.updates import LIMITS, items_of, moved
 from tests.objective.batches import sample
 
 
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill"])
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
 def test_samples_without_a_hint_stay_out_of_the_opd_term(objective: str) -> None:
     hinted = sample(default_rng(1), reward=0.0)
     plain = sample(default_rng(2), reward=0.0, hints=0)

@@ -1,4 +1,8 @@
-"""New weights while requests stream: nobody is turned away, nothing is cut, every token knows its version."""
+"""The whole service answered 503 while weights were swapped.
+
+Here new weights come while requests stream over HTTP: nobody is turned away, nothing is cut, and every token
+knows its version.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from openai import AsyncOpenAI
@@ -37,11 +42,13 @@ async def test_streams_live_through_swaps(
         talking = [
             asyncio.create_task(keep_talking(agent, number, done, served)) for number in range(streams)
         ]
+        knocking = asyncio.create_task(knock(loop.url, done))
         for number in range(1, swaps + 1):
             await asyncio.to_thread(write_version, versions, number)
             await until(lambda number=number: reached(loop, number), within_s=120)
         done.set()
         await asyncio.gather(*talking)
+        assert set(await knocking) == {200}
         seen = await loop.store.call(
             lambda store: {version for record in store.turns() for version in record.turn.sampled.versions}
         )
@@ -56,6 +63,18 @@ async def test_streams_live_through_swaps(
 async def reached(loop: Loop, number: int) -> bool | None:
     assert loop.engine is not None
     return True if loop.engine.version >= number else None
+
+
+async def knock(url: str, done: asyncio.Event) -> list[int]:
+    """The status of whole answers and of both probes, one after another."""
+    found: list[int] = []
+    body = {"model": "afterwit", "messages": [{"role": "user", "content": "Who is there?"}], "max_tokens": 4}
+    async with httpx.AsyncClient(timeout=60) as http:
+        while not done.is_set():
+            found.append((await http.post(f"{url}/chat/completions", json=body)).status_code)
+            for probed in ("healthz", "readyz"):
+                found.append((await http.get(f"{url.removesuffix('/v1')}/{probed}")).status_code)
+    return found
 
 
 async def keep_talking(agent: AsyncOpenAI, number: int, done: asyncio.Event, served: list[int]) -> None:

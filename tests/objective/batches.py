@@ -5,6 +5,8 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
+from afterwit.objective import evaluate
+
 OBJECTIVES = ("hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl")
 SELECTIONS = ("shortest", "longest", "random", "sequence_optimal", "token_optimal")
 SUBSETS = ("student", "teacher", "overlap")
@@ -26,6 +28,13 @@ def sample(rng, *, tokens=3, vocabulary=7, hints=2, scale=1.0, reward=1.0, tau=1
         "tau": tau,
     }
     return made | more
+
+
+def toward(student, teacher, **settings):
+    """Top-K distillation's loss and gradient of one token with these logits [V]."""
+    arrays = {"logits_current": student[None], "logits_teacher": teacher[None, None], "ids": [0]}
+    got = evaluate([arrays], {"objective": "topk_distill", "beta": 0} | settings)
+    return float(got.loss), got.gradients[0][0]
 
 
 def rounded(made):

@@ -50,56 +50,6 @@ def test_a_student_equal_to_its_teacher_is_no_distance_from_it(k, tau):
     np.testing.assert_allclose(got.gradients[0], 0, atol=1e-15)
 
 
-@given(st.floats(0.2, 3), st.floats(0.2, 3))
-@budget(max_examples=20, deadline=None)
-def test_bug_2_teacher_and_student_are_read_at_one_temperature(tau, other):
-    made = on_policy(sample(rng(), hints=1, tau=tau, reward=0.0))
-    for settings in (OPD, DISTILL | {"K": 3}, COMBINE):
-        made["logits_teacher"] = made["logits_current"][None]
-        assert abs(evaluate([made], settings).gradients[0]).max() < 1e-15
-        if abs(tau - other) > 0.05:
-            made["logits_teacher"] = made["logits_teacher"] * tau / other
-            assert abs(evaluate([made], settings).gradients[0]).max() > 1e-6
-
-
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
-def test_bug_3_samples_without_a_hint_stay_out_of_the_opd_term(objective):
-    hinted = sample(rng(1), reward=0.0)
-    plain = sample(rng(2), reward=0.0, hints=0)
-    settings = {"objective": objective, "beta": 0}
-    alone, together = evaluate([hinted], settings), evaluate([hinted, plain], settings)
-    assert together.loss == alone.loss
-    assert not together.gradients[1].any()
-    np.testing.assert_array_equal(together.gradients[0], alone.gradients[0])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [OPD, OPD | {"objective": "token_opd"}, OPD | {"subset": "overlap", "K": 7}, DISTILL | {"K": 3}, COMBINE],
-)
-def test_bug_6_swapping_the_teacher_changes_the_gradient(settings):
-    made = on_policy(sample(rng(), hints=2))
-    swapped = made | {"logits_teacher": made["logits_teacher"][::-1].copy()}
-    settings = settings | {"hint_selection": "shortest", "C": 0}
-    first, second = evaluate([made], settings), evaluate([swapped], settings)
-    assert abs(first.gradients[0] - second.gradients[0]).max() > 1e-3
-
-
-@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill", "combine"])
-def test_bug_6_the_expected_gradient_depends_on_the_teacher(objective):
-    """Averaged over y ~ pi, by enumerating the vocabulary, it is the gradient of KL(pi || pi_T)."""
-    made = on_policy(sample(rng(), hints=1, tokens=1, reward=0.0))
-    pi = torch.softmax(torch.tensor(made["logits_current"][0]), -1).numpy()
-    settings = {"objective": objective, "beta": 0, "C": 0, "K": len(pi)}
-    gradients = [
-        evaluate([made | {"ids": [v], "behaviour": None}], settings).gradients[0][0] for v in range(len(pi))
-    ]
-    expected = pi @ np.stack(gradients)
-    as_base = made | {"logits_base": made["logits_teacher"][0]}
-    reverse_kl = evaluate([as_base], {"objective": "rl", "w_RL": 0, "beta": 1}).gradients[0][0]
-    np.testing.assert_allclose(expected, reverse_kl, atol=1e-12)
-
-
 @given(batches(), objective_settings(), st.randoms(use_true_random=False))
 @MODEST
 def test_the_order_of_samples_does_not_matter(samples, settings, random):

@@ -1,0 +1,47 @@
+"""A LoRA path that takes hinted samples and drops their distillation term, without a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from afterwit.learner.update import update
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.render import Renderer
+from tests.fakes.lessons import lesson, teach
+from tests.learner.updates import EXACT, furthest, items_of, policy_of, quiet, weights
+from tests.stages.learning import Place
+
+LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
+
+
+@pytest.mark.parametrize("head", ["fused", "plain"])
+@pytest.mark.parametrize("objective", ["topk_opd", "token_opd", "topk_distill", "combine"])
+def test_an_adapter_learns_from_hints_alone(
+    model: Path, renderer: Renderer, objective: str, head: str
+) -> None:
+    """Nothing else has a weight. What the hinted base says of the response, the adapter comes to say."""
+    chosen = ObjectiveSettings(
+        objective=objective, w_rl=0.0, beta=0.0, hint_selection="shortest", k=200, diff_clip=0.0
+    )
+    items = items_of([lesson(renderer, number) for number in range(3)], renderer, chosen)
+    policy = policy_of(model, replace(LORA, head=head))
+    before = weights(policy)
+    found = [update(policy, policy.trained.base, items, [], chosen, LORA, quiet) for _ in range(30)]
+    assert found[0]["opd_samples"] == 3
+    assert furthest(before, weights(policy)) > 1e-2
+    assert found[-1]["teacher_gap"] < 0.5 * found[0]["teacher_gap"]
+
+
+def test_a_version_trained_under_lora_counts_its_hinted_turns(
+    model: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    place = Place(home=tmp_path, base=model).but(lora_rank=8)
+    with place.store() as store:
+        teach(store, [lesson(renderer, number) for number in range(4)])
+    place.drain()
+    metrics = place.versions.all()[-1].metrics
+    assert metrics["opd_samples"] == 4
+    assert abs(metrics["opd"]) > 0
