@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 
-import pytest
-
 from afterwit.apps.config import Settings
 from afterwit.apps.loop import Loop
 from afterwit.core.hint_rules import speaks_of_hints
