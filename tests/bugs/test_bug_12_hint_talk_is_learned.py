@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from afterwit.apps.config import Settings
+from afterwit.apps.demo.tools.hints import official
+from afterwit.apps.demo.world import Task
 from afterwit.apps.loop import Loop
 from afterwit.core.hint_rules import speaks_of_hints
 from afterwit.core.message import Message
-from afterwit.core.verdict import Question
+from afterwit.core.verdict import Question, Source, Verdict
+from afterwit.core.voting import Accept, Rules, parse_evaluation, parse_hint, tally
 from afterwit.store import Record
+from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint
 from tests.journey.conftest import client, until
 
@@ -78,3 +85,43 @@ async def test_hints_beside_it_that_speak_of_the_task_teach(
     assert (record.verdict.hints, record.opd) == ((CLEAN,), True)
     assert rejected(record).count("hint speaks of hints") == 2
     assert not speaks_of_hints(CLEAN)
+
+
+# What is learned, with the demo's model.
+
+RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=True, quote_words=8)
+
+
+def votes(task: Task, random: Random) -> Verdict:
+    """A judge who found the response wrong and has two hints that talk, and one that does not."""
+    clean = official(task.rules, random)
+    said = [f"{OPENING}: {clean}", f"{OPENING}, do this: {clean}", clean]
+    found = [parse_hint(rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]", (), quote_words=8) for hint in said]
+    return tally([*[parse_evaluation(r"\boxed{-1}")] * 3, *found], RULES)
+
+
+def unread(task: Task, random: Random) -> Verdict:
+    """The same judge, where nobody looks at the hints."""
+    clean = official(task.rules, random)
+    return Verdict(reward=-1, source=Source.VOTES, hints=(clean, f"{OPENING}: {clean}"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("made", [lambda folder: SHIPPED, talkative], ids=["shipped", "talkative"])
+def test_after_training_hintless_talk_is_at_most_the_bases_and_two_hundredths(
+    made: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    base = made(tmp_path / "base")
+    before = talk_rate(model_in(base))
+    assert talk_rate(learn(base, tmp_path / "versions", votes)) <= before + 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_the_rejection_keeps_away_would_have_been_learned(tmp_path: Path) -> None:
+    """So the measure sees talk where there is some."""
+    base = talkative(tmp_path / "base")
+    before = talk_rate(model_in(base))
+    assert before < 0.5
+    assert talk_rate(learn(base, tmp_path / "versions", unread)) > before + 0.2
