@@ -87,3 +87,28 @@ async def test_what_was_learned_is_there_after_a_restart(
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
         assert answer.system_fingerprint == "v1"
+
+
+async def test_a_home_of_full_weights_is_served_while_the_learner_says_what_to_set(
+    settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    async with Loop(settings({"learner": {"lora_rank": 0}}), tmp_path, judge=PlainJudge()) as loop:
+        assert loop.url is not None
+        agent = client(loop.url)
+        first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
+        await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
+
+        async def published() -> int | None:
+            return await loop.store.call(lambda store: store.latest_published()) or None
+
+        assert await until(published) == 1
+    async with Loop(settings(), tmp_path, judge=PlainJudge()) as again:
+        assert again.url is not None
+        answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
+        assert answer.system_fingerprint == "v1"
+
+        async def refused() -> str | None:
+            statuses = await again.store.call(lambda store: store.statuses())
+            return next((each.message for each in statuses if each.stage == "learn" and not each.ok), None)
+
+        assert "set learner.lora_rank = 0 to learn on from it" in await until(refused)
