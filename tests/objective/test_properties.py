@@ -179,3 +179,40 @@ def test_nothing_depends_on_what_masked_tokens_hold():
     assert got.loss == same.loss
     np.testing.assert_array_equal(got.gradients[0], same.gradients[0])
     assert not got.gradients[0][1].any()
+
+
+@pytest.mark.parametrize("tail_bucket", [False, True])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_id_that_nobody_can_say_changes_nothing(objective, tail_bucket):
+    """A padded row of the vocabulary has the logit -inf: no probability, and 0 log 0 is 0."""
+    rng = np.random.default_rng(11)
+    narrow = [sample(rng, vocabulary=5, tokens=4, reward=reward) for reward in (-1.0, 1.0)]
+    narrow.append({**{name: narrow[0][name] for name in ("logits_current", "logits_base")}, "memory": True})
+    wide = [
+        {
+            name: np.insert(a, 2, -np.inf, axis=-1) if name.startswith("logits") else a
+            for name, a in made.items()
+        }
+        for made in narrow
+    ]
+    for made in wide[:2]:
+        made["ids"] = made["ids"] + (made["ids"] >= 2)
+    settings = {"objective": objective, "k": 6, "tail_bucket": tail_bucket, "c_h": 0.1, "memory_weight": 0.5}
+    less, more = evaluate(narrow, settings), evaluate(wide, settings)
+    assert more.loss == pytest.approx(less.loss, rel=1e-12)
+    for narrow_TV, wide_TV in zip(less.gradients, more.gradients, strict=True):
+        assert wide_TV[:, 2] == pytest.approx(np.zeros(4), abs=0)
+        np.testing.assert_allclose(np.delete(wide_TV, 2, axis=-1), narrow_TV, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"basis": "Raw"}, "basis is 'Raw'"),
+        ({"hint_lengths": (20, 12)}, "shortest first"),
+        ({"behaviour": np.array([-1.0, np.nan, -1.0]), "mask": [True, False, True]}, "not finite"),
+    ],
+)
+def test_a_sample_that_could_be_misread_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        evaluate([sample(np.random.default_rng(6)) | wrong], {})

@@ -22,6 +22,8 @@ class Config(BaseModel):
         ({"sure_above": 1.5}, "sure_above is 1.5"),
         ({"k": 0}, "k is 0"),
         ({"k": 2.5}, "k is 2.5"),
+        ({"k": True}, "k is True"),
+        ({"w_opd": float("inf")}, "w_opd is infinite"),
         ({"beta": -0.1}, "beta is -0.1"),
         ({"w_rl": float("nan")}, "w_rl is not a number"),
         ({"eps_lo": 1.5}, "eps_lo is 1.5"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from afterwit.objective.logprobs import expected
+
 
 def anchor_loss(logprobs_TV: Tensor, base_TV: Tensor) -> Tensor:
     """KL(pi || base) [T], nats, exact over the vocabulary; the gradient runs through both factors of pi."""
-    return (logprobs_TV.exp() * (logprobs_TV - base_TV)).sum(dim=-1)
+    return expected(logprobs_TV.exp(), logprobs_TV - base_TV)

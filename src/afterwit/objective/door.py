@@ -90,17 +90,26 @@ def _sureness(named: Mapping[str, Any]) -> float | None:
 
 
 def _sample(named: Mapping[str, Any], terms: Terms, advantage: float | None) -> Sample:
-    behaviour, lengths = named.get("behaviour"), named.get("hint_lengths") if terms.opd else None
+    behaviour, lengths = _behaviour(named), named.get("hint_lengths") if terms.opd else None
     return Sample(
         ids_T=torch.as_tensor(named["ids"]).long(),
         mask_T=_mask(named),
-        behaviour_T=None if behaviour is None else _floats(behaviour),
+        behaviour_T=behaviour,
         basis=named.get("basis") or "processed",
         tau=terms.tau,
         advantage=advantage,
         hints=_hints(named) if terms.opd else 0,
         hint_lengths=None if lengths is None else tuple(int(length) for length in lengths),
     )
+
+
+def _behaviour(named: Mapping[str, Any]) -> Tensor | None:
+    if named.get("behaviour") is None:
+        return None
+    behaviour_T = _floats(named["behaviour"])
+    if not bool(behaviour_T.isfinite().all()):
+        raise ValueError("behaviour holds log-probs that are not finite: nothing can be corrected by those")
+    return behaviour_T
 
 
 def _share(

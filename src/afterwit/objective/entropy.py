@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from afterwit.objective.logprobs import expected
+
 
 def entropy(logprobs_TV: Tensor) -> Tensor:
     """H(pi) [T], nats, over the whole vocabulary."""
-    return -(logprobs_TV.exp() * logprobs_TV).sum(dim=-1)
+    return -expected(logprobs_TV.exp(), logprobs_TV)

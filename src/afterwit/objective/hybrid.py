@@ -50,7 +50,7 @@ def share(
         with torch.no_grad():
             base_TV = logprobs(logits_base_TV, sample.tau)
         losses["kl_base"] = anchor_loss(_graded(now_TV, settings.beta), base_TV)
-    return fold(losses, sample.mask_T, over, settings, zero=0 * now_TJ.sum())
+    return fold(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
 
 
 def memory_share(
@@ -70,7 +70,7 @@ def memory_share(
     with torch.no_grad():
         base_TV = logprobs(logits_base_TV, tau)
     loss_T = memory_loss(_graded(now_TV, settings.memory_weight), base_TV)
-    return fold({"memory": loss_T}, mask_T, over, settings, zero=0 * now_TV[:, 0].sum())
+    return fold({"memory": loss_T}, mask_T, over, settings, zero=now_TV[:, :0].sum())
 
 
 def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:

@@ -61,6 +61,11 @@ def _lower_of_equals(logits_TV: Tensor, edge_T1: Tensor, k: int) -> Tensor:
     return rank_TV.topk(k, largest=False).values.remainder(size)
 
 
+def expected(probabilities: Tensor, values: Tensor) -> Tensor:
+    """Sum over the last axis of p * value, where 0 log 0 is 0: what has no probability counts for nothing."""
+    return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(dim=-1)
+
+
 def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
     """The log-probs and, as one more [T, K + 1], that of everything but these ids, or the valid ones of them.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from afterwit.objective.logprobs import expected
+
 
 def memory_loss(logprobs_TV: Tensor, base_TV: Tensor) -> Tensor:
     """KL(base || pi) [T], nats, exact over the vocabulary, on responses that the base sampled."""
-    return (base_TV.exp() * (base_TV - logprobs_TV)).sum(dim=-1)
+    return expected(base_TV.exp(), base_TV - logprobs_TV)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -45,10 +45,14 @@ class Sample:
             raise ValueError(f"ids are {self.ids_T.dtype} and mask {self.mask_T.dtype}, not int64 and bool")
         if not bool(self.mask_T.any()):
             raise ValueError(f"none of the {tokens} tokens trains")
+        if self.basis not in get_args(Basis):
+            raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
         if not self.tau > 0:
             raise ValueError(f"tau is {self.tau}, but must be above 0")
         if self.hint_lengths is not None and len(self.hint_lengths) != self.hints:
             raise ValueError(f"{self.hints} hints but {len(self.hint_lengths)} lengths")
+        if self.hint_lengths is not None and list(self.hint_lengths) != sorted(self.hint_lengths):
+            raise ValueError(f"hints come shortest first, but their lengths are {self.hint_lengths}")
 
     def carries(self, settings: ObjectiveSettings) -> list[str]:
         """The terms that its reward and its hints become under the objective."""

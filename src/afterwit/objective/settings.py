@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import isnan
+from math import isinf, isnan
 from typing import ClassVar, Literal, get_args
 
 from afterwit.core.lifecycle import Reason
@@ -104,10 +104,13 @@ class ObjectiveSettings:
         for name in WEIGHTS + RANGES:
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"{name} is {value}, but must be at least 0")
+        for name in WEIGHTS:
+            if isinf(getattr(self, name)):
+                raise ValueError(f"{name} is infinite: a loss needs finite weights")
         self._check_ranges()
 
     def _check_ranges(self) -> None:
-        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
+        if self.k is not None and (type(self.k) is not int or self.k < 1):
             raise ValueError(f"k is {self.k}, but must be a whole number, at least 1")
         if not 0 <= self.baseline_decay < 1:
             raise ValueError(f"baseline_decay is {self.baseline_decay}, but must be in [0, 1)")

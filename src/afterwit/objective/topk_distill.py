@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.logprobs import with_tail
+from afterwit.objective.logprobs import expected, with_tail
 from afterwit.objective.select import pick
 
 
@@ -35,4 +35,4 @@ def bins(found: Candidates, hint_T: Tensor) -> Bins:
 def topk_distill_loss(current_TK: Tensor, target: Bins) -> Tensor:
     """KL(pi || pi_T) over the bins [T], nats; the gradient runs through both factors of `current_TK`."""
     current_TS = with_tail(current_TK)
-    return (current_TS.exp() * (current_TS - target.teacher_TS)).sum(dim=-1)
+    return expected(current_TS.exp(), current_TS - target.teacher_TS)

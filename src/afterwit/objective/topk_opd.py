@@ -20,7 +20,8 @@ class Kept:
 
     ids_TK: Tensor
     valid_TK: Tensor
-    """False where the overlap lacks an id; such an element has advantage 0."""
+    """False where the overlap lacks an id, or pi_old gives it no probability: such an element has advantage 0
+    and moves nothing."""
     old_TS: Tensor
     """log pi_old."""
     advantage_TS: Tensor
@@ -29,7 +30,9 @@ class Kept:
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept:
     """The targets of the chosen hint: the subset S, its weights w and its advantages."""
-    ids_TK, valid_TK, old_TS, teacher_TS = _members(found, hint_T, settings)
+    ids_TK, member_TK, old_TK, teacher_TK = _members(found, hint_T, settings)
+    valid_TK = member_TK & (old_TK > -torch.inf)
+    old_TS, teacher_TS = (known_TK.masked_fill(~valid_TK, 0.0) for known_TK in (old_TK, teacher_TK))
     present_TS = valid_TK
     if settings.tail_bucket:
         old_TS, teacher_TS = with_tail(old_TS, valid_TK), with_tail(teacher_TS, valid_TK)
@@ -43,7 +46,9 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
 
 def topk_opd_loss(current_TK: Tensor, kept: Kept, settings: ObjectiveSettings) -> Tensor:
     """Loss [T]: the surrogates of the kept elements, summed; `current_TK` carries the gradient."""
-    current_TS = with_tail(current_TK, kept.valid_TK) if settings.tail_bucket else current_TK
+    current_TS = current_TK.masked_fill(~kept.valid_TK, 0.0)
+    if settings.tail_bucket:
+        current_TS = with_tail(current_TS, kept.valid_TK)
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
     return ppo(kept.advantage_TS, current_TS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
 
