@@ -99,6 +99,18 @@ def learn_and_die(place: Place, phase: Phase, time: int) -> None:
         place.learn(store, watch).run(lambda: False, follow=False)
 
 
+def learn_and_die_of(place: Place, turn: str) -> None:
+    """A learner that is killed in every update of this turn, as by a kernel that is out of memory."""
+    torch.set_num_threads(1)
+    with place.store() as store:
+
+        def watch(reached: Phase) -> None:
+            if reached is Phase.SCORING and store.turn(turn).owner is not None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        place.learn(store, watch).run(lambda: False, follow=False)
+
+
 def learn_on_a_full_disk(place: Place, room: int) -> None:
     """A learner whose files cannot grow over `room` bytes, until it rests for the first time."""
     torch.set_num_threads(1)

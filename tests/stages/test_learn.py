@@ -27,7 +27,7 @@ from afterwit.store.store import Store
 from afterwit.wire.render import Renderer
 from tests.fakes.lessons import lesson, teach
 from tests.fakes.models import tiny_qwen3
-from tests.stages.learning import Place, learn_and_die, learn_on_a_full_disk
+from tests.stages.learning import Place, learn_and_die, learn_and_die_of, learn_on_a_full_disk
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -127,6 +127,7 @@ def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
         written = phase is Phase.WRITING or not stops
         assert place.versions.newest() == int(written)
         assert len(store.waiting(now=place.clock.now)) == (0 if written else 4)
+        assert {record.attempts for record in store.turns()} == {0}
 
 
 # A kill at any moment.
@@ -217,7 +218,7 @@ def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
     processes: ForkServerContext,
 ) -> None:
     """At moments nobody chose: between bytes, inside SQLite, while loading."""
-    place = busy(place, way)
+    place = busy(place, way).but(max_attempts=1000)
     fill(place, lessons(*range(12)))
     random, kills = Random(7), 0
     while kills < 40:
@@ -275,6 +276,30 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
         teach(store, lessons(4))
         assert learn.step(follow=False)
     assert trained(place)[1:] == [("turn0003", "turn0004")]
+
+
+def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_others_go_on(
+    place: Place,
+    lessons: Callable[..., list[Sample]],
+    processes: ForkServerContext,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill(place, [*lessons(0, 1, 2), *lessons(3, tokens=50)])
+    place = place.but(max_attempts=2)
+    for _ in range(2):
+        process = processes.Process(target=learn_and_die_of, args=(place, "turn0003"))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    place.drain()
+    assert (
+        "died again and again in an update of 4 turns (out of memory?); the longest, turn0003" in caplog.text
+    )
+    assert trained(place) == [("turn0000", "turn0001", "turn0002")]
+    assert states(place)["turn0003"] is Reason.LEARNER_FAILED
+    with place.store() as store:
+        assert store.turn("turn0003").error == "the learner died in the turn's update"
+        assert store.requeue(["turn0003"], now=place.clock.now) == 1
 
 
 def test_a_turn_whose_updates_always_fail_ends_as_failed_and_can_be_requeued(

@@ -80,7 +80,7 @@ def test_turns_after_the_last_checkpoint_return_to_judged(store: Store) -> None:
     manifests = [BASE, a_version(1, ["a"])]
     for manifest in [*manifests, a_version(2, ["b"])]:
         store.commit_version(manifest, now=0.0)
-    assert store.reconcile(manifests, now=1.0) == Reconciled(committed=(), lost=(2,), returned=1, freed=0)
+    assert store.reconcile(manifests, now=1.0) == Reconciled(committed=(), lost=(2,), returned=1, freed=())
     assert states(store, "a", "b") == [State.TRAINED, State.JUDGED]
     assert store.turn("b").trained_in == ()
     store.commit_version(a_version(2, ["b"], metrics={"again": 1.0}), now=2.0)
@@ -109,15 +109,25 @@ def test_a_manifest_that_was_never_committed_is_taken_over(store: Store) -> None
     add_judged(store, "a")
     store.claim("learn", owner="learner", limit=1, lease_s=1e9, now=0.0)
     outcome = store.reconcile([BASE, a_version(1, ["a"])], now=1.0)
-    assert outcome == Reconciled(committed=(0, 1), lost=(), returned=0, freed=0)
+    assert outcome == Reconciled(committed=(0, 1), lost=(), returned=0, freed=())
     assert states(store, "a") == [State.TRAINED]
 
 
 def test_leases_that_a_dead_learner_left_are_freed(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="dead", limit=1, lease_s=1e9, now=0.0)
-    assert store.reconcile([BASE], now=1.0).freed == 1
+    assert store.reconcile([BASE], now=1.0).freed == ("a",)
     assert len(store.waiting(now=1.0)) == 1
+    assert store.turn("a").attempts == 0
+
+
+def test_a_death_counts_against_the_turns_that_the_dead_learner_held(store: Store) -> None:
+    for name in "abc":
+        add_judged(store, name)
+    store.claim("learn", owner="dead", limit=2, lease_s=1e9, now=0.0)
+    assert store.reconcile([BASE, a_version(1, ["a"])], now=1.0, error="it died").freed == ("b",)
+    found = [(record.attempts, record.error) for record in map(store.turn, "abc")]
+    assert found == [(0, None), (1, "it died"), (0, None)]
 
 
 def test_a_lost_rollback_gives_the_reverted_turns_back(store: Store) -> None:
@@ -136,7 +146,7 @@ def test_reconciling_twice_changes_nothing(store: Store) -> None:
     manifests = [BASE, a_version(1, ["a"])]
     store.commit_version(a_version(2, ["b"], parent=0), now=0.0)
     store.reconcile(manifests, now=1.0)
-    assert store.reconcile(manifests, now=2.0) == Reconciled(committed=(), lost=(), returned=0, freed=0)
+    assert store.reconcile(manifests, now=2.0) == Reconciled(committed=(), lost=(), returned=0, freed=())
 
 
 def test_the_newest_published_version_is_known(store: Store) -> None:

@@ -21,13 +21,14 @@ from afterwit.learner.phase import Phase, Progress
 from afterwit.learner.schedule import in_sight, next_batch, retry_in
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.trouble import Trouble, trouble
-from afterwit.stages.learn_words import on_failure, on_version, sentence, tokens
+from afterwit.stages.learn_words import on_death, on_failure, on_version, sentence, tokens
 from afterwit.stages.worker import described, frames
 from afterwit.store.rows import Record
 from afterwit.store.store import Store
 
 STAGE: Final = "learn"
 WAITING = "waiting for judged turns"
+DIED = "the learner died in the turn's update"
 MEMORY_POOL = 4
 """Trained turns looked at per memory sample: some do not render or are too long."""
 log = logging.getLogger(__name__)
@@ -129,9 +130,25 @@ class Learn:
     def _catch_up(self) -> None:
         """Commit what others, or an earlier life of this learner, wrote into the folder of versions."""
         newest = self._versions.newest()
-        if newest != self._known:
-            self._store.reconcile(self._versions.all(), now=self._now())
-            self._known = newest
+        if newest == self._known:
+            return
+        first = self._known < 0 and not self._ill
+        found = self._store.reconcile(self._versions.all(), now=self._now(), error=DIED if first else None)
+        self._known = newest
+        if first:
+            self._outlive(found.freed)
+
+    def _outlive(self, turns: Sequence[str]) -> None:
+        """Go on after a learner that died in an update of these turns: what kills it again and again is taken
+        to be the longest."""
+        tried = [record for turn in turns if self._spent(record := self._store.turn(turn))]
+        if tried:
+            longest = max(tried, key=lambda record: tokens(record.turn)).turn
+            self._store.skip([longest.id], Reason.LEARNER_FAILED, now=self._now(), error=DIED)
+            self._say(False, on_death(turns=len(turns), longest=longest))
+
+    def _spent(self, record: Record) -> bool:
+        return record.attempts >= self._settings.max_attempts
 
     def _attempt(self, records: Sequence[Record], progress: Progress) -> None:
         """Train on the claimed turns; every end of it leaves each of them trained, skipped or released."""

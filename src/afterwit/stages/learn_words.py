@@ -33,6 +33,15 @@ def on_failure(kind: Trouble, error: Exception, *, turns: int, longest: Turn) ->
     return f"an update of {turns} turns failed: {sentence(error)}; they are tried again"
 
 
+def on_death(*, turns: int, longest: Turn) -> str:
+    """What is done about an update of so many turns in which the learner died again and again."""
+    return (
+        f"the learner died again and again in an update of {turns} turns (out of memory?); the longest,"
+        f" {longest.id} of {tokens(longest)} tokens, is set aside as learner_failed; lower"
+        " learner.micro_batch_tokens or learner.max_tokens"
+    )
+
+
 def sentence(error: Exception) -> str:
     """Our own errors speak for themselves; of others the kind is said too."""
     return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__}: {error}"

@@ -60,15 +60,23 @@ class Leases(Part):
         )
         return [Life.of(row) for row in found]
 
-    def free_leases(self, stage: Stage, *, now: float) -> int:
-        """Take back all leases of a stage whose workers are known to be gone."""
+    def free_leases(self, stage: Stage, *, now: float, error: str | None = None) -> tuple[str, ...]:
+        """Take back all leases of a stage whose workers are known to be gone; the turns, by their arrival.
+
+        An `error` says what they died of: it counts as a failed attempt.
+        """
+        held = "state = ? AND owner IS NOT NULL"
         with self._database.transaction():
+            self._database.execute(
+                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
+                (error is not None, error, WAITS_IN[stage]),
+            )
             found = self._database.rows(
-                f"SELECT {COLUMNS} FROM turns WHERE state = ? AND owner IS NOT NULL", (WAITS_IN[stage],)
+                f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq", (WAITS_IN[stage],)
             )
             for row in found:
                 unlease(self._database, Life.of(row), now=now)
-        return len(found)
+        return tuple(row["id"] for row in found)
 
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
         """Hold on to a claim; the turns that are still the owner's."""

@@ -96,13 +96,13 @@ class Lineage(Leases):
         rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND NOT replayed", (number,))
         return tuple(row["turn"] for row in rows)
 
-    def reconcile(self, manifests: Sequence[Version], *, now: float) -> Reconciled:
+    def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
         """At a learner's start, with every manifest of the checkpoint folder: make the store agree with them.
 
         Manifests it does not know are committed. A version that is neither among them nor an ancestor of
         one, or that names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED
         where something was said since), and turns a lost rollback had reverted are TRAINED again. Leases
-        that an earlier learner left are freed.
+        that an earlier learner left are freed; an `error` says what it died of, and counts against the turns.
         """
         with self._database.transaction():
             lost = self._lost(manifests)
@@ -110,7 +110,7 @@ class Lineage(Leases):
             missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
             for manifest in missing:
                 self.commit_version(manifest, now=now)
-            freed = self.free_leases("learn", now=now)
+            freed = self.free_leases("learn", now=now, error=error)
         return Reconciled(
             committed=tuple(manifest.number for manifest in missing),
             lost=tuple(row["number"] for row in lost),

@@ -122,8 +122,8 @@ class Reconciled:
     """Versions the store knew that are gone with everything that followed them."""
     returned: int
     """Turns of lost versions that wait to be trained again."""
-    freed: int
-    """Leases of a learner that is gone."""
+    freed: tuple[str, ...]
+    """Turns that a learner which is gone held, and whose update no manifest names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
