@@ -4,7 +4,7 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-gpu check bench docs clean
+.PHONY: demo test test-slow test-gpu check bench study docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -53,6 +53,11 @@ check: $(VENV)/.installed-dev
 ## The benchmarks: one question per file, results as JSON in build/benchmarks.
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks
+
+## The study: plays what is missing of it (hours), then writes its tables and pictures.
+study: $(VENV)/.installed-demo
+	$(BIN)/python -m afterwit.apps.demo.study --jobs $$(getconf _NPROCESSORS_ONLN)
+	$(BIN)/python -m afterwit.apps.demo.study.write
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

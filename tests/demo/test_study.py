@@ -67,6 +67,11 @@ def test_differences_are_taken_seed_by_seed_and_their_interval_is_students() -> 
     assert found.pairs == 4
 
 
+def test_two_seeds_give_a_difference_and_no_interval() -> None:
+    found = difference(_runs("k: 2", [0.4, 0.6]), _runs(OWN, [0.5, 0.5]), LATE)
+    assert (found.mean, found.half, found.beyond_noise) == (pytest.approx(0.0), None, False)
+
+
 def test_a_seed_that_only_one_side_was_run_with_does_not_count() -> None:
     found = difference(_runs("k: 2", [0.2, 0.9], seeds=[3, 1]), _runs(OWN, [0.1, 0.5]), LATE)
     assert (found.mean, found.half, found.pairs) == (pytest.approx(0.4), None, 1)

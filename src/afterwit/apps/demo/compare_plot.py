@@ -18,20 +18,26 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#882255")
 """Told apart by colour-blind people too (Okabe and Ito)."""
 MARKERS = "osD^vPX*"
+APART = 0.008
+"""Between two curves' points, as a share of the width."""
 
 
 def draw(curves: Sequence[Curve], title: str, file: Path) -> None:
-    """Mean over seeds, the band from the least to the most of them; the start as a dotted line."""
+    """Mean over seeds with a bar from the least to the most of them; the start as a dotted line."""
     measured = curves[0].runs[0].measured
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(12, 4.8), sharey=True, layout="constrained", width_ratios=(1.25, 1)
     )
+    width = (measured[-1] - measured[0]) * APART
     for place, curve in enumerate(curves):
+        aside = (place - (len(curves) - 1) / 2) * width
         style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
         preference = [[point.preference for point in curve.points(at)] for at in measured]
         success = [[point.task_success for point in curve.points(at)] for at in measured]
-        _line(left, measured, preference, f"{curve.name}\n{_last(preference)}, {_last(success)}", **style)
-        _line(right, measured, success, None, **style)
+        _line(
+            left, measured, preference, f"{curve.name}\n{_last(preference)}, {_last(success)}", aside, **style
+        )
+        _line(right, measured, success, None, aside, **style)
     first = curves[0].points(0)
     _frame(left, measured, "preference", fmean(point.preference for point in first))
     _frame(right, measured, "task success", fmean(point.task_success for point in first))
@@ -55,8 +61,16 @@ def _frame(axes: Any, measured: Sequence[int], title: str, start: float) -> None
 
 
 def _line(
-    axes: Any, measured: Sequence[int], values: Sequence[Sequence[float]], label: str | None, **style: str
+    axes: Any,
+    measured: Sequence[int],
+    values: Sequence[Sequence[float]],
+    label: str | None,
+    aside: float,
+    **style: str,
 ) -> None:
-    least, most = list(map(min, values)), list(map(max, values))
-    axes.fill_between(measured, least, most, alpha=0.13, color=style["color"])
-    axes.plot(measured, list(map(fmean, values)), linewidth=2, markersize=5, label=label, **style)
+    """The means as a line, a bar from the least to the most; `aside` keeps bars of other curves apart."""
+    at, means = [each + aside for each in measured], list(map(fmean, values))
+    reach = [[mean - min(own) for mean, own in zip(means, values, strict=True)]]
+    reach.append([max(own) - mean for mean, own in zip(means, values, strict=True)])
+    axes.errorbar(at, means, yerr=reach, fmt="none", ecolor=style["color"], elinewidth=1.3, alpha=0.45)
+    axes.plot(at, means, linewidth=2, markersize=5, label=label, **style)

@@ -44,7 +44,8 @@ def _values(setting: str, *values: object) -> tuple[Variant, ...]:
     return tuple(Variant(name=str(value), settings=(f"{setting}={value}",)) for value in values)
 
 
-DISTILLED = "objective.objective=topk_distill"
+ALONE, DISTILLED = "objective.objective=topk_opd", "objective.objective=topk_distill"
+SINGLY = ("learner.batch=1", "learner.min_batch=1")
 FACTORS = (
     Factor(
         name="objective",
@@ -62,6 +63,15 @@ FACTORS = (
             *_values("objective.w_rl", 1.0),
         ),
     ),
+    Factor(
+        name="pace",
+        title="Top-K OPD alone, more steps a hint",
+        variants=(
+            Variant(name="batch 1", settings=(ALONE, *SINGLY)),
+            Variant(name="batch 1, 4 epochs", settings=(ALONE, *SINGLY, "learner.epochs=4")),
+            Variant(name="batch 1, 8 epochs", settings=(ALONE, *SINGLY, "learner.epochs=8")),
+        ),
+    ),
     Factor(name="k", title="Ids kept per position, K", variants=_values("objective.k", 1, 2, 16, VOCABULARY)),
     Factor(name="tail", title="Tail bucket", variants=_values("objective.tail_bucket", "true")),
     Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),
@@ -69,8 +79,8 @@ FACTORS = (
         name="distribution",
         title="Distillation alone",
         variants=(
-            Variant(name="top-K OPD, 4", settings=("objective.objective=topk_opd",)),
-            Variant(name="top-K OPD, V", settings=("objective.objective=topk_opd", "objective.k=V")),
+            Variant(name="top-K OPD, 4", settings=(ALONE,)),
+            Variant(name="top-K OPD, V", settings=(ALONE, "objective.k=V")),
             Variant(name="reverse KL, 50", settings=(DISTILLED, "objective.k=50")),
             Variant(name="reverse KL, V", settings=(DISTILLED, "objective.k=V")),
         ),

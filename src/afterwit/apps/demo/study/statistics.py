@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from afterwit.apps.demo.laboratory.plan import Outcome, Point
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 """Half the width of a 95 % interval in standard errors, by the number of differences (Student)."""
 
 Measure = Callable[[Outcome], float]
@@ -17,7 +17,7 @@ Measure = Callable[[Outcome], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The mean of paired differences; `half` of its 95 % interval, None for a single pair."""
+    """The mean of paired differences; `half` of its 95 % interval, None below three: two say too little."""
 
     mean: float
     half: float | None
@@ -45,5 +45,5 @@ def difference(runs: Sequence[Outcome], own: Sequence[Outcome], of: Measure) -> 
     found = [of(left[seed]) - of(right[seed]) for seed in sorted(left.keys() & right.keys())]
     if not found:
         raise LookupError("no seed was run with both")
-    half = T_95[len(found)] * stdev(found) / sqrt(len(found)) if len(found) > 1 else None
+    half = T_95[len(found)] * stdev(found) / sqrt(len(found)) if len(found) >= min(T_95) else None
     return Difference(mean=fmean(found), half=half, pairs=len(found))
