@@ -33,7 +33,8 @@ class Products(NamedTuple):
 def products_for(weight_VD: Tensor) -> Products:
     """Tensor cores where the device has them for what the weight is kept in."""
     fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
-    if fits and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
+    nvidia = torch.version.hip is None  # ROCm calls its devices cuda, too
+    if fits and nvidia and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
         return MIXED
     return RAISED
 
