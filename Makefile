@@ -4,7 +4,7 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-gpu check bench study docs clean
+.PHONY: demo test test-slow test-gpu check bench bench-quick bench-page study docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -50,9 +50,20 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
-## The benchmarks: one question per file, results as JSON in build/benchmarks.
-bench: $(VENV)/.installed-test
+$(VENV)/.installed-bench: pyproject.toml
+	$(call install,bench)
+
+## The benchmarks: one question per file, a table of every target, results as JSON in build/benchmarks.
+bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
+
+## The same rows at smaller sizes, in two minutes: whether all is in order. No substitute for `make bench`.
+bench-quick: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks --quick --out build/benchmarks/quick.json
+
+## What `make bench` found becomes the table and the picture of docs/benchmarks.md.
+bench-page: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.page build/benchmarks/results.json
 
 ## The study: plays what is missing of it (hours), then writes its tables and pictures.
 study: $(VENV)/.installed-demo

@@ -1,1 +1,13 @@
-"""One question a file. Every benchmark prints ratios against a floor and a peer, and is never a test."""
+"""What the parts cost, as ratios against a floor and a peer. One question a file; never a test.
+
+__main__   run the questions, each in a process of its own
+measure    rows with targets; variants in turn, noisy runs thrown away
+asked      on what: device, shapes, how large, how often
+results    the table at the end, and JSON with commit and machine
+page       docs/benchmarks.md, from a kept JSON
+
+loss, scoring              the head (L, S), and the same of TRL and Liger-Kernel beside them
+packing, attention, exact  shared prefixes (P)
+update                     one whole update against the published way (E)
+engine, gateway, store     serving (X, G, D)
+"""

@@ -1,38 +1,73 @@
-"""Run every benchmark, or those that are named, and keep their results as JSON.
+"""Run every question, or those that are named; then one table, and the results as JSON.
 
-`python -m benchmarks [NAME ...] [--out FOLDER]`
+`python -m benchmarks [NAME ...] [--quick] [--runs N] [--device cuda --shape qwen3-4b] [--out FILE]`
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
-NOT_QUESTIONS = {"__init__", "__main__", "measure"}
+from benchmarks.asked import SHAPES, Asked, answer
+from benchmarks.measure import Row, apart, lines
+from benchmarks.results import write
+
+QUESTIONS = (
+    "loss",
+    "scoring",
+    "peers",
+    "packing",
+    "attention",
+    "exact",
+    "update",
+    "lora",
+    "engine",
+    "gateway",
+    "store",
+)
+ON_A_DEVICE = (*QUESTIONS[:5], "update")
+"""Those that a GPU answers too."""
 
 
 def main() -> None:
-    names = sorted({path.stem for path in HERE.glob("*.py")} - NOT_QUESTIONS)
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"some of {', '.join(names)}; none: all")
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks"))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*QUESTIONS, []], metavar="NAME", help=", ".join(QUESTIONS)
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller and coarser: is all in order?")
+    parser.add_argument("--runs", type=int, default=Asked().runs, help="rounds of each measurement")
+    parser.add_argument("--device", default=Asked().device, choices=("cpu", "cuda"))
+    parser.add_argument("--shape", choices=SHAPES, help="one model's shape instead of each question's own")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/results.json"))
     chosen = parser.parse_args()
-    if unknown := set(chosen.names) - set(names):
-        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    failed = [name for name in chosen.names or names if not ran(name, chosen.out / f"{name}.json")]
+    asked = Asked(device=chosen.device, shape=chosen.shape, quick=chosen.quick, runs=chosen.runs)
+    names = chosen.names or (QUESTIONS if asked.shape is None and asked.device == "cpu" else ON_A_DEVICE)
+    found, failed = answered(names, asked)
+    print("\n== all", *lines([row for each in found.values() for row in each]), sep="\n")
+    write(chosen.out, found, asked)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def ran(name: str, out: Path) -> bool:
-    """Run one benchmark in a process of its own; whether it ended well."""
-    print(f"\n== {name}", flush=True)
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(out)]
-    return subprocess.run(command, cwd=HERE.parent, check=False).returncode == 0
+def answered(names: Sequence[str], asked: Asked) -> tuple[dict[str, list[Row]], list[str]]:
+    """The rows of each question, and the questions that ended in an error."""
+    found, failed = dict[str, list[Row]](), list[str]()
+    for name in names:
+        began = time.perf_counter()
+        print(f"\n== {name}", flush=True)
+        try:
+            found[name] = apart(answer, name, asked)
+        except (Exception, SystemExit) as error:
+            print(f"{type(error).__name__}: {error}")
+            failed.append(name)
+            continue
+        print(*lines(found[name]), f"({time.perf_counter() - began:.0f} s)", sep="\n", flush=True)
+    return found, failed
 
 
 if __name__ == "__main__":

@@ -1,45 +1,82 @@
-"""How benchmarks measure: variants in turn, CPU time, noisy runs thrown away, ratios next to targets."""
+"""How benchmarks measure: variants in turn, noisy runs thrown away, ratios next to targets."""
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import ParamSpec, TypeVar, cast
 
 TOLERANCE = 0.10
 """A run whose two timings of the floor differ by more than this share says nothing."""
 FLOOR = "floor"
 
+Clock = Callable[[Callable[[], object]], float]
 Variants = Mapping[str, Callable[[], object]]
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the median of a row should not exceed, or not fall below."""
+
+    bound: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def distance(self, value: float) -> float:
+        """The value as a multiple of its bound, turned so that more than 1 misses."""
+        return self.bound / value if self.at_least else value / self.bound
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+def at_most(bound: float) -> Target:
+    return Target(bound)
+
+
+def at_least(bound: float) -> Target:
+    return Target(bound, at_least=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure of the suite: its values, each run's, and what they should not exceed."""
+    """One figure of the suite."""
 
     id: str
+    """Of the target; rows that are there for information begin with a lower-case letter."""
     what: str
     values: tuple[float, ...]
-    target: float | None
-    """Of the median; None: for information."""
+    """One a run; none: it does not fit into memory."""
+    target: Target | None = None
+    floor: str = ""
+    """What the work needs at least, where the values are multiples of that."""
+    peer: str = ""
+    """What else does the same work, where the values compare with that."""
+    why: str = ""
+    """Why it misses; said where it does."""
     note: str = ""
 
     @property
-    def passed(self) -> bool | None:
-        return None if self.target is None else statistics.median(self.values) <= self.target
+    def middle(self) -> float:
+        return statistics.median(self.values)
 
-    def line(self) -> str:
-        low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
-        verdict = {None: "", True: "pass", False: "MISS"}[self.passed]
-        target = "" if self.target is None else f"<= {self.target:g}"
-        figures = f"{low:9.3g} {middle:9.3g} {high:9.3g}"
-        return f"{self.id:4} {self.what:58} {figures}  {target:10} {verdict} {self.note}"
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        return "pass" if self.values and self.target.met(self.middle) else "MISS"
+
+    @property
+    def remark(self) -> str:
+        """The note; and where the target is missed, why."""
+        return "; ".join(filter(None, [self.note, self.why if self.verdict == "MISS" else ""]))
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -49,56 +86,62 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def interleaved(variants: Variants, *, runs: int) -> tuple[list[dict[str, float]], int]:
-    """CPU seconds by variant for each run, and how many runs were thrown away.
+def itself(work: Callable[[], object]) -> float:
+    """The clock of work that returns what it took."""
+    return cast(float, work())
+
+
+def interleaved(
+    variants: Variants, *, runs: int, clock: Clock = cpu_seconds
+) -> tuple[list[dict[str, float]], str]:
+    """Seconds by variant for each run; and how many runs there were, in words.
 
     `variants` begins with `floor`, which is timed again at the end of each run; its time is the mean of both.
-    The first round warms up and does not count.
+    The first round warms up and does not count; a variant that raises MemoryError there takes no part.
     """
-    for work in variants.values():
-        work()
-    kept, rejected = [], 0
-    while len(kept) < runs and rejected < 3 * runs:
-        spent = {name: cpu_seconds(work) for name, work in variants.items()}
-        first, again = spent[FLOOR], cpu_seconds(variants[FLOOR])
-        if abs(first - again) > TOLERANCE * min(first, again):
-            rejected += 1
-            continue
-        kept.append(spent | {FLOOR: (first + again) / 2})
+    fit = {name: work for name, work in variants.items() if _fits(clock, work)}
+    kept, tried = list[dict[str, float]](), 0
+    while len(kept) < runs and tried < 4 * runs:
+        tried += 1
+        spent = {name: clock(work) for name, work in fit.items()}
+        first, again = spent[FLOOR], clock(fit[FLOOR])
+        if abs(first - again) <= TOLERANCE * min(first, again):
+            kept.append(spent | {FLOOR: (first + again) / 2})
     if not kept:
         raise SystemExit("the machine was never quiet: the floor's two timings differed by more than a tenth")
-    return kept, rejected
+    return kept, f"{len(kept)} runs, {tried - len(kept)} thrown away"
 
 
-def ratios(runs: Sequence[Mapping[str, float]], variant: str, to: str = FLOOR) -> tuple[float, ...]:
-    """A variant's time over another's, in each run."""
-    return tuple(run[variant] / run[to] for run in runs)
+def _fits(clock: Clock, work: Callable[[], object]) -> bool:
+    try:
+        clock(work)
+    except MemoryError:
+        return False
+    return True
 
 
-def report(question: str, rows: Sequence[Row], *, out: Path | None, **facts: Any) -> None:
-    """Print the rows; write them, with commit and machine, as JSON."""
-    print(f"{'':63} {'minimum':>9} {'median':>9} {'maximum':>9}  target")
+def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str = FLOOR) -> tuple[float, ...]:
+    """A variant's time over another's, in each run; none where one of them takes no part."""
+    return tuple(run[above] / run[below] for run in runs if above in run and below in run)
+
+
+def quotients(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
+    """Each of the one over each of the other; none where one does not fit."""
+    return tuple(one / other for one, other in zip(above, below, strict=False))
+
+
+def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The function's result, from a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(function, *args, **kwargs).result()
+
+
+def lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows as a table."""
+    yield f"{'':4} {'':62} {'minimum':>9} {'median':>9} {'maximum':>9}  {'target':10}"
     for row in rows:
-        print(row.line())
-    result = {
-        "question": question,
-        "commit": _git("rev-parse", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "machine": {"platform": platform.platform(), "cpu": _cpu(), "python": platform.python_version()},
-        **facts,
-        "rows": [asdict(row) | {"passed": row.passed} for row in rows],
-    }
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=2) + "\n")
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor()
+        figures = f"{'does not fit':>29}"
+        if row.values:
+            figures = " ".join(f"{value:9.3g}" for value in (min(row.values), row.middle, max(row.values)))
+        target = "" if row.target is None else str(row.target)
+        yield f"{row.id:4} {row.what:62} {figures}  {target:10} {row.verdict:4} {row.remark}"

@@ -1,0 +1,146 @@
+"""What the gateway is measured with: an engine that costs next to nothing, and servers to compare with.
+
+Each runs in a process of its own and tells through a pipe its port, and what CPU time it has used so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import process_time
+from typing import Any, cast
+
+import orjson
+import uvloop
+
+from afterwit.core.turn import Basis, Sampling
+from afterwit.engines.port import Engine, Facts, Generate, Step
+from afterwit.stages.gateway.app import build_app
+from afterwit.stages.gateway.server import Listener, bind
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.store import AsyncStore, Store
+from afterwit.wire.render import Renderer
+
+CHUNKS = 100
+"""Of a stream; an engine that is asked for so many tokens says one at a time."""
+PIECE = 0xE0
+"""Bytes of one of the gateway's chunks, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    port: int
+    _pipe: Connection
+
+    def cpu_seconds(self) -> float:
+        self._pipe.send("cpu")
+        return cast(float, self._pipe.recv())
+
+
+@contextmanager
+def served(variant: str, model: Path, folder: Path) -> Iterator[Server]:
+    """`gateway`; `bare`, the least that is a server; or `pieces`, the least that is a stream."""
+    spawn = get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_run, args=(variant, model, folder, theirs), daemon=True)
+    process.start()
+    try:
+        yield Server(ours.recv(), ours)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _run(variant: str, model: Path, folder: Path, pipe: Connection) -> None:
+    uvloop.run(_serve(variant, model, folder, pipe))
+
+
+async def _serve(variant: str, model: Path, folder: Path, pipe: Connection) -> None:
+    sock, loop = bind("127.0.0.1", 0), asyncio.get_running_loop()
+    if variant == "pieces":
+        await (await loop.create_server(Pieces, sock=sock)).start_serving()
+    else:
+        await Listener(_application(variant, Renderer.load(model), folder), sock).start()
+    loop.add_reader(pipe.fileno(), lambda: (pipe.recv(), pipe.send(process_time())))
+    pipe.send(sock.getsockname()[1])
+    await asyncio.Event().wait()
+
+
+def _application(variant: str, renderer: Renderer, folder: Path) -> Any:
+    engine = QuickEngine(renderer)
+    if variant == "bare":
+        return _bare(engine, renderer)
+    folder.mkdir()
+    store = AsyncStore(Store.open(folder / "store.db", fingerprint=None))
+    return build_app(cast(Engine, engine), renderer, store, GatewaySettings())
+
+
+class QuickEngine:
+    """Answers at once: in one step, or in CHUNKS of one token where so many are asked for."""
+
+    version = 0
+
+    def __init__(self, renderer: Renderer) -> None:
+        words = renderer.encode("It is in the second file, on line forty two.")
+        many = tuple(itertools.islice(itertools.cycle(renderer.encode(" the file")), CHUNKS))
+        self._whole = (_step((*words, min(renderer.end_ids)), "stop"),)
+        self._pieces = (*(_step((token,), None) for token in many[:-1]), _step(many[-1:], "length"))
+        self.facts = Facts(
+            name="quick",
+            model="tiny",
+            context_length=4096,
+            vocabulary=renderer.vocabulary,
+            end_ids=renderer.end_ids,
+            basis=Basis.PROCESSED,
+            dtype="float32",
+            fingerprint="quick",
+        )
+
+    async def generate(self, request: Generate) -> AsyncIterator[Step]:
+        for step in self._pieces if request.sampling.max_tokens == CHUNKS else self._whole:
+            yield step
+
+
+def _step(ids: tuple[int, ...], ended: str | None) -> Step:
+    count = len(ids)
+    flags = (False,) * count
+    return Step(ids=ids, logprobs=(-0.5,) * count, versions=(0,) * count, forced=flags, ended=ended)
+
+
+def _bare(engine: QuickEngine, renderer: Renderer) -> Callable[..., Awaitable[None]]:
+    """Read, ask the engine, answer."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        json.loads((await receive())["body"])
+        request = Generate(prompt_ids=(1, 2, 3), sampling=Sampling(max_tokens=64))
+        ids = [token async for step in engine.generate(request) for token in step.ids]
+        payload = orjson.dumps({"text": renderer.decode(ids)})
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": payload})
+
+    return app
+
+
+class Pieces(asyncio.Protocol):
+    """For each request CHUNKS writes of PIECE bytes, however it was sent."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._task = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        self._transport.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(CHUNKS):
+            self._transport.write(b"%x\r\n%b\r\n" % (PIECE, b"x" * PIECE))
+            await asyncio.sleep(0)
+        self._transport.write(b"0\r\n\r\n")

@@ -1,0 +1,60 @@
+"""docs/benchmarks.md's table and picture, from a kept JSON.
+
+`python -m benchmarks.page [RESULTS]`: a fresh RESULTS first becomes the kept one, docs/data/benchmarks.json.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Row
+from benchmarks.picture import draw
+from benchmarks.results import read
+
+DOCS = Path(__file__).parent.parent / "docs"
+KEPT, PAGE, PICTURE = DOCS / "data" / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
+BEGIN, END = "<!-- measured: python -m benchmarks.page -->", "<!-- /measured -->"
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        KEPT.parent.mkdir(exist_ok=True)
+        shutil.copyfile(sys.argv[1], KEPT)
+    facts, questions = read(KEPT)
+    rows = [row for found in questions.values() for row in found]
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    measured = "\n".join(_measured(facts, rows))
+    PAGE.write_text(f"{before}{BEGIN}\n{measured}\n{END}{after}")
+    draw(rows, PICTURE)
+
+
+def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
+    machine = facts["machine"]
+    versions = ", ".join(
+        f"{name} {machine[name]}" for name in ("torch", "transformers", "trl") if name in machine
+    )
+    yield f"Commit `{facts['commit'][:10]}`; {machine['cpu']}, {machine['cores']} cores, 1 thread; {versions}."
+    yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
+    yield "| row | what | median (min to max) | target | | floor or peer, and notes |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    yield from map(_line, rows)
+
+
+def _line(row: Row) -> str:
+    figures = "does not fit"
+    if row.values:
+        low, high = min(row.values), max(row.values)
+        figures = f"{row.middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if len(row.values) > 1 else "")
+    target = "" if row.target is None else str(row.target)
+    verdict = "**MISS**" if row.verdict == "MISS" else row.verdict
+    remark = "; ".join(filter(None, [row.floor or row.peer, row.remark]))
+    return f"| {row.id} | {row.what} | {figures} | {target} | {verdict} | {remark} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What was found, kept as JSON: the rows, and on which commit and machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.asked import Asked
+from benchmarks.measure import Row, Target
+
+LIBRARIES = ("torch", "transformers", "trl", "liger-kernel")
+
+
+def write(out: Path, found: Mapping[str, Sequence[Row]], asked: Asked) -> None:
+    """Rows of questions that are not among `found` stay in the file if this very commit found them."""
+    result = {"commit": _commit(), "machine": machine(), "asked": asdict(asked)}
+    kept = json.loads(out.read_text()) if out.exists() else {}
+    same = all(kept.get(name) == value for name, value in result.items())
+    questions = {name: [_plain(row) for row in rows] for name, rows in found.items()}
+    result["questions"] = (kept["questions"] if same else {}) | questions
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"\nwritten to {out}")
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
+    """What `write` wrote: everything but the rows, and the rows by question."""
+    result = json.loads(path.read_text())
+    questions = result.pop("questions")
+    return result, {name: [_row(row) for row in rows] for name, rows in questions.items()}
+
+
+def machine() -> dict[str, str]:
+    facts = {"platform": platform.platform(), "cpu": _cpu(), "cores": str(os.cpu_count())}
+    facts["python"] = platform.python_version()
+    for name in LIBRARIES:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return asdict(row) | {"verdict": row.verdict}
+
+
+def _row(plain: dict[str, Any]) -> Row:
+    named = {name: value for name, value in plain.items() if name != "verdict"}
+    target = None if named["target"] is None else Target(**named["target"])
+    return Row(**named | {"values": tuple(named["values"]), "target": target})
+
+
+def _commit() -> str:
+    """`+` marks a working tree that differs from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return _git("rev-parse", "HEAD") + ("+" if changed else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    said = info.read_text().splitlines() if info.exists() else []
+    named = [line.split(":", 1)[1].strip() for line in said if line.startswith("model name")]
+    return named[0] if named else platform.processor()
