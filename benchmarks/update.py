@@ -38,7 +38,7 @@ from benchmarks.sessions import Session
 TAU = 0.6
 OBJECTIVE = ObjectiveSettings(k=16, beta=0.0)
 SESSION = Session(turns=8, system=800, asked=60, said=96, hint=40)
-LONG = Session(turns=8, system=800, asked=60, said=512, hint=40)
+LONG = Session(turns=8, system=800, asked=60, said=1024, hint=40)
 """A model that thinks before it answers."""
 SMALL = Shape(width=256, layers=4)
 SCALES = (

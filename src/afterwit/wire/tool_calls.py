@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import IntEnum, StrEnum
 
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.call_json import ends_in_a_string, parse_call, parse_calls
@@ -84,7 +84,7 @@ class Call:
 Event = Content | Thought | Call
 
 
-class _Where(Enum):
+class _Where(IntEnum):
     START = 0
     THOUGHT = 1
     ANSWER = 2
@@ -132,11 +132,12 @@ class Reader:
 
     def _read(self, *, last: bool) -> list[Event]:
         events: list[Event] = []
-        while True:
+        while self._text or last:
             where, left = self._where, len(self._text)
             events += _STEPS[where](self, last)
             if (self._where, len(self._text)) == (where, left):
-                return events
+                break
+        return events
 
     def _start(self, last: bool) -> list[Event]:
         begun = self._text.lstrip()
@@ -228,20 +229,24 @@ class Reader:
         return [call]
 
 
-_STEPS: dict[_Where, Callable[[Reader, bool], list[Event]]] = {
-    _Where.START: Reader._start,
-    _Where.THOUGHT: Reader._thinking,
-    _Where.ANSWER: Reader._answer,
-    _Where.CALL: Reader._call,
-    _Where.BARE: Reader._bare,
-}
+_STEPS: tuple[Callable[[Reader, bool], list[Event]], ...] = (
+    Reader._start,
+    Reader._thinking,
+    Reader._answer,
+    Reader._call,
+    Reader._bare,
+)
+"""In the order of `_Where`."""
 
 
 def _safe_length(text: str, marker: str) -> int:
-    """How much of a text can be handed on before more of it is known."""
+    """How much of a text can be handed on before more of it is known.
+
+    A marker's first character is in it once, so only the last one in the text can begin it.
+    """
     if not marker:
         return len(text)
-    for length in range(min(len(marker) - 1, len(text)), 0, -1):
-        if marker.startswith(text[-length:]):
-            return len(text[:-length].rstrip())
+    begun = text.rfind(marker[0], -len(marker))
+    if begun >= 0 and marker.startswith(text[begun:]):
+        text = text[:begun]
     return len(text.rstrip())

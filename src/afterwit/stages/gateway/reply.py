@@ -33,6 +33,8 @@ class Reply:
         self._basis = basis
         self._text_of = text_of
         """Reads a token's text where the client asked for log-probs."""
+        self._by_token = self._any_stops or text_of is not None
+        """It matters which text is which token's; else a step is read at once."""
         self._steps: list[Step] = []
         self._ended: str | None = None
         self._calls = 0
@@ -67,7 +69,10 @@ class Reply:
         if step.ids:
             self._steps.append(step)
         self.completion += len(step.ids)
-        text = "".join(self._clear(step, place) for place in range(len(step.ids)))
+        if self._by_token:
+            text = "".join(self._clear(step, place) for place in range(len(step.ids)))
+        else:
+            text = self._detokenizer.push(step.ids)
         events = self._keep(self._reader.push(text)) if text else []
         if self._stops.matched is not None or (self._one_call and self._calls):
             self._ended = "stop"
@@ -85,6 +90,8 @@ class Reply:
 
     def logprobs(self) -> list[TokenLogprob]:
         """Log-probs of the tokens whose text was cleared since the last call."""
+        if not self._tokens:
+            return []
         shown = [token for end, token in self._tokens if end <= self._cleared]
         self._tokens = self._tokens[len(shown) :]
         return shown
