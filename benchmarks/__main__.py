@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ QUESTIONS = (
     "gateway",
     "store",
 )
+QUIET = {"KINETO_LOG_LEVEL": "6", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
+"""What libraries have to say of themselves stays unsaid in the processes of the questions."""
 ON_A_DEVICE = (*QUESTIONS[:5], "update")
 """Those that a GPU answers too."""
 
@@ -45,10 +48,14 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, help="one model's shape instead of each question's own")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/results.json"))
     chosen = parser.parse_args()
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     asked = Asked(device=chosen.device, shape=chosen.shape, quick=chosen.quick, runs=chosen.runs)
     names = chosen.names or (QUESTIONS if asked.shape is None and asked.device == "cpu" else ON_A_DEVICE)
     found, failed = answered(names, asked)
     print("\n== all", *lines([row for each in found.values() for row in each]), sep="\n")
+    if asked.quick:
+        print("\nQuick: at these sizes targets need not hold; `make bench` says whether they do.")
     write(chosen.out, found, asked)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

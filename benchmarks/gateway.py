@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 import uvloop
+from transformers.utils.logging import disable_progress_bar
 
 from afterwit.wire.chat_request import Limits, parse_chat
 from afterwit.wire.render import Renderer
@@ -29,10 +30,14 @@ from tests.fakes.models import tiny_qwen3
 
 CLIENTS, STREAMS = 32, 8
 CALLER = itertools.count()
+LATENCY = "prompt, three calls of the store's thread and the answer's text come one after the other"
+PROCESSOR = "the prompt's text and ids alone take three quarters of it, three calls of the store half"
+STREAM = "reading text and calls off each token, an ASGI server, and a request's own work in each stream"
 
 
 def rows(asked: Asked) -> Iterator[Row]:
     count = 100 if asked.quick else 1000
+    disable_progress_bar()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         model = tiny_qwen3(Path(name) / "model")
         ours, bare, pieces = (
@@ -55,6 +60,7 @@ def _latency(asked: Asked, ours: Server, bare: Server, count: int) -> Row:
         target=at_most(0.5),
         floor="a bare server",
         note=note,
+        why=LATENCY,
     )
 
 
@@ -76,12 +82,14 @@ def _processor(asked: Asked, ours: Server, bare: Server, count: int, prompt: flo
         values=millis,
         target=at_most(0.40),
         note=f"{prompt * 1e3:.2f} of it render and tokenise the prompt, {note}",
+        why=PROCESSOR,
     )
     yield Row(
         id="G2",
         what="requests a second of one core",
         values=tuple(1e3 / each for each in millis),
         target=at_least(2500),
+        why=PROCESSOR,
     )
 
 
@@ -99,6 +107,7 @@ def _stream(asked: Asked, ours: Server, pieces: Server, count: int) -> Row:
         target=at_most(2.5),
         floor="a plain TCP writer",
         note=f"{statistics.median(run['gateway'] for run in timed) * 1e6 / CHUNKS:.0f} us a chunk, {note}",
+        why=STREAM,
     )
 
 

@@ -38,7 +38,8 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     versions = ", ".join(
         f"{name} {machine[name]}" for name in ("torch", "transformers", "trl") if name in machine
     )
-    yield f"Commit `{facts['commit'][:10]}`; {machine['cpu']}, {machine['cores']} cores, 1 thread; {versions}."
+    commit = facts["commit"][:10]
+    yield f"Commit `{commit}`; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
     yield "| row | what | median (min to max) | target | | floor or peer, and notes |"
     yield "| --- | --- | --- | --- | --- | --- |"

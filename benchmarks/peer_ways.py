@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
 from benchmarks.head_work import Work
-
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it warns that its experiments may change
 
 TILE = 32_768
 """Ids of a tile of TRL's, as its trainers set it."""

@@ -28,7 +28,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
 from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
-from benchmarks.asked import VOCABULARY, Asked, Scale, Shape
+from benchmarks.asked import FEWER, Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import Target, at_least, at_most, interleaved, quotients, ratios
 from benchmarks.models import qwen3
@@ -43,7 +43,7 @@ LONG = Session(turns=8, system=800, asked=60, said=1024, hint=40)
 SMALL = Shape(width=256, layers=4)
 SCALES = (
     Scale(shape=SMALL, tokens=SESSION.tokens),
-    Scale(shape=replace(SMALL, vocabulary=VOCABULARY // 8), tokens=SESSION.tokens // 4),
+    Scale(shape=replace(SMALL, vocabulary=FEWER), tokens=SESSION.tokens // 4),
 )
 SHORT = "both hold dW and the activations, and a chunk of ours more rows of logits than a short response has"
 NAMES = {"published": "the published way", "kept": "response rows only"}
@@ -191,11 +191,10 @@ def _memory(asked: Asked, scale: Scale, bench: Bench) -> Iterator[Figure]:
     ours = _bytes(asked, bench, bench.ours)
     for way, bound in (("published", 0.2), ("kept", 0.4)):
         yield _beside(asked, scale, bench, ours, way, at_most(bound), said)
-    if not scale.tag:
-        long = LONG.times(scale.tokens / SESSION.tokens)
-        thinking = replace(bench, items=batch(long, scale.shape.vocabulary))
+    if not (scale.tag or asked.quick):
+        thinking = replace(bench, items=batch(LONG, scale.shape.vocabulary))
         ours = _bytes(asked, thinking, thinking.ours)
-        yield _beside(asked, scale, thinking, ours, "kept", at_most(0.4), long.said)
+        yield _beside(asked, scale, thinking, ours, "kept", at_most(0.4), LONG.said)
 
 
 def _beside(
