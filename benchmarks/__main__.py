@@ -29,7 +29,12 @@ QUESTIONS = (
     "gateway",
     "store",
 )
-QUIET = {"KINETO_LOG_LEVEL": "6", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "KINETO_LOG_LEVEL": "6",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+}
 """What libraries have to say of themselves stays unsaid in the processes of the questions."""
 ON_A_DEVICE = (*QUESTIONS[:5], "update")
 """Those that a GPU answers too."""

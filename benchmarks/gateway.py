@@ -19,7 +19,6 @@ from typing import Any
 
 import orjson
 import uvloop
-from transformers.utils.logging import disable_progress_bar
 
 from afterwit.wire.chat_request import Limits, parse_chat
 from afterwit.wire.render import Renderer
@@ -37,7 +36,6 @@ STREAM = "reading text and calls off each token, an ASGI server, and a request's
 
 def rows(asked: Asked) -> Iterator[Row]:
     count = 100 if asked.quick else 1000
-    disable_progress_bar()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         model = tiny_qwen3(Path(name) / "model")
         ours, bare, pieces = (

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
 
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
@@ -50,7 +49,6 @@ NAMES = {"published": "the published way", "kept": "response rows only"}
 
 
 def rows(asked: Asked) -> Iterator[Figure]:
-    disable_progress_bar()
     for scale in asked.scales(*SCALES):
         with tempfile.TemporaryDirectory() as name:
             bench = Bench.set_up(asked, scale, Path(name))
