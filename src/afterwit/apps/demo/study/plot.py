@@ -12,8 +12,8 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from afterwit.apps.demo.laboratory.plan import Outcome
-from afterwit.apps.demo.study.factors import FACTORS, OWN
-from afterwit.apps.demo.study.page import EARLY, LATE, by_name, preference, success
+from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN
+from afterwit.apps.demo.study.page import by_name, preference, success
 from afterwit.apps.demo.study.statistics import Measure, difference, measure, seeded
 
 BETTER, WORSE, UNSURE = "#0072b2", "#d55e00", "0.6"
