@@ -23,7 +23,7 @@ from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
 from tests.learner.updates import items_of, policy_of, quiet, weights
 
-HINTS = ("Say it in one word.", "Say it in one word, without a greeting.", "Read the file before you answer.")
+HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
 MEMORIES = [Memory(row=Row(prompt=(1, 2, 3), response=(4, 5, 6, 7)), tau=0.6)]
 MEASURED = (

@@ -28,7 +28,7 @@ from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, poli
 from tests.tree.forests import forests, precise
 
 OFF = replace(EXACT, packing="off")
-HINTS = ("Say it in one word.", "Say it in one word, without a greeting.", "Read the file before you answer.")
+HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 ALWAYS = Packing(True)
 
 
