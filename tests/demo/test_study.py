@@ -56,6 +56,12 @@ def test_a_variant_differs_from_a_worlds_own_settings_in_its_own_factor_only() -
         assert (apart, changed) == ({"settings"}, {"objective.beta"})
 
 
+def test_what_a_factor_is_compared_with_is_played_too() -> None:
+    names = [plan.name for plan in plans(["tools"], ("hints",), 1)]
+    assert names == [OWN, "judge: the model", *next(f for f in FACTORS if f.name == "hints").runs()]
+    assert all(f.against == OWN or any(f.against in g.runs() for g in FACTORS) for f in FACTORS)
+
+
 def test_differences_are_taken_seed_by_seed_and_their_interval_is_students() -> None:
     own, other = _runs(OWN, [0.5, 0.7, 0.9, 0.8]), _runs("k: 2", [0.4, 0.7, 0.7, 0.7])
     found = difference(other, own, LATE)
@@ -106,6 +112,21 @@ def test_a_row_has_both_spreads_and_the_paired_difference() -> None:
         "**-0.20 ± 0.00**",
         "**-0.20 ± 0.00**",
     ]
+
+
+def test_a_factor_is_compared_with_the_runs_it_names() -> None:
+    runs = [
+        *_runs(OWN, [0.5, 0.5]),
+        *_runs("judge: the model", [0.7, 0.8]),
+        *_runs("hints: random", [0.6, 0.7]),
+        *_runs("accept: any", [0.7, 0.8]),
+    ]
+    table = page.study(runs, "tools").splitlines()
+    row = next(line for line in table if line.startswith("| random"))
+    assert row.split(" | ")[4] == "-0.10"
+    assert "(against *judge: the model*)" in table[table.index(row) - 1]
+    without = page.study([run for run in runs if run.name != "judge: the model"], "tools")
+    assert "random" not in without
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:

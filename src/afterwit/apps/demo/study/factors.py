@@ -29,6 +29,7 @@ class Variant:
     settings: tuple[str, ...] = ()
     publish_every: int = 1
     judge: str | None = None
+    """The study's own if None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +39,20 @@ class Factor:
     name: str
     title: str
     variants: tuple[Variant, ...]
+    against: str = OWN
+    """The runs that its variants are compared with."""
+
+    def runs(self) -> dict[str, Variant]:
+        """Its variants by the names of their runs."""
+        return {f"{self.name}: {variant.name}": variant for variant in self.variants}
 
 
-def _values(setting: str, *values: object) -> tuple[Variant, ...]:
-    return tuple(Variant(name=str(value), settings=(f"{setting}={value}",)) for value in values)
+def _values(setting: str, *values: object, judge: str | None = None) -> tuple[Variant, ...]:
+    return tuple(Variant(name=str(value), settings=(f"{setting}={value}",), judge=judge) for value in values)
 
 
 ALONE, DISTILLED = "objective.objective=topk_opd", "objective.objective=topk_distill"
+MODEL_JUDGES, ONLY_OPD = "judge: the model", "objective: topk_opd"
 SINGLY = ("learner.batch=1", "learner.min_batch=1")
 FACTORS = (
     Factor(
@@ -71,31 +79,37 @@ FACTORS = (
             Variant(name="batch 1, 4 epochs", settings=(ALONE, *SINGLY, "learner.epochs=4")),
             Variant(name="batch 1, 8 epochs", settings=(ALONE, *SINGLY, "learner.epochs=8")),
         ),
+        against=ONLY_OPD,
     ),
     Factor(name="k", title="Ids kept per position, K", variants=_values("objective.k", 1, 2, 16, VOCABULARY)),
     Factor(name="tail", title="Tail bucket", variants=_values("objective.tail_bucket", "true")),
     Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),
     Factor(
         name="distribution",
-        title="Distillation alone",
+        title="Distillation alone: which part of the distribution",
         variants=(
             Variant(name="top-K OPD, 4", settings=(ALONE,)),
             Variant(name="top-K OPD, V", settings=(ALONE, "objective.k=V")),
             Variant(name="reverse KL, 50", settings=(DISTILLED, "objective.k=50")),
             Variant(name="reverse KL, V", settings=(DISTILLED, "objective.k=V")),
         ),
+        against=ONLY_OPD,
     ),
+    Factor(name="judge", title="Judge", variants=(Variant(name="the model", judge="model"),)),
     Factor(
         name="hints",
-        title="Which hint teaches",
-        variants=_values("objective.hint_selection", "shortest", "longest", "token_optimal", "random"),
+        title="Which hint teaches, of those the model gives",  # the rules' three votes are one hint
+        variants=_values(
+            "objective.hint_selection", "shortest", "longest", "token_optimal", "random", judge="model"
+        ),
+        against=MODEL_JUDGES,
     ),
     Factor(
         name="accept",
-        title="Hint votes needed",
-        variants=(Variant(name="any, the model judges", settings=("judge.accept=any",), judge="model"),),
+        title="Hint votes needed, of the model's three",
+        variants=_values("judge.accept", "any", judge="model"),
+        against=MODEL_JUDGES,
     ),
-    Factor(name="judge", title="Judge", variants=(Variant(name="the model", judge="model"),)),
     Factor(name="routing", title="Routing", variants=_values("objective.routing", "routed")),
     Factor(name="teacher", title="Teacher's weights", variants=_values("learner.teacher", "ema", "live")),
     Factor(name="anchor", title="Anchor, beta", variants=_values("objective.beta", 0.0, 0.01, 0.1, 0.3)),
@@ -144,20 +158,22 @@ def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
         splits=SPLITS,
     )
     yield from _seeded(own, seeds)
+    every = {name: variant for factor in FACTORS for name, variant in factor.runs().items()}
     for factor in FACTORS:
         if not only or factor.name in only:
-            for variant in factor.variants:
-                yield from _seeded(_varied(own, factor, variant), seeds)
+            for name in [factor.against, *factor.runs()]:
+                if name != OWN:
+                    yield from _seeded(_varied(own, name, every[name]), seeds)
 
 
 def _seeded(plan: Plan, seeds: int) -> Iterator[Plan]:
     return (replace(plan, seed=seed) for seed in range(seeds))
 
 
-def _varied(own: Plan, factor: Factor, variant: Variant) -> Plan:
+def _varied(own: Plan, name: str, variant: Variant) -> Plan:
     return replace(
         own,
-        name=f"{factor.name}: {variant.name}",
+        name=name,
         settings=tuple(_sized(setting, own.world) for setting in variant.settings),
         publish_every=variant.publish_every,
         judge=variant.judge or own.judge,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.compare import Curve, spread
 from afterwit.apps.demo.laboratory.plan import Outcome, Point
-from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN
+from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN, Factor
 from afterwit.apps.demo.study.statistics import Difference, difference, measure
 
 
@@ -49,13 +49,22 @@ def study(outcomes: Iterable[Outcome], world: str) -> str:
         "| --- " * 9 + "|",
         _row("**the world's own settings**", runs[OWN], None),
     ]
-    for factor in FACTORS:
-        names = {f"{factor.name}: {variant.name}": variant.name for variant in factor.variants}
-        there = [name for name in names if name in runs]
-        if there:
-            lines.append(f"| **{factor.title}** " + "| " * 8 + "|")
-            lines += [_row(names[name], runs[name], runs[OWN]) for name in there]
+    for factor in there(runs):
+        against = "" if factor.against == OWN else f" (against *{factor.against}*)"
+        lines.append(f"| **{factor.title}**{against} " + "| " * 8 + "|")
+        lines += [
+            _row(variant.name, runs[name], runs[factor.against])
+            for name, variant in factor.runs().items()
+            if name in runs
+        ]
     return "\n".join(lines) + "\n"
+
+
+def there(runs: Mapping[str, object]) -> list[Factor]:
+    """The factors that there are runs of, and runs to compare them with."""
+    return [
+        factor for factor in FACTORS if factor.against in runs and any(name in runs for name in factor.runs())
+    ]
 
 
 def _row(name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from afterwit.apps.demo.laboratory.plan import Outcome
-from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN
-from afterwit.apps.demo.study.page import by_name, preference, success
+from afterwit.apps.demo.study.factors import EARLY, LATE
+from afterwit.apps.demo.study.page import by_name, preference, success, there
 from afterwit.apps.demo.study.statistics import Measure, difference, measure, seeded
 
 BETTER, WORSE, UNSURE = "#0072b2", "#d55e00", "0.6"
@@ -26,32 +27,42 @@ SHOWN: dict[str, Measure] = {
 
 
 def draw(outcomes: Sequence[Outcome], world: str, file: Path) -> None:
-    """Each variant less the world's own settings: the mean, its 95 % interval, a small dot a seed."""
-    runs = by_name(outcomes, world)
-    rows = _rows(list(runs))
+    """Each variant less what it is compared with: the mean, its 95 % interval, a small dot a seed."""
+    rows = _rows(by_name(outcomes, world))
     figure, axes = plt.subplots(
         1, 3, figsize=(11, 1.2 + ROW_INCHES * len(rows)), sharey=True, layout="constrained"
     )
     for one, (title, what) in zip(axes, SHOWN.items(), strict=True):
         _panel(one, title, len(rows))
-        for place, (_, name) in enumerate(rows):
-            if name is not None:
-                _difference(one, place, runs[name], runs[OWN], what)
-    axes[0].set_yticks(range(len(rows)), [label for label, _ in rows])
-    for label, (_, name) in zip(axes[0].get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if name is None else "normal")
-    figure.suptitle(f"{world} world: differences from its own settings, paired by seed, 95 % intervals")
+        for place, row in enumerate(rows):
+            if row.runs:
+                _difference(one, place, row, what)
+    axes[0].set_yticks(range(len(rows)), [row.label for row in rows])
+    for label, row in zip(axes[0].get_yticklabels(), rows, strict=True):
+        label.set_fontweight("normal" if row.runs else "bold")
+    figure.suptitle(f"{world} world: differences, paired by seed, with 95 % intervals")
     figure.savefig(file, dpi=110)
     plt.close(figure)
 
 
-def _rows(there: Sequence[str]) -> list[tuple[str, str | None]]:
-    """A label a row; factors as heads, variants with the name of their runs."""
-    rows: list[tuple[str, str | None]] = []
-    for factor in FACTORS:
-        variants = [(variant.name, f"{factor.name}: {variant.name}") for variant in factor.variants]
-        known = [(label, name) for label, name in variants if name in there]
-        rows += [(factor.title, None), *known] if known else []
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the picture: a factor's title, or a variant with its runs and those it is compared with."""
+
+    label: str
+    runs: Sequence[Outcome] = ()
+    against: Sequence[Outcome] = ()
+
+
+def _rows(runs: Mapping[str, Sequence[Outcome]]) -> list[Row]:
+    rows: list[Row] = []
+    for factor in there(runs):
+        rows.append(Row(factor.title))
+        rows += [
+            Row(variant.name, runs[name], runs[factor.against])
+            for name, variant in factor.runs().items()
+            if name in runs
+        ]
     return rows
 
 
@@ -64,9 +75,9 @@ def _panel(axes: Any, title: str, rows: int) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _difference(axes: Any, place: int, runs: Sequence[Outcome], own: Sequence[Outcome], of: Measure) -> None:
-    found, ours = difference(runs, own, of), seeded(own)
+def _difference(axes: Any, place: int, row: Row, of: Measure) -> None:
+    found, ours = difference(row.runs, row.against, of), seeded(row.against)
     colour = UNSURE if not found.beyond_noise else BETTER if found.mean > 0 else WORSE
-    dots = [of(run) - of(ours[run.facts["seed"]]) for run in runs if run.facts["seed"] in ours]
+    dots = [of(run) - of(ours[run.facts["seed"]]) for run in row.runs if run.facts["seed"] in ours]
     axes.plot(dots, [place] * len(dots), ".", color=colour, alpha=0.35, markersize=4)
     axes.errorbar(found.mean, place, xerr=found.half or 0.0, fmt="o", color=colour, markersize=5, capsize=2)
