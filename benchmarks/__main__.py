@@ -24,6 +24,7 @@ QUESTIONS = (
     "attention",
     "exact",
     "update",
+    "segments",
     "lora",
     "engine",
     "gateway",
