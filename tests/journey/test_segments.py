@@ -1,0 +1,45 @@
+"""Turns of a session that wait for each other, from the requests to one version that learned from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.loop import Loop
+from afterwit.learner.versions import Versions
+from tests.journey.conftest import PlainJudge, client, until
+
+PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}
+
+
+async def test_three_turns_of_a_session_train_in_one_update_and_another_sessions_waits(
+    settings: Callable[..., Settings], model: Path, tmp_path: Path
+) -> None:
+    versions = Versions(root=tmp_path / "versions", base=model)
+    async with Loop(settings(PATIENT), tmp_path, judge=PlainJudge()) as loop:
+        assert loop.url is not None
+        agent = client(loop.url)
+
+        async def talk(topic: str, replies: int) -> list[str]:
+            messages, asked = [{"role": "user", "content": f"What do the {topic} say?"}], list[str]()
+            for number in range(replies + 1):
+                answer = await agent.chat.completions.create(
+                    model="afterwit", messages=messages, max_tokens=6
+                )
+                asked.append(answer.id.removeprefix("chatcmpl-"))
+                said = {"role": "assistant", "content": answer.choices[0].message.content}
+                messages += [said, {"role": "user", "content": f"No, not that. {number}"}]
+            return asked
+
+        await talk("letters", 1)
+        turns = (await talk("notes", 3))[:3]
+
+        async def written() -> int | None:
+            return versions.newest() or None
+
+        assert await until(written) == 1
+    first = versions.get(1)
+    assert first is not None
+    assert sorted(first.turns) == sorted(turns)
+    assert first.metrics["token_ratio"] > 1.5
