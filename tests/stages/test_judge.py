@@ -168,8 +168,8 @@ async def test_a_success_that_the_policy_was_sure_of_ends_before_it_can_fill_a_b
     record = await house.record("t1")
     assert (record.state, record.reason) == (State.SKIPPED if reason else State.JUDGED, reason)
     assert record.verdict.reward == boxed
-    ready = await house.store.call(lambda store: store.ready(now=house.time.now))
-    assert ready.count == (reason is None)
+    waiting = await house.store.call(lambda store: store.waiting(now=house.time.now))
+    assert len(waiting) == (reason is None)
 
 
 async def test_a_success_that_only_a_hint_could_teach_ends_as_good_where_turns_are_routed(house):
