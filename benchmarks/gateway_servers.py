@@ -68,9 +68,19 @@ async def _serve(variant: str, model: Path, folder: Path, pipe: Connection) -> N
         await (await loop.create_server(Pieces, sock=sock)).start_serving()
     else:
         await Listener(_application(variant, Renderer.load(model), folder), sock).start()
-    loop.add_reader(pipe.fileno(), lambda: (pipe.recv(), pipe.send(process_time())))
+    over = asyncio.Event()
+    loop.add_reader(pipe.fileno(), _tell, pipe, over)
     pipe.send(sock.getsockname()[1])
-    await asyncio.Event().wait()
+    await over.wait()
+
+
+def _tell(pipe: Connection, over: asyncio.Event) -> None:
+    try:
+        pipe.recv()
+        pipe.send(process_time())
+    except (OSError, EOFError):  # whoever asked is gone
+        asyncio.get_running_loop().remove_reader(pipe.fileno())
+        over.set()
 
 
 def _application(variant: str, renderer: Renderer, folder: Path) -> Any:

@@ -100,6 +100,8 @@ def interleaved(
     The first round warms up and does not count; a variant that raises MemoryError there takes no part.
     """
     fit = {name: work for name, work in variants.items() if _fits(clock, work)}
+    if FLOOR not in fit:
+        raise SystemExit("what all is compared with does not fit into memory")
     kept, tried = list[dict[str, float]](), 0
     while len(kept) < runs and tried < 4 * runs:
         tried += 1
