@@ -21,7 +21,7 @@ from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Facts, Generate
 from benchmarks.asked import Asked, Shape
-from benchmarks.measure import Row, interleaved, ratios
+from benchmarks.measure import Row, interleaved, noted, ratios
 from benchmarks.models import qwen3
 
 SHAPE = Shape(width=256, layers=4, vocabulary=4096)
@@ -45,7 +45,7 @@ def rows(asked: Asked) -> Iterator[Row]:
             what=f"generate()'s time / the engine's, {batch} at a time",
             values=ratios(timed, "generate", "engine"),
             peer="generate()",
-            note=f"{rate:.0f} tokens a CPU second, {note}",
+            note=noted(f"{rate:.0f} tokens a CPU second", note),
         )
         yield Row(
             id="x1",

@@ -24,7 +24,7 @@ from afterwit.wire.chat_request import Limits, parse_chat
 from afterwit.wire.render import Renderer
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import CHUNKS, Server, served
-from benchmarks.measure import Row, at_least, at_most, cpu_seconds, interleaved, itself, ratios
+from benchmarks.measure import Row, at_least, at_most, cpu_seconds, interleaved, itself, noted, ratios
 from tests.fakes.models import tiny_qwen3
 
 CLIENTS, STREAMS = 32, 8
@@ -79,7 +79,7 @@ def _processor(asked: Asked, ours: Server, bare: Server, count: int, prompt: flo
         what=f"CPU milliseconds of a recorded request, {CLIENTS} clients",
         values=millis,
         target=at_most(0.40),
-        note=f"{prompt * 1e3:.2f} of it render and tokenise the prompt, {note}",
+        note=noted(f"{prompt * 1e3:.2f} of it render and tokenise the prompt", note),
         why=PROCESSOR,
     )
     yield Row(
@@ -104,7 +104,9 @@ def _stream(asked: Asked, ours: Server, pieces: Server, count: int) -> Row:
         values=ratios(timed, "gateway"),
         target=at_most(2.5),
         floor="a plain TCP writer",
-        note=f"{statistics.median(run['gateway'] for run in timed) * 1e6 / CHUNKS:.0f} us a chunk, {note}",
+        note=noted(
+            f"{statistics.median(run['gateway'] for run in timed) * 1e6 / CHUNKS:.0f} us a chunk", note
+        ),
         why=STREAM,
     )
 

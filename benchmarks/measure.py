@@ -76,7 +76,17 @@ class Row:
     @property
     def remark(self) -> str:
         """The note; and where the target is missed, why."""
-        return "; ".join(filter(None, [self.note, self.why if self.verdict == "MISS" else ""]))
+        return noted(self.note, self.why if self.verdict == "MISS" else "")
+
+
+def number(value: float) -> str:
+    """Three digits, and all of those before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def noted(*remarks: str) -> str:
+    """Those that say something."""
+    return "; ".join(filter(None, remarks))
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -94,7 +104,7 @@ def itself(work: Callable[[], object]) -> float:
 def interleaved(
     variants: Variants, *, runs: int, clock: Clock = cpu_seconds
 ) -> tuple[list[dict[str, float]], str]:
-    """Seconds by variant for each run; and how many runs there were, in words.
+    """Seconds by variant for each run; and whether runs were thrown away, in words.
 
     `variants` begins with `floor`, which is timed again at the end of each run; its time is the mean of both.
     The first round warms up and does not count; a variant that raises MemoryError there takes no part.
@@ -111,7 +121,8 @@ def interleaved(
             kept.append(spent | {FLOOR: (first + again) / 2})
     if not kept:
         raise SystemExit("the machine was never quiet: the floor's two timings differed by more than a tenth")
-    return kept, f"{len(kept)} runs, {tried - len(kept)} thrown away"
+    thrown = tried - len(kept)
+    return kept, f"{thrown} of {tried} runs thrown away" if thrown else ""
 
 
 def _fits(clock: Clock, work: Callable[[], object]) -> bool:
@@ -144,6 +155,8 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         figures = f"{'does not fit':>29}"
         if row.values:
-            figures = " ".join(f"{value:9.3g}" for value in (min(row.values), row.middle, max(row.values)))
+            figures = " ".join(
+                f"{number(value):>9}" for value in (min(row.values), row.middle, max(row.values))
+            )
         target = "" if row.target is None else str(row.target)
         yield f"{row.id:4} {row.what:62} {figures}  {target:10} {row.verdict:4} {row.remark}"

@@ -22,7 +22,7 @@ from afterwit.learner.score import response_logits
 from afterwit.tree.support import hindrance
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
-from benchmarks.measure import Variants, at_least, at_most, interleaved, ratios
+from benchmarks.measure import Variants, at_least, at_most, interleaved, noted, ratios
 from benchmarks.models import qwen3
 from benchmarks.sessions import Session, drawn
 
@@ -74,7 +74,7 @@ def _sessions(asked: Asked, scale: Scale) -> Iterator[Figure]:
             values=ratios(timed, "apart", "packed"),
             target=at_least(bound),
             peer="one sequence a row",
-            note=f"token ratio {token_ratio(given):.2f}, {note}",
+            note=noted(f"token ratio {token_ratio(given):.2f}", note),
         )
         yield Figure(
             id=f"{name.lower()}{scale.tag}",
@@ -112,7 +112,7 @@ def _prompt(asked: Asked, scale: Scale) -> Figure:
         values=ratios(timed, "packed"),
         target=at_most(1.35),
         floor="the student alone",
-        note=f"tokens {tokens / (len(given[0]) - 1):.2f}, {note}",
+        note=noted(f"tokens {tokens / (len(given[0]) - 1):.2f}", note),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Row
+from benchmarks.measure import Row, number
 from benchmarks.picture import draw
 from benchmarks.results import read
 
@@ -41,20 +41,20 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     commit = facts["commit"][:10]
     yield f"Commit `{commit}`; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
-    yield "| row | what | median (min to max) | target | | floor or peer, and notes |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| row | what | median (min to max) | target | | floor or peer | |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     yield from map(_line, rows)
 
 
 def _line(row: Row) -> str:
     figures = "does not fit"
     if row.values:
-        low, high = min(row.values), max(row.values)
-        figures = f"{row.middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if len(row.values) > 1 else "")
+        low, high = number(min(row.values)), number(max(row.values))
+        figures = number(row.middle) + ("" if low == high else f" ({low} to {high})")
     target = "" if row.target is None else str(row.target)
     verdict = "**MISS**" if row.verdict == "MISS" else row.verdict
-    remark = "; ".join(filter(None, [row.floor or row.peer, row.remark]))
-    return f"| {row.id} | {row.what} | {figures} | {target} | {verdict} | {remark} |"
+    cells = (row.id, row.what, figures, target, verdict, row.floor or row.peer, row.remark)
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

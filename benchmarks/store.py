@@ -20,7 +20,7 @@ from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.store import AsyncStore, Store
 from afterwit.store.codec import content_columns
 from benchmarks.asked import Asked
-from benchmarks.measure import Row, at_least, at_most, interleaved, itself, ratios
+from benchmarks.measure import Row, at_least, at_most, interleaved, itself, noted, ratios
 
 TOKENS_OF_PROMPT, TOKENS_OF_RESPONSE = 900, 180
 IN_FLIGHT = 32
@@ -34,7 +34,7 @@ def rows(asked: Asked) -> Iterator[Row]:
     ways = {"floor": _floor, "calls": _calls, "loop": _from_a_loop}
     variants = {name: partial(_in_a_folder, way, work) for name, way in ways.items()}
     timed, note = interleaved(variants, runs=asked.runs, clock=itself)
-    note = f"{len(_record(work[0]))} bytes, {note}"
+    note = noted(f"{len(_record(work[0]))} bytes", note)
     micros = tuple(run["loop"] / len(work) * 1e6 for run in timed)
     yield Row(
         id="D1",

@@ -29,7 +29,7 @@ from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
-from benchmarks.measure import Target, at_least, at_most, interleaved, quotients, ratios
+from benchmarks.measure import Target, at_least, at_most, interleaved, noted, quotients, ratios
 from benchmarks.models import qwen3
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.sessions import Session
@@ -179,7 +179,7 @@ def _time(asked: Asked, scale: Scale, bench: Bench) -> Iterator[Figure]:
             values=ratios(timed, way),
             target=at_least(bound),
             peer=NAMES[way],
-            note=f"ours {ours:.2f} s, {note}",
+            note=noted(f"ours {ours:.2f} s", note),
         )
 
 

@@ -63,6 +63,17 @@ def test_the_record_holds_every_sampled_token_and_the_message_only_what_was_show
 
 
 @given(
+    st.lists(st.sampled_from(["a", " ", "\n", "<", "<tool", CALL]), max_size=6).map("".join),
+    st.integers(2, 40),
+)
+def test_tokens_that_come_in_one_step_say_what_they_say_one_by_one(text, size):
+    together, one_by_one = reply(), reply()
+    assert spoken(run(together, steps(text, size))) == spoken(run(one_by_one, steps(text, 1)))
+    assert together.message(str) == one_by_one.message(str)
+    assert together.sampled().ids == one_by_one.sampled().ids
+
+
+@given(
     st.text(alphabet="ab", min_size=0, max_size=30),
     st.lists(st.text(alphabet="ab", min_size=1, max_size=4), min_size=1, max_size=3),
     st.integers(min_value=1, max_value=5),
