@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from afterwit.apps.demo.command import run
+from afterwit.apps.demo.worlds import WORLDS
 from afterwit.core.errors import SettingError
 from afterwit.store import Store
 
@@ -28,14 +30,17 @@ NEEDED = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_short_demo_learns_something_and_reports_it(tmp_path: Path) -> None:
-    run(world="tools", objective=None, recipe=None, interactions=12, seed=5, out=tmp_path, judge=None)
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path) -> None:
+    run(world=world, objective=None, recipe=None, interactions=12, seed=5, out=tmp_path, judge=None)
     facts = json.loads((tmp_path / "report.json").read_text())
     assert facts.keys() >= NEEDED
-    assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, "tools")
+    assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, world)
     assert facts["preference_after"] > facts["preference_before"] + 0.1
     assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
-    assert facts["lessons"][0]["hint"] in (tmp_path / "report.html").read_text()
+    hints = {lesson["hint"] for lesson in facts["lessons"]} - {None}
+    assert hints
+    assert hints <= set(re.findall("[^<>]+", (tmp_path / "report.html").read_text()))
     store = Store.open(tmp_path / "home" / "store.db", fingerprint=None)
     assert len([row for row in store.versions() if row.trained]) > 1
     store.close()
@@ -44,7 +49,7 @@ def test_a_short_demo_learns_something_and_reports_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"world": "moon"}, "--world moon: it must be one of tools"),
+        ({"world": "moon"}, "--world moon: it must be one of tools, chat"),
         ({"judge": "jury"}, "--judge jury: it must be one of model, rules"),
         ({"objective": "hybird"}, "objective.objective = 'hybird' on the command line"),
         ({"interactions": 0}, "--interactions 0: at least one is needed"),

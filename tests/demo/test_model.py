@@ -6,6 +6,8 @@ import pytest
 
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.world import ToolsWorld
+from afterwit.apps.demo.world import World
+from afterwit.apps.demo.worlds import WORLDS
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.render import Renderer
 
@@ -86,9 +88,10 @@ def test_one_turn_of_a_task_fits_the_context_many_times(tokenizer) -> None:
     assert json.loads((MODEL / "config.json").read_text())["max_position_embeddings"] == 1024
 
 
-def test_the_shipped_model_is_small_and_says_how_it_was_made() -> None:
-    size = sum(file.stat().st_size for file in MODEL.iterdir())
-    assert size < 1_500_000
-    readme = (MODEL / "README.md").read_text()
-    assert "python -m afterwit.apps.demo.pretrain" in readme
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_a_shipped_model_is_small_and_says_how_it_was_made(world: World) -> None:
+    model = world.folder / "model"
+    assert sum(file.stat().st_size for file in model.iterdir()) < 1_500_000
+    readme = (model / "README.md").read_text()
+    assert f"python -m afterwit.apps.demo.pretrain --world {world.name} --out DIR --seed 0" in readme
     assert "15 %" in readme

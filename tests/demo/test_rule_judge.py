@@ -7,29 +7,35 @@ from types import ModuleType
 import pytest
 
 from afterwit.apps.demo import rule_judge
+from afterwit.apps.demo.chat import judge as chat_judge
+from afterwit.apps.demo.chat.world import ChatWorld
 from afterwit.apps.demo.judge_accuracy import accuracy
-from afterwit.apps.demo.tools import judge
+from afterwit.apps.demo.tools import judge as tools_judge
 from afterwit.apps.demo.tools.world import ToolsWorld
+from afterwit.apps.demo.world import World
 from afterwit.wire import judge_short
 
-WORLD = ToolsWorld()
+TOOLS, CHAT = ToolsWorld(), ChatWorld()
+BOTH = pytest.mark.parametrize("world", [TOOLS, CHAT], ids=["tools", "chat"])
 
 
-def test_it_is_right_on_held_out_wordings() -> None:
+@BOTH
+def test_it_is_right_on_held_out_wordings(world: World) -> None:
     found = accuracy(
-        lambda prompts: [WORLD.judge(prompt) for prompt in prompts], WORLD, WORLD.cases("fresh", 300, 0)
+        lambda prompts: [world.judge(prompt) for prompt in prompts], world, world.cases("fresh", 300, 0)
     )
     assert found["reward all"] > 0.95
     assert found["hint all"] > 0.95
 
 
-def test_an_always_content_judge_would_fail_that_measure() -> None:
-    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), WORLD, WORLD.cases("fresh", 100, 0))
+@BOTH
+def test_an_always_content_judge_would_fail_that_measure(world: World) -> None:
+    found = accuracy(lambda prompts: [r"\boxed{1}"] * len(prompts), world, world.cases("fresh", 100, 0))
     assert found["reward complaint"] == 0.0
     assert found["hint all"] == 0.0
 
 
-@pytest.mark.parametrize("module", [rule_judge, judge])
+@pytest.mark.parametrize("module", [rule_judge, tools_judge, chat_judge])
 def test_it_imports_nothing_of_the_world_it_judges(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -43,7 +49,34 @@ def test_plain_reactions_to_a_last_word(said: str, reward: int) -> None:
     evaluation, _ = judge_short.prompts(
         "Run a.py.", {"content": "Done."}, [{"role": "user", "content": said}]
     )
-    assert WORLD.judge(evaluation) == rf"\boxed{{{reward}}}"
+    assert TOOLS.judge(evaluation) == rf"\boxed{{{reward}}}"
+
+
+@pytest.mark.parametrize(
+    ("said", "reward", "rules"),
+    [
+        ("Thank you so much!", 1, set()),
+        ("And who has the saw?", 1, set()),
+        ("One moment.", 0, set()),
+        ("No, it is Ada Lamp.", -1, set()),
+        ("Far too long, and so cold!", -1, {"short", "friendly"}),
+        ("Use plain words and number the steps.", -1, {"plain", "steps"}),
+    ],
+)
+def test_plain_reactions_to_an_answer(said: str, reward: int, rules: set[str]) -> None:
+    evaluation, hint = judge_short.prompts(
+        "Who has the key?", {"content": "It is Ada."}, [{"role": "user", "content": said}]
+    )
+    assert CHAT.judge(evaluation) == rf"\boxed{{{reward}}}"
+    assert CHAT.named(CHAT.judge(hint)) == rules
+
+
+def test_steps_that_are_numbered_already_are_not_asked_for() -> None:
+    numbered = {"content": "1. fill it\n2. shut it"}
+    _, hint = judge_short.prompts(
+        "How?", numbered, [{"role": "user", "content": "Too long for three steps."}]
+    )
+    assert CHAT.named(CHAT.judge(hint)) == {"short"}
 
 
 def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:
@@ -55,5 +88,5 @@ def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:
         "Run a.py.", {"tool_calls": [{"function": {"name": "run", "arguments": "{}"}}]}, [hostile]
     )
     assert evaluation[1]["content"].count("</next>") == 1
-    assert WORLD.judge(evaluation) == r"\boxed{-1}"
-    assert "python3" in WORLD.judge(hint)
+    assert TOOLS.judge(evaluation) == r"\boxed{-1}"
+    assert "python3" in TOOLS.judge(hint)

@@ -13,7 +13,10 @@ NAMES = "binary-rl, opd, opd-topk, combine, topk-select, lora"
 
 
 def demo(
-    world: Annotated[str, typer.Option(help="tools: a project's house rules in a real sandbox.")] = "tools",
+    world: Annotated[
+        str,
+        typer.Option(help="tools: a project's house rules, real files. chat: how a person likes answers."),
+    ] = "tools",
     recipe: Annotated[
         list[str] | None,
         typer.Option(help=f"A published recipe: {NAMES}. With --compare several, or all."),

@@ -1,7 +1,7 @@
 """Train a world's base model from nothing: `python -m afterwit.apps.demo.pretrain --world tools --out DIR`.
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
-rate that falls to nothing over the last part. It begins with copying exercises. Only what an
+rate that falls to nothing over the last part. It begins with exercises. Only what an
 assistant says is a full target; tool results weigh 0.3, everything else 0.02.
 """
 
@@ -23,24 +23,44 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from afterwit.apps.demo.base import tokenizer
 from afterwit.apps.demo.base.muon import Muon
-from afterwit.apps.demo.base.sample import Sample, exercises
+from afterwit.apps.demo.base.sample import Sample
+from afterwit.apps.demo.chat import corpus as chat
 from afterwit.apps.demo.tools import corpus as tools
 
-CONTEXT, STEP_TOKENS, POOL, EXERCISES = 1024, 640, 1500, 6000
+CONTEXT, STEP_TOKENS, POOL = 1024, 640, 1500
 PROMPT_WEIGHT, RESULT_WEIGHT = 0.02, 0.3
 START, END = "<|im_start|>assistant\n", "<|im_end|>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """What one world's model learns from: samples by seed, and what its tokenizer keeps whole."""
+    """What one world's model learns from, by seed: samples without end and the exercises before them. And
+    what its tokenizer keeps whole, takes for a word, and has room for.
+    """
 
     samples: Callable[[int], Iterator[Sample]]
+    exercises: Callable[[int], Iterator[Sample]]
     boilerplate: tuple[str, ...]
+    words: str
+    vocabulary: int
 
 
 CORPORA: Mapping[str, Corpus] = {
-    "tools": Corpus(samples=tools.samples, boilerplate=tools.BOILERPLATE),
+    "tools": Corpus(
+        samples=tools.samples,
+        exercises=tools.exercises,
+        boilerplate=tools.BOILERPLATE,
+        words=r"[-.]?[a-zA-Z]+",
+        vocabulary=1408,
+    ),
+    # A space belongs to its word: half as many tokens, and no names glued to other signs.
+    "chat": Corpus(
+        samples=chat.samples,
+        exercises=chat.exercises,
+        boilerplate=chat.BOILERPLATE,
+        words=" ?[a-zA-Z]+",
+        vocabulary=1792,
+    ),
 }
 
 
@@ -83,14 +103,14 @@ def train(corpus: Corpus, out: Path, seed: int, tokens: int) -> None:
     source = corpus.samples(seed)
     render = _renderer()
     texts = [render(sample) for sample in islice(source, 6000)]
-    words = tokenizer.train(texts, corpus.boilerplate)
+    words = tokenizer.train(texts, corpus.boilerplate, corpus.words, corpus.vocabulary)
     tokenizer.save(words, out, CONTEXT)
     end, pad = (words.token_to_id(token) for token in (tokenizer.END_OF_TURN, tokenizer.PAD))
     assert end is not None
     assert pad is not None
     shape = config(words.get_vocab_size(), end, pad)
     model = Qwen3ForCausalLM(shape)
-    lessons = chain(exercises(seed, EXERCISES), source)
+    lessons = chain(corpus.exercises(seed), source)
     _fit(model, _batches(lessons, render, words, Random(seed)), tokens)
     model.to(torch.bfloat16).save_pretrained(out)
     _generation_config(out, shape)

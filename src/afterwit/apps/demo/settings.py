@@ -1,4 +1,4 @@
-"""The settings of a demo: its world's own, or those of a published recipe with what a tiny model needs."""
+"""The settings of a demo: its own, or those of a published recipe with what a tiny model needs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.demo.world import World
 from afterwit.core.errors import SettingError
 
+OWN = Path(__file__).with_name("recipe.toml")
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 THE_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
 """What a published recipe says in a demo: what is learned, from which votes, taught by whom, in what weights.
@@ -48,7 +49,7 @@ def choose(
     direct: Mapping[str, Any] | None = None,
 ) -> Chosen:
     """Nothing of this machine's counts. SettingError for what is not there."""
-    own: dict[str, Any] = tomllib.loads((world.folder / "recipe.toml").read_text(encoding="utf-8"))
+    own: dict[str, Any] = tomllib.loads(OWN.read_text(encoding="utf-8"))
     chosen = judge or own["demo"]["judge"]
     del own["demo"]
     if chosen not in JUDGES:

@@ -28,8 +28,8 @@ def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work: what the person asks for, the files it starts from, the checks that decide
-    success.
+    """One piece of work: what the person asks for, the files it starts from, the checks that decide success
+    (commands; where people only talk, each question's facts), what the person asks on.
     """
 
     kind: str
@@ -38,6 +38,7 @@ class Task:
     rules: tuple[str, ...]
     checks: tuple[tuple[str, ...], ...]
     subject: Mapping[str, str]
+    onward: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
+from afterwit.apps.demo.chat.world import ChatWorld
 from afterwit.apps.demo.tools import rehearse
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import World
 from afterwit.core.errors import SettingError
 
-WORLDS: Mapping[str, World] = {"tools": ToolsWorld()}
+WORLDS: Mapping[str, World] = {"tools": ToolsWorld(), "chat": ChatWorld()}
 REHEARSED: Mapping[str, World] = {**WORLDS, "tools": ToolsWorld(commands=rehearse.run)}
 """The same worlds for experiments: commands that a task knows start no process."""
 

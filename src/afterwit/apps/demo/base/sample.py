@@ -1,6 +1,6 @@
 """What a base model learns from: conversations, among them copying exercises and a judge's questions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -20,12 +20,6 @@ class Sample:
 
     messages: list[Message]
     tools: Sequence[Mapping[str, Any]] = ()
-
-
-def exercises(seed: int, number: int) -> Iterator[Sample]:
-    """Copying exercises alone, to begin with: names are copied before tasks are learnt."""
-    rng = Random(seed)
-    return (copying(rng) for _ in range(number))
 
 
 def copying(rng: Random) -> Sample:

@@ -30,14 +30,16 @@ JUDGING = (
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
-def train(texts: Iterable[str], boilerplate: Sequence[str], size: int = 1408) -> Tokenizer:
-    """A tokenizer of `size` entries learnt from these texts; the world's boilerplate, then the judge's."""
+def train(texts: Iterable[str], boilerplate: Sequence[str], words: str, size: int) -> Tokenizer:
+    """A tokenizer of `size` entries: the world's boilerplate, the judge's, and pieces learnt from these texts
+    of what the pattern `words` takes for a word.
+    """
     whole = [*boilerplate, *JUDGING]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r"[-.]?[a-zA-Z]+|[0-9]+|\s|[^a-zA-Z0-9\s]"), "isolated"),
+            pre_tokenizers.Split(Regex(rf"{words}|[0-9]+|\s|[^a-zA-Z0-9\s]"), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -2,8 +2,8 @@
 
 * policy: a task done with real tools in a scratch folder. Without a hint every rule is broken in 85 % of the
 cases (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the conversations carry a hint.
-* one sample in twenty-one is a copying exercise, and so are all of the first ones (`sample.exercises`):
-without them names are learnt late.
+* one sample in twenty-one is a copying exercise, and so are all of the first ones: without them names are
+learnt late.
 * judge: 22 % of the others, both prompts, about turns of such conversations and what a person said next.
 """
 
@@ -23,7 +23,7 @@ from afterwit.apps.demo.tools.toolbox import Toolbox
 from afterwit.apps.demo.world import Message, Task
 from afterwit.apps.sandbox import Outcome, Workspace
 
-OLD_STYLE, HINTED, JUDGE, COPY = 0.85, 0.65, 0.22, 0.05
+OLD_STYLE, HINTED, JUDGE, COPY, EXERCISES = 0.85, 0.65, 0.22, 0.05, 6000
 UNDERSTOOD, WELCOME, SORRY, DONE = "Understood.", "You are welcome.", "Sorry.", "Done."
 TOOL_LIST = "\n".join(
     f"{tool['function']['name']}({', '.join(tool['function']['parameters']['properties'])})" for tool in TOOLS
@@ -68,6 +68,12 @@ def samples(seed: int) -> Iterator[Sample]:
             if rng.random() < COPY:
                 yield copying(rng)
             yield _judge(rng, Path(folder)) if rng.random() < JUDGE else _policy(rng, Path(folder))
+
+
+def exercises(seed: int) -> Iterator[Sample]:
+    """Copying exercises alone, to begin with: names are copied before tasks are learnt."""
+    rng = Random(seed)
+    return (copying(rng) for _ in range(EXERCISES))
 
 
 def _policy(rng: Random, folder: Path) -> Sample:

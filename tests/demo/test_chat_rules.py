@@ -1,0 +1,125 @@
+"""What the person of the chat world likes is decided by the answer's text alone."""
+
+from itertools import chain, combinations
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.apps.demo.chat import expert, rules, tasks
+from afterwit.apps.demo.chat.world import ChatWorld
+from afterwit.apps.demo.world import Call, Task
+
+WORLD = ChatWorld()
+SINGLE = ("where", "who", "when", "howto")
+
+
+def _answer(task: Task, place: int, keep: set[str], rng: Random) -> str:
+    kind = task.kind.split("_")[place]
+    return expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_an_answer_in_any_style_breaks_just_the_other_rules_and_tells_every_fact(kind: str) -> None:
+    rng, applying = Random(0), tasks.rules_of(kind)
+    styles = chain.from_iterable(combinations(applying, number) for number in range(len(applying) + 1))
+    for keep in styles:
+        for _ in range(20):
+            task = tasks.of_kind(kind, "fresh", rng)
+            text = _answer(task, 0, set(keep), rng)
+            assert set(rules.broken(text, applying)) == set(applying) - set(keep), text
+            assert rules.missing(text, task.checks[0]) is None
+
+
+@given(st.text())
+def test_no_text_at_all_raises_and_what_is_broken_is_named_in_the_rules_own_order(text: str) -> None:
+    found = rules.broken(text, rules.RULES)
+    assert found == tuple(rule for rule in rules.RULES if rule in found)
+
+
+@given(st.lists(st.sampled_from(["lamp", "on", "is", "now"]), min_size=1, max_size=40))
+def test_short_counts_words_and_nothing_else_does(words: list[str]) -> None:
+    broken = rules.broken(" ".join(words), ("short", "plain"))
+    assert broken == (("short",) if len(words) > rules.MOST_WORDS else ())
+
+
+@pytest.mark.parametrize("text", ["", " \n", "1. 2. 3.", "?!"])
+def test_an_answer_without_a_word_keeps_no_rule(text: str) -> None:
+    assert rules.broken(text, rules.RULES) == rules.RULES
+
+
+@pytest.mark.parametrize("text", ["Hi! It is there.", "hey, look in the box", "Sure! Ada Lamp."])
+def test_a_greeting_is_friendly_in_any_case(text: str) -> None:
+    assert rules.broken(text, ("friendly",)) == ()
+
+
+@pytest.mark.parametrize("text", ["this is white", "to be sure of it", "they have it"])
+def test_a_greeting_inside_another_word_is_none(text: str) -> None:
+    assert rules.broken(text, ("friendly",)) == ("friendly",)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("1. fill it\n2. shut it", True),
+        ("do this:\n 1) fill it\n 2) shut it\nbye", True),
+        ("1. fill it", False),
+        ("1. fill it\n3. shut it", False),
+        ("2. fill it\n1. shut it", False),
+        ("1. fill it 2. shut it", False),
+    ],
+)
+def test_steps_are_lines_numbered_from_one(text: str, kept: bool) -> None:
+    assert rules.broken(text, ("steps",)) == (() if kept else ("steps",))
+
+
+def test_a_fact_counts_as_whole_words_in_its_place() -> None:
+    assert rules.missing("It is on Monday\nat nine.", ("on monday", "at nine")) is None
+    assert rules.missing("at nine on monday", ("on monday", "at nine")) == "at nine"
+    assert rules.missing("the lampshade", ("lamp",)) == "lamp"
+
+
+@pytest.mark.parametrize("kind", sorted(set(tasks.KINDS)))
+def test_a_whole_conversation_the_persons_way_is_kept_and_passes(kind: str) -> None:
+    rng = Random(3)
+    task = tasks.of_kind(kind, "fresh", rng)
+    with WORLD.place(task) as place:
+        asked = [place.hear(_answer(task, n, set(rules.RULES), rng)) for n in range(len(task.checks))]
+        assert (place.kept(), place.broken(), place.check()) == (True, (), None)
+    assert asked == [*task.onward, None]
+
+
+def test_one_answer_in_the_default_style_spoils_a_conversation_and_not_its_success() -> None:
+    rng = Random(4)
+    task = tasks.of_kind("where_who", "fresh", rng)
+    with WORLD.place(task) as place:
+        place.hear(_answer(task, 0, set(rules.RULES), rng))
+        place.hear(_answer(task, 1, set(), rng))
+        assert (place.kept(), place.broken()) == (False, ("short", "plain", "friendly"))
+        assert place.check() is None
+
+
+def test_who_does_not_answer_is_asked_nothing_further_and_keeps_nothing() -> None:
+    task = tasks.of_kind("howto_when", "fresh", Random(5))
+    with WORLD.place(task) as place:
+        assert (place.kept(), place.check()) == (False, task.checks[0][0])
+        assert place.hear("Hi! I do not know.") is None
+        assert (place.kept(), place.check()) == (False, task.checks[0][0])
+
+
+def test_steps_are_asked_of_how_to_answers_alone() -> None:
+    rng = Random(6)
+    task = tasks.of_kind("howto_when", "fresh", rng)
+    with WORLD.place(task) as place:
+        place.hear(_answer(task, 0, set(), rng))
+        assert place.broken() == rules.RULES
+    task = tasks.of_kind("when", "fresh", rng)
+    with WORLD.place(task) as place:
+        place.hear(_answer(task, 0, set(), rng))
+        assert place.broken() == rules.RULES[:3]
+
+
+def test_a_call_finds_no_tool() -> None:
+    with WORLD.place(tasks.of_kind("who", "fresh", Random(0))) as place:
+        assert place.act(Call(id="1", name="read", arguments="{}")) == "error: no tool read"

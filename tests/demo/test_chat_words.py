@@ -1,0 +1,72 @@
+"""Names and wordings of the chat world are held out, and every question can be answered from its notes."""
+
+from random import Random
+
+import pytest
+
+from afterwit.apps.demo import names
+from afterwit.apps.demo.chat import hints, rules, tasks, words
+from afterwit.apps.demo.world import part
+from afterwit.core import hint_rules
+
+SPLITS = ("train", "dev", "fresh")
+LISTS = {
+    "openers": words.OPENERS,
+    "thanks": words.THANKS,
+    "failed": words.FAILED,
+    "unclear": words.UNCLEAR,
+    **words.COMPLAINTS,
+    **{f"note {kind}": said for kind, said in tasks.NOTES.items()},
+    **{f"question {kind}": said for kind, said in tasks.QUESTIONS.items()},
+}
+
+
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_no_wording_is_in_two_parts(name: str) -> None:
+    train, dev, fresh = (set(part(LISTS[name], split)) - {""} for split in SPLITS)
+    assert min(len(train), len(dev), len(fresh)) > 0
+    assert not train & dev | train & fresh | dev & fresh
+    assert train | dev | fresh == set(LISTS[name]) - {""}
+
+
+@pytest.mark.parametrize("drawn", [names.person, names.thing])
+def test_no_name_is_in_two_parts(drawn) -> None:
+    train, dev, fresh = ({drawn(split, Random(seed)) for seed in range(300)} for split in SPLITS)
+    assert not train & dev | train & fresh | dev & fresh
+
+
+def test_the_same_seed_gives_the_same_tasks() -> None:
+    drawn = [[tasks.draw("fresh", rng) for _ in range(20)] for rng in (Random(5), Random(5))]
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("kind", sorted(set(tasks.KINDS)))
+def test_the_request_holds_the_facts_of_every_question_and_the_thing_it_is_about(kind: str) -> None:
+    rng = Random(1)
+    for _ in range(100):
+        task = tasks.of_kind(kind, "fresh", rng)
+        assert all(rules.missing(task.request, facts) is None for facts in task.checks)
+        assert len(task.onward) == len(task.checks) - 1
+        asked = [task.request, *task.onward]
+        for thing, question in zip(task.subject.values(), asked, strict=True):
+            assert thing in question
+
+
+def test_the_judges_own_hints_would_be_accepted_after_any_complaint() -> None:
+    rng = Random(0)
+    for number in range(1, 5):
+        for split in SPLITS:
+            for _ in range(50):
+                broken = rng.sample(rules.RULES, number)
+                said = [words.complaint(broken, "oak lamp", split, rng)]
+                assert hint_rules.fault(hints.official(broken, rng), said, quote_words=8) is None
+
+
+def test_a_complaint_has_words_for_every_broken_rule() -> None:
+    rng = Random(0)
+    said = words.complaint(rules.RULES, "oak lamp", "fresh", rng)
+    for rule in rules.RULES:
+        assert any(
+            wording.format(f="the oak lamp").lower() in said.lower()
+            for wording in part(words.COMPLAINTS[rule], "fresh")
+        )
