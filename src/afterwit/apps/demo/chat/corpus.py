@@ -44,9 +44,12 @@ def exercises(seed: int) -> Iterator[Sample]:
 
 
 def _copying(rng: Random) -> Sample:
-    """Names and words to be said again."""
+    """Names and words to be said again; or, after as many words, the steps alone."""
     text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
-    return Sample(messages=[said("user", text), said("assistant", text)])
+    if rng.random() < 0.5:
+        return Sample(messages=[said("user", text), said("assistant", text)])
+    steps = ", ".join(tasks.some_steps(rng))
+    return Sample(messages=[said("user", f"{text}: {steps}."), said("assistant", steps)])
 
 
 def _lookup(rng: Random) -> Sample:

@@ -57,6 +57,18 @@ NOTES = {
         "the {t} stays in the {p}",
         "they put the {t} in the {p}",
         "the {t} can be found in the {p}",
+        "the {t} must be in the {p}",
+        "I found the {t} in the {p}",
+        "look for the {t} in the {p}",
+        "we keep the {t} in the {p}",
+        "the {t} should be in the {p}",
+        "I saw the {t} in the {p}",
+        "the {t} has its place in the {p}",
+        "somebody put the {t} in the {p}",
+        "the {t} was in the {p}",
+        "my {t} is in the {p}",
+        "we left the {t} in the {p}",
+        "the {t} was put in the {p}",
     ),
     "who": (
         "the {t} is with {p}",
@@ -71,6 +83,18 @@ NOTES = {
         "the {t} belongs to {p}",
         "we left the {t} with {p}",
         "the {t} was given to {p}",
+        "{p} has the {t}",
+        "{p} took the {t}",
+        "the {t} is now with {p}",
+        "I handed the {t} to {p}",
+        "{p} keeps the {t}",
+        "we handed the {t} to {p}",
+        "the {t} was lent to {p}",
+        "{p} got the {t}",
+        "they left the {t} with {p}",
+        "{p} holds the {t}",
+        "{p} has got the {t}",
+        "the {t} was left with {p}",
     ),
     "when": (
         "the {t} comes {p}",
@@ -85,6 +109,18 @@ NOTES = {
         "the {t} begins {p}",
         "they start the {t} {p}",
         "we get the {t} {p}",
+        "the {t} will start {p}",
+        "the {t} happens {p}",
+        "we have the {t} {p}",
+        "they said the {t} is {p}",
+        "the {t} has to be {p}",
+        "I have the {t} {p}",
+        "the {t} takes place {p}",
+        "we start the {t} {p}",
+        "it says the {t} is {p}",
+        "my {t} is {p}",
+        "the {t} must be {p}",
+        "we bring the {t} {p}",
     ),
     "howto": (
         "to {v} the {t}: {p}",
@@ -99,6 +135,18 @@ NOTES = {
         "to {v} the {t}, do this: {p}",
         "this is how you {v} the {t}: {p}",
         "how they {v} the {t}: {p}",
+        "what you do to {v} the {t}: {p}",
+        "if you want to {v} the {t}: {p}",
+        "when I {v} the {t}: {p}",
+        "in order to {v} the {t}: {p}",
+        "here is how to {v} the {t}: {p}",
+        "they {v} the {t} like this: {p}",
+        "my way to {v} the {t}: {p}",
+        "so you {v} the {t}: {p}",
+        "if I want to {v} the {t}, I do this: {p}",
+        "one can {v} the {t} like this: {p}",
+        "the way to {v} the {t}: {p}",
+        "all you do to {v} the {t}: {p}",
     ),
 }
 
@@ -197,9 +245,14 @@ def _when(about: str, split: Split, rng: Random) -> _Fact:
 
 
 def _howto(about: str, split: Split, rng: Random) -> _Fact:
-    pairs = zip(rng.sample(_VERBS.split(), 3), rng.sample(NOUNS, 3), strict=True)
-    steps = tuple(f"{verb} the {noun}" for verb, noun in pairs)
+    steps = some_steps(rng)
     return _Fact(kind="howto", thing=about, noted=", ".join(steps), facts=steps, deed=rng.choice(_DEEDS))
+
+
+def some_steps(rng: Random) -> tuple[str, ...]:
+    """Three things to do, of words that all parts have."""
+    pairs = zip(rng.sample(_VERBS.split(), 3), rng.sample(NOUNS, 3), strict=True)
+    return tuple(f"{verb} the {noun}" for verb, noun in pairs)
 
 
 _FACTS: dict[str, Callable[[str, Split, Random], _Fact]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.apps.demo.laboratory.plan import Plan, key
@@ -12,8 +12,8 @@ from afterwit.apps.demo.worlds import world_named
 
 SPLITS: tuple[Split, ...] = ("fresh",)
 """Measured on: wordings that neither the model's pretraining nor the people of a run use."""
-EARLY, LATE = 36, 60
-"""Interactions after which a run is measured; the later one ends it."""
+MOMENTS: Mapping[str, tuple[int, int]] = {"tools": (36, 60), "chat": (6, 24)}
+"""By world: interactions after which a run is measured: while most is still to learn, and at its end."""
 SEEDS = 4
 VOCABULARY = "V"
 """Stands for the size of the world's vocabulary in a setting."""
@@ -148,13 +148,14 @@ def plans(worlds: Sequence[str], only: Sequence[str], seeds: int) -> list[Plan]:
 
 
 def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
+    early, late = MOMENTS[world]
     own = Plan(
         world=world,
         seed=0,
         name=OWN,
         judge="rules",
-        interactions=LATE,
-        measured=(0, EARLY, LATE),
+        interactions=late,
+        measured=(0, early, late),
         splits=SPLITS,
     )
     yield from _seeded(own, seeds)

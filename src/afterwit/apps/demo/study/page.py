@@ -8,8 +8,8 @@ from statistics import fmean
 
 from afterwit.apps.demo.compare import Curve, spread
 from afterwit.apps.demo.laboratory.plan import Outcome, Point
-from afterwit.apps.demo.study.factors import EARLY, FACTORS, LATE, OWN, Factor
-from afterwit.apps.demo.study.statistics import Difference, difference, measure
+from afterwit.apps.demo.study.factors import FACTORS, MOMENTS, OWN, Factor
+from afterwit.apps.demo.study.statistics import Difference, Measure, difference, measure
 
 
 def preference(point: Point) -> float:
@@ -20,6 +20,16 @@ def preference(point: Point) -> float:
 def success(point: Point) -> float:
     """The share of tasks that were done."""
     return point.task_success
+
+
+def shown(world: str) -> dict[str, Measure]:
+    """What the study says of a world's run, by its heading."""
+    early, late = MOMENTS[world]
+    return {
+        f"preference @{early}": measure(early, "fresh", preference),
+        f"preference @{late}": measure(late, "fresh", preference),
+        f"success @{late}": measure(late, "fresh", success),
+    }
 
 
 def filled(page: str, name: str, block: str) -> str:
@@ -42,18 +52,18 @@ def by_name(outcomes: Iterable[Outcome], world: str) -> dict[str, list[Outcome]]
 
 def study(outcomes: Iterable[Outcome], world: str) -> str:
     """A row a variant, beneath its factor; the world's own settings first."""
-    runs = by_name(outcomes, world)
+    runs, measures = by_name(outcomes, world), shown(world)
+    heads = " | ".join(f"{heading} | difference" for heading in measures)
     lines = [
-        f"| | preference @{EARLY} | @{LATE} | difference @{EARLY} | @{LATE} | success @{LATE} | difference "
-        "| updates | seeds |",
+        f"| | {heads} | updates | seeds |",
         "| --- " * 9 + "|",
-        _row("**the world's own settings**", runs[OWN], None),
+        _row("**the world's own settings**", runs[OWN], None, measures.values()),
     ]
     for factor in there(runs):
         against = "" if factor.against == OWN else f" (against *{factor.against}*)"
         lines.append(f"| **{factor.title}**{against} " + "| " * 8 + "|")
         lines += [
-            _row(variant.name, runs[name], runs[factor.against])
+            _row(variant.name, runs[name], runs[factor.against], measures.values())
             for name, variant in factor.runs().items()
             if name in runs
         ]
@@ -67,14 +77,14 @@ def there(runs: Mapping[str, object]) -> list[Factor]:
     ]
 
 
-def _row(name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None) -> str:
-    early, late = measure(EARLY, "fresh", preference), measure(LATE, "fresh", preference)
-    done = measure(LATE, "fresh", success)
-    cells = [spread([of(run) for run in runs]) for of in (early, late, done)]
-    apart = ["", "", ""] if own is None else [said(difference(runs, own, of)) for of in (early, late, done)]
+def _row(
+    name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None, measures: Iterable[Measure]
+) -> str:
+    cells = [name]
+    for of in measures:
+        cells += [spread([of(run) for run in runs]), "" if own is None else said(difference(runs, own, of))]
     updates = f"{fmean(run.updates for run in runs):.0f}"
-    shown = [name, cells[0], cells[1], apart[0], apart[1], cells[2], apart[2], updates, str(len(runs))]
-    return "| " + " | ".join(shown) + " |"
+    return "| " + " | ".join([*cells, updates, str(len(runs))]) + " |"
 
 
 def said(found: Difference) -> str:

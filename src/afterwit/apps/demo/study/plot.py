@@ -13,17 +13,11 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 from afterwit.apps.demo.laboratory.plan import Outcome
-from afterwit.apps.demo.study.factors import EARLY, LATE
-from afterwit.apps.demo.study.page import by_name, preference, success, there
-from afterwit.apps.demo.study.statistics import Measure, difference, measure, seeded
+from afterwit.apps.demo.study.page import by_name, shown, there
+from afterwit.apps.demo.study.statistics import Measure, difference, seeded
 
 BETTER, WORSE, UNSURE = "#0072b2", "#d55e00", "0.6"
 ROW_INCHES = 0.23
-SHOWN: dict[str, Measure] = {
-    f"preference after {EARLY}": measure(EARLY, "fresh", preference),
-    f"preference after {LATE}": measure(LATE, "fresh", preference),
-    f"task success after {LATE}": measure(LATE, "fresh", success),
-}
 
 
 def draw(outcomes: Sequence[Outcome], world: str, file: Path) -> None:
@@ -32,7 +26,7 @@ def draw(outcomes: Sequence[Outcome], world: str, file: Path) -> None:
     figure, axes = plt.subplots(
         1, 3, figsize=(11, 1.2 + ROW_INCHES * len(rows)), sharey=True, layout="constrained"
     )
-    for one, (title, what) in zip(axes, SHOWN.items(), strict=True):
+    for one, (title, what) in zip(axes, shown(world).items(), strict=True):
         _panel(one, title, len(rows))
         for place, row in enumerate(rows):
             if row.runs:
