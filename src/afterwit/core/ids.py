@@ -6,6 +6,8 @@ import re
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, lower-case."""
+_TO_INT = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
+"""Into the digits that `int` reads."""
 _TURN_LENGTH = 26
 ENTROPY_BYTES = 10
 _CALL = re.compile(rf"call([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
@@ -28,8 +30,7 @@ def choice_turn(turn: str, index: int) -> str:
     """
     if len(turn) != _TURN_LENGTH or not set(turn) <= set(_DIGITS):
         raise ValueError("a turn id is 26 lower-case letters and digits")
-    number = sum(_DIGITS.index(digit) << 5 * place for place, digit in enumerate(reversed(turn)))
-    return _base32(number + index, _TURN_LENGTH)
+    return _base32(int(turn.translate(_TO_INT), 32) + index, _TURN_LENGTH)
 
 
 def response_id(turn: str) -> str:

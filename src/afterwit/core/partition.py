@@ -70,8 +70,11 @@ def _turn_type(headers: Mapping[str, str]) -> Kind | None:
     said = headers.get("x-turn-type", "").strip().lower()
     if said in (Kind.MAIN, Kind.SIDE):
         return Kind(said)
+    metadata = headers.get("x-codex-turn-metadata")
+    if metadata is None:
+        return None
     try:
-        codex = json.loads(headers.get("x-codex-turn-metadata", "null"))
+        codex = json.loads(metadata)
     except (ValueError, RecursionError):
         return None
     kind = codex.get("request_kind") if isinstance(codex, dict) else None

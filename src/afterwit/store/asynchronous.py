@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from afterwit.core.errors import StoreError
@@ -34,9 +34,10 @@ class AsyncStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: deque[_Call] = deque()
-        self._something = threading.Condition()
+        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
+        """None is the last: no call comes after it."""
         self._closing = False
+        self._order = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
@@ -47,19 +48,18 @@ class AsyncStore:
         """
         loop = asyncio.get_running_loop()
         call = _Call(work, loop.create_future(), loop)
-        with self._something:
+        with self._order:
             if self._closing:
                 raise StoreError("the store is closed")
-            self._waiting.append(call)
-            self._something.notify()
+            self._waiting.put(call)
         answer: T = await call.future
         return answer
 
     async def close(self) -> None:
         """Finish what was called, then close the store."""
-        with self._something:
+        with self._order:
             self._closing = True
-            self._something.notify()
+            self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
@@ -71,9 +71,14 @@ class AsyncStore:
 
     def _next(self) -> list[_Call]:
         """The calls that wait, at most TOGETHER; empty when there will be none."""
-        with self._something:
-            self._something.wait_for(lambda: self._waiting or self._closing)
-            return [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
+        calls = list[_Call]()
+        while len(calls) < TOGETHER and not (calls and self._waiting.empty()):
+            call = self._waiting.get()
+            if call is None:
+                self._waiting.put(None)
+                break
+            calls.append(call)
+        return calls
 
     def _perform(self, calls: list[_Call]) -> None:
         if len(calls) == 1:

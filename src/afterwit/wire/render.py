@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -121,11 +121,15 @@ class Renderer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        if not text:
+            return ()
+        # the batch of one is the only way that does not also follow where in the text each id stands
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return tuple(encoding.ids)
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def _template(self, *, has_tools: bool) -> Template:
         if has_tools and "tool_use" in self._templates:

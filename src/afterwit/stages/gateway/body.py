@@ -50,7 +50,8 @@ async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
 
 async def _next(receive: Receive, pause_s: float) -> Message:
     try:
-        message = await asyncio.wait_for(receive(), pause_s)
+        async with asyncio.timeout(pause_s):
+            message = await receive()
     except TimeoutError as error:
         raise RequestError(408, "body_timeout", "The request's body did not arrive in time.") from error
     if message["type"] == "http.disconnect":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from afterwit.core.errors import RequestError
@@ -11,6 +12,7 @@ from afterwit.core.errors import RequestError
 LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a host name or address, without its port, is this machine's own."""
     if host.lower().rstrip(".") in LOCAL_NAMES:
@@ -23,6 +25,7 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
+@lru_cache(maxsize=256)
 def host_name(authority: str) -> str:
     """The name in a Host header: `[::1]:80` -> `::1`; empty where it cannot be read."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from afterwit.core.message import Message
 from afterwit.core.turn import Basis, Finish, Sampled
@@ -104,10 +105,10 @@ class Reply:
     def sampled(self) -> Sampled:
         """Exactly what the engine sampled, a stop string's tokens and the end token included."""
         return Sampled(
-            ids=tuple(id for step in self._steps for id in step.ids),
-            logprobs=tuple(value for step in self._steps for value in step.logprobs),
-            versions=tuple(version for step in self._steps for version in step.versions),
-            forced=tuple(forced for step in self._steps for forced in step.forced),
+            ids=tuple(chain.from_iterable(step.ids for step in self._steps)),
+            logprobs=tuple(chain.from_iterable(step.logprobs for step in self._steps)),
+            versions=tuple(chain.from_iterable(step.versions for step in self._steps)),
+            forced=tuple(chain.from_iterable(step.forced for step in self._steps)),
             basis=self._basis,
         )
 
