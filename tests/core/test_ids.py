@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.ids import call_id, response_id, turn_id, turn_of_call, turn_of_response
+from afterwit.core.ids import call_id, choice_turn, response_id, turn_id, turn_of_call, turn_of_response
 
 entropy = st.binary(min_size=10, max_size=10)
 times = st.floats(min_value=0, max_value=4e9)
@@ -23,6 +23,12 @@ def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, 
     for told in (call, call.upper(), "call_" + call[4:], f" {call}-"):
         assert turn_of_call(told) == turn
     assert turn_of_response(response_id(turn)) == turn_of_response(turn) == turn
+
+
+@given(now=times, entropy=entropy, index=st.integers(min_value=0, max_value=15))
+def test_the_turns_of_a_response_are_numbered_on_from_its_first(now, entropy, index):
+    entropy = entropy[:-1] + b"\0"
+    assert choice_turn(turn_id(now, entropy), index) == turn_id(now, entropy[:-1] + bytes([index]))
 
 
 @given(one=times, other=times, entropy=entropy)

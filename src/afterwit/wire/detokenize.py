@@ -29,7 +29,7 @@ class Detokenizer:
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that these ids complete."""
-        self._ids.extend(index for index in ids if index not in self._silent)
+        self._ids += [index for index in ids if index not in self._silent]
         text = self._pending()
         if not text or text.endswith(_BROKEN):
             return ""

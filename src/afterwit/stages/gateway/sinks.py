@@ -53,7 +53,7 @@ class Stream:
             await self._write(self._chunks(choice, events, version))
 
     async def close(self, choice: Choice, events: Sequence[Event], version: int) -> None:
-        chunks = list(self._chunks(choice, events, version))
+        chunks = self._chunks(choice, events, version)
         finish = chat_response.chunk(
             self._head,
             version,
@@ -75,14 +75,14 @@ class Stream:
             await self._write([sse.event(error_body(error))], more=False)
         return self._started
 
-    def _chunks(self, choice: Choice, events: Sequence[Event], version: int) -> Iterable[bytes]:
+    def _chunks(self, choice: Choice, events: Sequence[Event], version: int) -> list[bytes]:
         """The events as chunks; a choice's first says whose words they are."""
         said = [delta for event in events for delta in chat_response.deltas(event, choice.call_id)]
+        chunks = [self._chunk(choice, delta, version, first=place == 0) for place, delta in enumerate(said)]
         if choice.index not in self._greeted:
             self._greeted.add(choice.index)
-            yield self._chunk(choice, chat_response.role_delta(), version)
-        for place, delta in enumerate(said):
-            yield self._chunk(choice, delta, version, first=place == 0)
+            chunks.insert(0, self._chunk(choice, chat_response.role_delta(), version))
+        return chunks
 
     def _chunk(
         self, choice: Choice, delta: chat_response.Delta, version: int, *, first: bool = False
