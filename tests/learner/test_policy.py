@@ -160,6 +160,26 @@ def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
     assert furthest(weights(whole), weights(rounded.policy())) == 0.0
 
 
+@pytest.mark.parametrize("rank", [0, 16])
+@pytest.mark.parametrize(("before", "after"), [("float64", "float32"), ("float32", "float64")])
+def test_a_home_learns_on_at_another_precision(
+    rank: int, before: Precision, after: Precision, base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    """To where it would have come at its own, but for rounding."""
+    for home in ("own", "other"):
+        go_on(trainer_in(tmp_path / home, base, renderer, before, lora_rank=rank), renderer, range(1))
+    own, other = (
+        trainer_in(tmp_path / home, base, renderer, dtype, lora_rank=rank)
+        for home, dtype in (("own", before), ("other", after))
+    )
+    start = weights(own.policy())
+    for trainer in (own, other):
+        go_on(trainer, renderer, range(1, 2))
+    moved = furthest(weights(own.policy()), start)
+    assert moved > 1e-3
+    assert furthest(weights(other.policy()), weights(own.policy())) < 1e-3 * moved
+
+
 @WAYS
 def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
     way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path

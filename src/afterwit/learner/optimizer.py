@@ -37,14 +37,13 @@ def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
 
 
 def restore(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `state`, bit for bit."""
+    """The inverse of `state`, bit for bit where that was of masters of the same precision."""
     for name, parameter in masters.named.items():
         if f"step.{name}" not in tensors:
             continue
         moments = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
         optimizer.state[parameter] = {
-            moment: tensor if moment == "step" else tensor.to(parameter.device)
-            for moment, tensor in moments.items()
+            moment: tensor if moment == "step" else tensor.to(parameter) for moment, tensor in moments.items()
         }
 
 
