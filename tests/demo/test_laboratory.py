@@ -13,7 +13,9 @@ from afterwit.apps.demo.laboratory.run import run
 from afterwit.apps.demo.laboratory.system import laboratory
 from afterwit.apps.demo.worlds import REHEARSED
 from afterwit.core.errors import SettingError
-from afterwit.core.lifecycle import State
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
+from afterwit.core.verdict import NextState
 
 torch.set_num_threads(1)
 BRIEF = Plan(world="tools", seed=3, interactions=10, measured=(0, 10), tasks=16)
@@ -55,6 +57,20 @@ async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
             await system.interact(number, "dev", rng)
             assert system.desk.engine.version == system.updates // 3 * 3
         assert system.updates >= 3
+
+
+async def test_a_turn_that_would_teach_nothing_ends_at_the_judge_as_where_people_are_served() -> None:
+    asked = ("objective.routing=routed", "objective.sure_above=0", "learner.batch=99", "learner.min_batch=99")
+    chosen, world, rng = replace(BRIEF, settings=asked).chosen(), REHEARSED["tools"], Random(1)
+    async with laboratory(chosen.settings, world, seed=1, program=world.judge) as system:
+        one, school = await system.interact(1, "dev", rng), system.school
+        turn = replace(school.store.turn(one.turns[-1]).turn, id="praised")
+        thanks = Message(role="user", content=world.approve(one.task, "dev", rng))
+        await school.teach([(turn, NextState(messages=(thanks,)))])
+        record = school.store.turn("praised")
+    assert record.verdict is not None
+    assert record.verdict.reward == 1
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_SURE)
 
 
 def test_a_plan_is_named_by_what_it_plays_not_by_how_it_was_said() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.routing import Brought, brought
 from afterwit.core.terms import terms
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import renewing
@@ -23,6 +24,26 @@ GIVE_UP_AFTER = 8
 
 Refusal = Callable[[Brought], Reason | None]
 """Why a turn does not move the policy under the objective; None where it does."""
+
+
+class Outcome(NamedTuple):
+    """What a verdict makes of a turn."""
+
+    rl: bool
+    """It carries an RL term."""
+    opd: bool
+    """It carries an OPD term."""
+    reason: Reason | None
+    """Why it ends; None: it goes on to the learner."""
+
+
+def outcome(turn: Turn, verdict: Verdict, refusal: Refusal) -> Outcome:
+    """The terms that a judged turn carries, and whether they teach anything under the objective."""
+    carried = terms(turn, verdict)
+    if isinstance(carried, Reason):
+        return Outcome(rl=False, opd=False, reason=carried)
+    rl, opd = carried
+    return Outcome(rl=rl, opd=opd, reason=refusal(brought(turn, verdict, rl=rl, opd=opd)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +98,7 @@ class Claims:
 
     async def commit(self, record: Record, verdict: Verdict) -> None:
         """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
-        carried = terms(record.turn, verdict)
-        reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
-        if reason is None:
-            reason = self._refusal(brought(record.turn, verdict, rl=rl, opd=opd))
+        rl, opd, reason = outcome(record.turn, verdict, self._refusal)
         turn, owner, now = record.turn.id, self._owner, self._now()
         await self._store.call(
             lambda store: store.judged(turn, verdict, rl=rl, opd=opd, reason=reason, owner=owner, now=now)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from afterwit.apps.demo.laboratory.bench import Answered, Bench
-from afterwit.core.lifecycle import Reason
-from afterwit.core.terms import terms, untrainable
+from afterwit.core.terms import untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
-from afterwit.objective.settings import ObjectiveSettings
+from afterwit.stages.judge_claims import Refusal, outcome
 from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Publisher, Shelf
 from afterwit.store import Store
@@ -36,7 +35,7 @@ class School:
 
     store: Store
     bench: Bench
-    objective: ObjectiveSettings
+    refusal: Refusal
     learn: Learn
     shelf: Shelf
     publisher: Publisher
@@ -73,10 +72,7 @@ class School:
             self.store.answer(turn.id, next_state.messages, answered_by=None, now=now)
 
     def _judged(self, turn: Turn, verdict: Verdict) -> None:
-        carried = terms(turn, verdict)
-        reason, (rl, opd) = (carried, (False, False)) if isinstance(carried, Reason) else (None, carried)
-        if reason is None and not self.objective.learns(rl=rl, opd=opd):
-            reason = Reason.NO_SIGNAL
+        rl, opd, reason = outcome(turn, verdict, self.refusal)
         self.store.judged(turn.id, verdict, rl=rl, opd=opd, reason=reason, owner=OWNER, now=self.clock())
 
     async def _publish(self) -> None:

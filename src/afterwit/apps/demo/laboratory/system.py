@@ -107,7 +107,7 @@ async def laboratory(
                 rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
                 temperature=judge.temperature,
             ),
-            objective=settings.objective,
+            refusal=settings.objective.refusal,
             learn=Learn(store, trainer, owner=OWNER, now=clock),
             shelf=shelf,
             publisher=Publisher(
