@@ -6,8 +6,11 @@ asked      on what: device, shapes, how large, how often
 results    the table at the end, and JSON with commit and machine
 page       docs/benchmarks.md, from a kept JSON
 
-loss, scoring              the head (L, S), and the same of TRL and Liger-Kernel beside them
+loss, scoring, peers       the head (L, S), and the same of TRL and Liger-Kernel beside it
 packing, attention, exact  shared prefixes (P)
 update                     one whole update against the published way (E)
-engine, gateway, store     serving (X, G, D)
+segments, lora             turns that wait for each other; an adapter against full weights
+engine, gateway, store     serving (x, G, D)
+
+The others make what these measure: models, sessions, head_work, peer_ways, plain_loop, gateway_servers.
 """

@@ -20,11 +20,11 @@ from afterwit.learner.score import response_logits, stream_logits
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.tree import pack as trees
+from afterwit.tree.support import hindrance
 from afterwit.wire.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted, tiny_qwen3
-from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
+from tests.learner.updates import EXACT, frozen, furthest, items_of, policy_of, quiet, weights
 from tests.tree.forests import forests, precise
 
 OFF = replace(EXACT, packing="off")
@@ -102,19 +102,23 @@ def test_an_update_is_the_same_packed_or_not(
     assert furthest(packed, plain) < 1e-9  # AdamW divides gradients of 1e-12 by themselves
 
 
+@pytest.mark.parametrize("how", [EXACT, OFF], ids=["auto", "off"])
 def test_packing_happens_in_an_update_that_gains_by_it(
-    base: Path, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+    how: LearnerSettings, base: Path, renderer: Renderer
 ) -> None:
-    built: list[int] = []
-    original = trees.pack
-    monkeypatch.setattr(
-        "afterwit.learner.layout.pack", lambda paths: built.append(len(paths)) or original(paths)
+    """The teachers and the anchor, all of them the base's, are one sequence without what they share."""
+    model, read = frozen(base), list[int]()
+    assert hindrance(model) is None
+    model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
     items = items_of([lesson(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
-    moved(base, base, items, ObjectiveSettings())
-    assert built == [len(HINTS) + 1]  # the teachers and the anchor, all of them the base's
-    moved(base, base, items, ObjectiveSettings(), OFF)
-    assert built == [len(HINTS) + 1]
+    update(policy_of(base, how), model, items, [], ObjectiveSettings(), how, quiet)
+    rows = [items[0].student, *items[0].teachers]
+    longest = max(len(row.inputs) for row in rows)
+    whole = sum(len(row.inputs) for row in rows)
+    expected = round(whole / token_ratio(rows)) if how is EXACT else len(rows) * longest
+    assert read == [expected]
 
 
 def test_a_model_that_cannot_be_packed_is_named_once(

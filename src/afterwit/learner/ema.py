@@ -15,7 +15,8 @@ from afterwit.weights.twin import twin
 class Ema:
     """`model` is the policy's under the mean; what does not train (the base under an adapter) is shared.
 
-    The mean is kept at the masters' precision, `model` has it at the policy's own.
+    The mean is kept at the masters' precision, `model` has it at the policy's own. It is of what trains:
+    of an adapter that is both factors, whose product is near the mean of their products and not that.
     """
 
     def __init__(self, policy: PreTrainedModel, start: Mapping[str, Tensor], decay: float) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
+from afterwit.apps import recipes
 from afterwit.core.errors import SettingError
-
-NAMES = "binary-rl, opd, opd-topk, combine, topk-select, lora"
 
 
 def demo(
@@ -19,7 +18,9 @@ def demo(
     ] = "tools",
     recipe: Annotated[
         list[str] | None,
-        typer.Option(help=f"A published recipe: {NAMES}. With --compare several, or all."),
+        typer.Option(
+            help=f"A published recipe: {', '.join(recipes.names())}. With --compare several, or all."
+        ),
     ] = None,
     objective: Annotated[
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from afterwit.apps import recipes
 from afterwit.core.errors import SettingError
 
 Home = Annotated[
@@ -21,9 +22,7 @@ Home = Annotated[
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
 Recipe = Annotated[
     str | None,
-    typer.Option(
-        help="A published recipe beneath your settings: binary-rl, opd, opd-topk, combine, topk-select, lora."
-    ),
+    typer.Option(help=f"A published recipe beneath your settings: {', '.join(recipes.names())}."),
 ]
 Set = Annotated[
     list[str] | None,

@@ -11,21 +11,17 @@ from rich.console import Console
 from afterwit.apps.demo import report
 from afterwit.apps.demo.course import Course
 from afterwit.apps.demo.display import Display
-from afterwit.apps.demo.evaluate import held_out
+from afterwit.apps.demo.evaluate import MEASURE, PEOPLE, SEED, held_out
 from afterwit.apps.demo.judged import judge_accuracy
 from afterwit.apps.demo.lessons import lessons
 from afterwit.apps.demo.live import live
 from afterwit.apps.demo.report import Report
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose
-from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.logs import quiet
 from afterwit.core.errors import SettingError
 
-PEOPLE: Split = "dev"
-MEASURE: Split = "fresh"
-"""Neither part of the wordings is in the model's pretraining, and what measures is never learned from."""
-HELD_OUT, EVALUATION_SEED = 100, 70_000
+HELD_OUT = 100
 
 
 def run(
@@ -48,7 +44,7 @@ def run(
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     _make_fresh(out / "home")
     announce(Console(), found, title=recipe or "")
-    tasks = held_out(place, MEASURE, HELD_OUT, EVALUATION_SEED + seed)
+    tasks = held_out(place, MEASURE, HELD_OUT, SEED + seed)
     with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
         with Display(Console(), interactions) as display:
             course = Course(

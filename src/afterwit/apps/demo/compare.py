@@ -17,13 +17,13 @@ from rich.table import Table
 from afterwit.apps import recipes as published
 from afterwit.apps.demo.command import announce
 from afterwit.apps.demo.compare_plot import draw
+from afterwit.apps.demo.evaluate import MEASURE
 from afterwit.apps.demo.laboratory.crew import Notebook, carry_out
 from afterwit.apps.demo.laboratory.plan import Outcome, Plan, Point
 from afterwit.apps.demo.laboratory.progress import Bar
 from afterwit.apps.demo.worlds import world_named
 from afterwit.core.errors import SettingError
 
-SPLIT = "fresh"
 WHEN = (12, 36, 96, 150, 300)
 """Interactions after which a run is measured, beside the start and the end."""
 ALL = "all"
@@ -57,7 +57,7 @@ class Curve:
 
     def points(self, interactions: int) -> list[Point]:
         """The runs' measurements then."""
-        return [run.at(interactions, SPLIT) for run in self.runs]
+        return [run.at(interactions, MEASURE) for run in self.runs]
 
 
 def run(
@@ -124,7 +124,7 @@ def facts(world: str, curves: Sequence[Curve]) -> dict[str, Any]:
     """compare.json: every run with its settings and points."""
     return {
         "world": world,
-        "split": SPLIT,
+        "split": MEASURE,
         "compared": [
             {"name": curve.name, "runs": [dataclasses.asdict(run) for run in curve.runs]} for curve in curves
         ],

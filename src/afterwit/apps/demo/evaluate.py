@@ -11,6 +11,13 @@ from statistics import fmean
 from afterwit.apps.demo.agent import Answers, Script, opening, play, work
 from afterwit.apps.demo.world import Message, Split, Task, World
 
+PEOPLE: Split = "dev"
+"""The part of the wordings that people speak."""
+MEASURE: Split = "fresh"
+"""That of the tasks that measure. Neither is in the model's pretraining."""
+SEED = 70_000
+"""Of the tasks that measure a run with the seed 0: far from all seeds of people."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:

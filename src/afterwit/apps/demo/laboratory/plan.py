@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from afterwit.apps.demo.evaluate import MEASURE
 from afterwit.apps.demo.settings import Chosen, changed, choose
 from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
@@ -38,7 +39,7 @@ class Plan:
     interactions: int = 96
     measured: tuple[int, ...] = (0, 36, 96)
     """Interactions after which the policy is measured."""
-    splits: tuple[Split, ...] = ("fresh",)
+    splits: tuple[Split, ...] = (MEASURE,)
     """Parts of the wordings that are measured on."""
     tasks: int = 100
     """Held-out tasks of each part."""

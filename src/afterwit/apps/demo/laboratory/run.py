@@ -7,15 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from random import Random
 
-from afterwit.apps.demo.evaluate import held_out
+from afterwit.apps.demo.evaluate import PEOPLE, SEED, held_out
 from afterwit.apps.demo.laboratory.plan import Outcome, Plan, Point
 from afterwit.apps.demo.laboratory.system import Laboratory, laboratory
 from afterwit.apps.demo.world import Split, Task
 from afterwit.apps.demo.worlds import REHEARSED
-
-PEOPLE: Split = "dev"
-"""The part of the wordings that people speak."""
-EVALUATION_SEED = 70_000
 
 _untaught: dict[tuple[str, int, int, Split], Point] = {}
 """What the base does, which no settings change: measured once a process."""
@@ -29,7 +25,7 @@ def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> Outcome:
 async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
     chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
     program = world.judge if chosen.judge == "rules" else None
-    tasks = {split: held_out(world, split, plan.tasks, EVALUATION_SEED + plan.seed) for split in plan.splits}
+    tasks = {split: held_out(world, split, plan.tasks, SEED + plan.seed) for split in plan.splits}
     points: list[Point] = []
     async with laboratory(
         chosen.settings, world, seed=plan.seed, program=program, publish_every=plan.publish_every

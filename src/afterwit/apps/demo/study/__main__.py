@@ -1,4 +1,4 @@
-"""`python -m afterwit.apps.demo.study`: run what is missing of the study, then write its page anew.
+"""`python -m afterwit.apps.demo.study`: run what is missing of the study; `study.write` makes its page of it.
 
 Finished runs are kept in DATA, a JSON line each, and never run again; a run whose settings have changed since
 is another run.
@@ -15,6 +15,7 @@ from rich.console import Console
 from afterwit.apps.demo.laboratory.crew import Notebook, carry_out
 from afterwit.apps.demo.laboratory.progress import Bar
 from afterwit.apps.demo.study.factors import FACTORS, SEEDS, plans
+from afterwit.apps.demo.study.statistics import T_95
 from afterwit.apps.demo.worlds import WORLDS
 
 
@@ -25,7 +26,7 @@ def main(
     world: Annotated[
         list[str] | None, typer.Option(help="A world; may be given again. Default: all.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each variant.")] = SEEDS,
+    seeds: Annotated[int, typer.Option(help="Runs of each variant.", min=1, max=max(T_95))] = SEEDS,
     jobs: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1,
     data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/study.jsonl"),
 ) -> None:

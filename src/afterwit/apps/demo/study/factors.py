@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.apps.demo.laboratory.plan import Plan, key
-from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
 
-SPLITS: tuple[Split, ...] = ("fresh",)
-"""Measured on: wordings that neither the model's pretraining nor the people of a run use."""
 MOMENTS: Mapping[str, tuple[int, int]] = {"tools": (36, 60), "chat": (6, 24)}
 """By world: interactions after which a run is measured: while most is still to learn, and at its end."""
 SEEDS = 4
@@ -156,7 +153,6 @@ def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
         judge="rules",
         interactions=late,
         measured=(0, early, late),
-        splits=SPLITS,
     )
     yield from _seeded(own, seeds)
     every = {name: variant for factor in FACTORS for name, variant in factor.runs().items()}

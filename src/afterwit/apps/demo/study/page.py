@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.compare import Curve, spread
+from afterwit.apps.demo.evaluate import MEASURE
 from afterwit.apps.demo.laboratory.plan import Outcome, Point
 from afterwit.apps.demo.study.factors import FACTORS, MOMENTS, OWN, Factor
 from afterwit.apps.demo.study.statistics import Difference, Measure, difference, measure
@@ -26,9 +27,9 @@ def shown(world: str) -> dict[str, Measure]:
     """What the study says of a world's run, by its heading."""
     early, late = MOMENTS[world]
     return {
-        f"preference @{early}": measure(early, "fresh", preference),
-        f"preference @{late}": measure(late, "fresh", preference),
-        f"success @{late}": measure(late, "fresh", success),
+        f"preference @{early}": measure(early, MEASURE, preference),
+        f"preference @{late}": measure(late, MEASURE, preference),
+        f"success @{late}": measure(late, MEASURE, success),
     }
 
 

@@ -1,0 +1,31 @@
+"""What the pages name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
+PLACES = ("", "src/afterwit", "src/afterwit/objective", "benchmarks")
+"""Where a page's names of files begin: at the root, or in the folder that it is about."""
+
+
+def files(page: Path) -> set[str]:
+    """Python files that it names, and files of tests."""
+    return set(re.findall(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py)`", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    missing = {name for name in files(page) if not any((ROOT / place / name).exists() for place in PLACES)}
+    assert not missing
+
+
+def test_every_page_that_the_readme_links_to_is_there() -> None:
+    """Links between pages are checked as the site is built."""
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(linked) > 10
+    assert not {name for name in linked if not (ROOT / name).exists()}
