@@ -30,7 +30,7 @@ from tests.fakes.models import tiny_qwen3
 CLIENTS, STREAMS = 32, 8
 CALLER = itertools.count()
 LATENCY = "prompt, three calls of the store's thread and the answer's text come one after the other"
-PROCESSOR = "the prompt's text and ids alone take three quarters of it, three calls of the store half"
+PROCESSOR = "of the target, the prompt's text and ids alone take half, three calls of the store as much again"
 STREAM = "reading text and calls off each token, an ASGI server, and a request's own work in each stream"
 
 
