@@ -28,6 +28,7 @@ def fill(folder: Path) -> None:
     (folder / MODEL).write_text(f"weights of {folder.name}")
     (folder / STATE).write_text(f"state of {folder.name}")
     (folder / "config.json").write_text("{}")
+    (folder / "qwen.tiktoken").write_text("a tokenizer")
 
 
 @pytest.fixture
@@ -158,8 +159,9 @@ def test_a_rollback_is_a_new_version_with_the_old_files(versions: Versions) -> N
         probe=PROBE,
     )
     assert versions.get(5) == made
-    for name in (MODEL, STATE, "config.json"):
-        assert (versions.place(5) / name).read_text() == (versions.place(2) / name).read_text()
+    old, new = ({path.name: path.read_text() for path in versions.place(n).iterdir()} for n in (2, 5))
+    assert new | {manifest.NAME: ""} == old | {manifest.NAME: ""}
+    assert {MODEL, STATE, "config.json", "qwen.tiktoken"} < set(new)
     versions.prune(1)
     assert (versions.place(5) / MODEL).read_text() == "weights of 000002"
 

@@ -10,10 +10,7 @@ from afterwit.core.errors import SettingError
 from afterwit.core.version import Origin, Version
 from afterwit.learner import manifest
 from afterwit.learner.lineage import taken_back
-from afterwit.learner.versions import WEIGHTS, Versions
-
-KEPT = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
-"""What a version's folder is made of: weights, configuration, templates, tokenizers."""
+from afterwit.learner.versions import Versions
 
 
 def roll_back(versions: Versions, target: int, *, now: float) -> Version:
@@ -52,8 +49,9 @@ def _plan(versions: Versions, target: int, now: float) -> Version:
 
 
 def _restore(source: Path, folder: Path) -> None:
+    """All that a version's folder holds but what makes it that version."""
     for path in source.iterdir():
-        if path.suffix in KEPT and path.name != manifest.NAME:
+        if path.is_file() and path.name != manifest.NAME:
             _link(path.resolve(), folder / path.name)
 
 
