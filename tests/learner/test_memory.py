@@ -79,6 +79,16 @@ def test_prompts_carry_hints_as_the_setting_says(renderer: Renderer, which: Memo
     assert sum(prompt in plain for prompt in asked) == 4 - hinted
 
 
+@pytest.mark.parametrize(("which", "asked"), [("with", 0), ("without", 3), ("both", 3)])
+def test_turns_without_a_hint_are_asked_as_they_were(
+    renderer: Renderer, which: MemoryHints, asked: int
+) -> None:
+    samples = [lesson(renderer, number, reward=1, hints=()) for number in range(3)]
+    found = asks(samples, renderer, Placement.LAST_USER, count=4, hinted=which, room=512, seed=1)
+    assert len(found) == asked
+    assert {ask.prompt for ask in found} <= {sample.turn.prompt_ids for sample in samples}
+
+
 def test_a_prompt_over_the_room_is_not_asked(renderer: Renderer) -> None:
     ways: tuple[MemoryHints, ...] = ("with", "without")
     for hinted in ways:

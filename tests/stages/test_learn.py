@@ -410,6 +410,17 @@ def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
         assert store.turn("turn0000").replayed_in == (2,)
 
 
+@pytest.mark.parametrize(("which", "remembered"), [("with", 1), ("without", 3), ("both", 3)])
+def test_the_memory_term_needs_hints_only_where_its_prompts_shall_carry_them(
+    place: Place, lessons: Callable[..., list[Sample]], which: str, remembered: int
+) -> None:
+    objective = ObjectiveSettings(memory_weight=0.3)
+    place = replace(place.but(memory_hints=which, batch=3), objective=objective)
+    fill(place, [*lessons(0), *lessons(1, 2, hints=(), reward=1)])
+    place.drain()
+    assert place.versions.all()[1].metrics["memory_samples"] == remembered
+
+
 @pytest.mark.parametrize(("gate", "updates"), [(True, 1), (False, 2)])
 def test_the_gate_lets_no_update_pass_that_would_only_replay(
     place: Place, lessons: Callable[..., list[Sample]], gate: bool, updates: int

@@ -43,15 +43,21 @@ def asks(
     room: int,
     seed: int,
 ) -> list[Ask]:
-    """At most `count` prompts of different turns, each of `room` tokens at most."""
+    """At most `count` prompts of different turns, each of `room` tokens at most.
+
+    Of `both`, half carry a hint as long as there are turns with hints.
+    """
     found: list[Ask] = []
+    with_hints = 0
     for sample in Random(seed).sample(list(samples), len(samples)):
         if len(found) == count:
             break
-        with_hint = hinted == "with" or (hinted == "both" and len(found) % 2 == 0)
+        fewer = bool(sample.verdict.hints) and 2 * with_hints <= len(found)
+        with_hint = hinted == "with" or (hinted == "both" and fewer)
         prompt = _prompt(sample, rendering, placement, room, with_hint=with_hint)
         if prompt is not None:
             found.append(Ask(prompt=prompt, tau=temperature(sample.turn)))
+            with_hints += with_hint
     return found
 
 

@@ -94,7 +94,7 @@ class LearnerSettings:
     0."""
     memory_hints: MemoryHints = "both"
     """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the
-    rest."""
+    rest, `both` half of each where turns have hints."""
     memory_tokens: int = 256
     """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
     max_tokens: int = 32_768

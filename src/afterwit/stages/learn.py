@@ -179,7 +179,7 @@ class Learn:
         if not new and (self._settings.update_gate or not replayed):
             self._say(True, "no turn of the last batch carried a term: no update")
             return None
-        remembered = self._remembered([sample for sample in samples if sample.verdict.hints])
+        remembered = self._remembered(samples)
         return self._trainer.train(new, replayed, remembered, now=self._now(), progress=progress)
 
     def _commit(self, version: Version, progress: Progress) -> None:
@@ -207,6 +207,8 @@ class Learn:
         """Turns whose prompts the memory term may ask the base."""
         if self._trainer.objective.memory_weight == 0:
             return []
+        if self._settings.memory_hints == "with":
+            new = [sample for sample in new if sample.verdict.hints]
         wanted = MEMORY_POOL * self._settings.memory_samples
         return [*new, *self._pool(wanted, min_version=0, seed=self._versions.newest() + 1)]
 
