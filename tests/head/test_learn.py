@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from afterwit.head.flatten import memory_rows, turn_rows
-from afterwit.head.head import FROZEN, Head
+from afterwit.head.head import Gradients, Head
 from afterwit.head.learn import Base, learn
 from afterwit.head.low_rank import LowRank
 from afterwit.head.pupil import Pupil
@@ -95,7 +95,7 @@ def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
     made = a_pass(bias=True, rank=2)
     rows = turn_rows(made.samples, made.targets, made.over, made.settings)
     base = Base(head=made.frozen, states_ND=torch.cat(made.base))
-    found = learn(made.head, torch.cat(made.states), rows, made.settings, FROZEN, base=base)
+    found = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base)
     assert torch.equal(found.slopes_ND, made.fused().gradients["states"])
 
 
@@ -132,7 +132,7 @@ def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
     found = made.fused_targets()
     rows = turn_rows(made.samples, found, made.over, made.settings)
     base = Base(head=made.frozen, states_ND=torch.cat(made.base))
-    learned = learn(made.head, torch.cat(made.states), rows, made.settings, FROZEN, base=base, chunk=2)
+    learned = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base, chunk=2)
     old = torch.cat([target.old_T[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
     torch.testing.assert_close(learned.now_N, old, rtol=0, atol=1e-12)
 
@@ -175,13 +175,13 @@ def test_misalignment_is_refused() -> None:
     states, sample = torch.cat(made.states), made.samples[0]
     rows = turn_rows(made.samples, made.fused_targets(), made.over, made.settings)
     with pytest.raises(ValueError, match=r"beta is 0.3, but the base's states are missing"):
-        learn(made.head, states, rows, made.settings, FROZEN)
+        learn(made.head, states, rows, made.settings, Gradients())
     short = Base(head=made.frozen, states_ND=torch.cat(made.base)[1:])
     with pytest.raises(ValueError, match="11 states but 10 of the base"):
-        learn(made.head, states, rows, made.settings, FROZEN, base=short)
+        learn(made.head, states, rows, made.settings, Gradients(), base=short)
     memory = memory_rows([sample.mask_T], [1.0], made.over, torch.float64)
     with pytest.raises(ValueError, match="memory rows, but the base's states are missing"):
-        learn(made.head, states, memory, made.settings, FROZEN)
+        learn(made.head, states, memory, made.settings, Gradients())
     with pytest.raises(ValueError, match="4 ids but 3 states"):
         Pupil(sample=sample, states_TD=states[:3])
     pupil = Pupil(sample=sample, states_TD=states[:4])

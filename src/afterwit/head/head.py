@@ -25,9 +25,6 @@ class Gradients:
     up_VR: Tensor | None = None
 
 
-FROZEN = Gradients()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """logits = x W^T + scale (x A^T) B^T + b, then cap * tanh(logits / cap) where there is a soft cap.

@@ -2,7 +2,7 @@
 trains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -45,12 +45,6 @@ class Score:
     @property
     def task_success(self) -> float:
         return fmean(trial.passed for trial in self.trials)
-
-    def by_kind(self) -> Mapping[str, tuple[float, float]]:
-        """Preference and task success of each kind of task."""
-        kinds = sorted({trial.task.kind for trial in self.trials})
-        parts = {kind: Score(trials=tuple(t for t in self.trials if t.task.kind == kind)) for kind in kinds}
-        return {kind: (part.preference, part.task_success) for kind, part in parts.items()}
 
 
 def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
