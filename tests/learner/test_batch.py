@@ -95,6 +95,22 @@ def test_a_template_that_refuses_a_hinted_prompt_drops_that_candidate(renderer: 
     assert items[0].hints == HINTS[1:]
 
 
+def test_a_turn_whose_template_takes_no_hint_ends_as_one_that_does_not_render(renderer: Renderer) -> None:
+    """Where roles must alternate, say, and hints stand in a message of their own after the person's."""
+    sample = lesson(renderer, 1, version=20)
+
+    class Strict:
+        def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
+            if conversation != sample.turn.conversation:
+                raise RequestError(400, "template_error", "roles must alternate")
+            return renderer.prompt_ids(conversation)
+
+    assert build([sample], Strict(), Placement.END, LIMITS, OPD_ONLY) == (
+        [],
+        [Refused(turn=sample.turn.id, reason=Reason.RENDER_MISMATCH)],
+    )
+
+
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [

@@ -88,14 +88,17 @@ def hinted_prompts(
 ) -> tuple[list[tuple[str, tuple[int, ...]]], Reason | None]:
     """Each hint with its spliced prompt's ids, without those over `room` tokens; and why none is left.
 
-    A turn whose messages no longer render to its stored prompt has none.
+    A turn whose messages no longer render to its stored prompt has none, nor one whose template takes none.
     """
     if not hints:
         return [], None
     if _rendered(turn.conversation, rendering) != turn.prompt_ids:
         return [], Reason.RENDER_MISMATCH
     spliced = [(hint, _rendered(splice(turn.conversation, hint, placement), rendering)) for hint in hints]
-    kept = [(hint, ids) for hint, ids in spliced if ids is not None and len(ids) <= room]
+    rendered = [(hint, ids) for hint, ids in spliced if ids is not None]
+    if not rendered:
+        return [], Reason.RENDER_MISMATCH
+    kept = [(hint, ids) for hint, ids in rendered if len(ids) <= room]
     return kept, None if kept else Reason.TOO_LONG
 
 
