@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from afterwit.apps.demo import names
-from afterwit.apps.demo.chat import hints, rules, tasks, words
+from afterwit.apps.demo.chat import hints, notes, rules, tasks, words
 from afterwit.apps.demo.world import part
 from afterwit.core import hint_rules
 
@@ -16,8 +16,8 @@ LISTS = {
     "failed": words.FAILED,
     "unclear": words.UNCLEAR,
     **words.COMPLAINTS,
-    **{f"note {kind}": said for kind, said in tasks.NOTES.items()},
-    **{f"question {kind}": said for kind, said in tasks.QUESTIONS.items()},
+    **{f"note {kind}": said for kind, said in notes.NOTES.items()},
+    **{f"question {kind}": said for kind, said in notes.QUESTIONS.items()},
 }
 
 
