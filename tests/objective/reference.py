@@ -31,7 +31,7 @@ DEFAULTS = {
     "baseline_decay": 0.9,
     "is_cap": 2.0,
     "c_H": 0.0,
-    "beta": 0.01,
+    "beta": 0.1,
     "memory_weight": 0.0,
     "aggregation": "component",
 }

@@ -87,8 +87,9 @@ class ObjectiveSettings:
     """Cap of the importance weight pi_old / pi_b: bounds its variance, at the price of some bias."""
     c_h: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
-    beta: float = 0.01
-    """Weight of the anchor KL(pi || base), which keeps skills no reward speaks of; published: 0."""
+    beta: float = 0.1
+    """Weight of the anchor KL(pi || base), which keeps skills no reward speaks of: in the demo's tools world
+    0.01 held as little as the published 0."""
     memory_weight: float = 0.0
     """Weight of the memory term KL(base || pi) on samples of the base; 0 as published."""
     aggregation: Aggregation = "component"
