@@ -72,4 +72,3 @@ def test_preference_and_success_count_tasks_not_steps() -> None:
     assert (half.preference, half.task_success) == (0.0, 1.0)
     whole = evaluate(Scripted(task, frozenset(task.rules)), WORLD, [task, task], at_once=2)
     assert (whole.preference, whole.task_success) == (1.0, 1.0)
-    assert whole.by_kind() == {"overwrite_delete": (1.0, 1.0)}
