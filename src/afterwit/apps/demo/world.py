@@ -104,7 +104,7 @@ class World(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the world's own `model/` and `recipe.toml` are."""
+        """Where the world's own `model/` is."""
 
     @property
     def kept_when(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+from afterwit.apps.demo.base.phrases import Phrases, sentence
 from afterwit.apps.demo.world import Split, part
 
 OPENERS = (
@@ -271,6 +272,10 @@ FAILED = (
 )
 
 
+AFTERWARDS = Phrases(thanks=THANKS, moving_on=MOVING_ON, failed=FAILED, unclear=UNCLEAR)
+approval, failure, unclear = AFTERWARDS.approval, AFTERWARDS.failure, AFTERWARDS.nothing
+
+
 def complaint(rules: Sequence[str], thing: str, split: Split, rng: Random) -> str:
     """The person's words on every broken rule; `thing` is what they had asked about."""
     first, *others = (rng.choice(part(COMPLAINTS[rule], split)).format(f=f"the {thing}") for rule in rules)
@@ -278,26 +283,4 @@ def complaint(rules: Sequence[str], thing: str, split: Split, rng: Random) -> st
     for more in others:
         joiner = rng.choice(JOINERS)
         body += f"{joiner.lstrip('.,;') if body.endswith('?') else joiner} {more}"
-    return _sentence(rng.choice(part(OPENERS, split)), body, rng.choice(part(CLOSERS, split)))
-
-
-def approval(split: Split, rng: Random) -> str:
-    """Thanks, in words, perhaps with a step onward."""
-    thanks, onward = rng.choice(part(THANKS, split)), rng.choice(part(MOVING_ON, split))
-    return _sentence("", thanks, onward and onward[0].upper() + onward[1:] + ".")
-
-
-def failure(missing: str, split: Split, rng: Random) -> str:
-    """The person's words on an answer that lacks a fact."""
-    return _sentence("", rng.choice(part(FAILED, split)).format(o=missing), "")
-
-
-def unclear(split: Split, rng: Random) -> str:
-    """Words that say nothing about the answer."""
-    return _sentence("", rng.choice(part(UNCLEAR, split)), "")
-
-
-def _sentence(opener: str, body: str, closer: str) -> str:
-    end = "" if body[-1] in ".?!" else "."
-    text = " ".join(piece for piece in (opener, body + end, closer) if piece)
-    return text[0].upper() + text[1:]
+    return sentence(rng.choice(part(OPENERS, split)), body, rng.choice(part(CLOSERS, split)))

@@ -7,6 +7,7 @@ reports. Every list is cut by position, so that each part gets wordings of every
 from collections.abc import Sequence
 from random import Random
 
+from afterwit.apps.demo.base.phrases import Phrases, sentence
 from afterwit.apps.demo.world import Split, part
 
 OPENERS = (
@@ -281,30 +282,12 @@ FAILED = (
 )
 
 
+AFTERWARDS = Phrases(thanks=THANKS, moving_on=MOVING_ON, failed=FAILED, unclear=UNCLEAR)
+approval, failure, unclear = AFTERWARDS.approval, AFTERWARDS.failure, AFTERWARDS.nothing
+
+
 def complaint(rules: Sequence[str], file: str, split: Split, rng: Random) -> str:
     """A person's words on every broken rule, the first one's file named where the wording has room for it."""
     said = [rng.choice(part(COMPLAINTS[rule], split)).format(f=file) for rule in rules]
     body = said[0] + "".join(f"{rng.choice((', and', '. Also,', ';'))} {more}" for more in said[1:])
-    return _sentence(rng.choice(part(OPENERS, split)), body, rng.choice(part(CLOSERS, split)))
-
-
-def approval(split: Split, rng: Random) -> str:
-    """Thanks, in words, perhaps with a step onward."""
-    thanks, onward = rng.choice(part(THANKS, split)), rng.choice(part(MOVING_ON, split))
-    return _sentence("", thanks, onward and onward[0].upper() + onward[1:] + ".")
-
-
-def failure(output: str, split: Split, rng: Random) -> str:
-    """A person's words on a check that failed, with what the check printed."""
-    return _sentence("", rng.choice(part(FAILED, split)).format(o=output), "")
-
-
-def unclear(split: Split, rng: Random) -> str:
-    """Words that say nothing about the work."""
-    return _sentence("", rng.choice(part(UNCLEAR, split)), "")
-
-
-def _sentence(opener: str, body: str, closer: str) -> str:
-    end = "" if body[-1] in ".?!" else "."
-    text = " ".join(piece for piece in (opener, body + end, closer) if piece)
-    return text[0].upper() + text[1:]
+    return sentence(rng.choice(part(OPENERS, split)), body, rng.choice(part(CLOSERS, split)))

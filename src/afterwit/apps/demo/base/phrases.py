@@ -1,0 +1,37 @@
+"""What a person says when work is over, whatever the world: from lists of wordings cut into three parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from afterwit.apps.demo.world import Split, part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrases:
+    """A world's wordings; `{o}` in `failed` is what was wrong."""
+
+    thanks: Sequence[str]
+    moving_on: Sequence[str]
+    failed: Sequence[str]
+    unclear: Sequence[str]
+
+    def approval(self, split: Split, rng: Random) -> str:
+        """Thanks, in words, perhaps with a step onward."""
+        thanks, onward = rng.choice(part(self.thanks, split)), rng.choice(part(self.moving_on, split))
+        return sentence("", thanks, onward and onward[0].upper() + onward[1:] + ".")
+
+    def failure(self, output: str, split: Split, rng: Random) -> str:
+        """Words on work that is wrong in itself, with what shows it."""
+        return sentence("", rng.choice(part(self.failed, split)).format(o=output), "")
+
+    def nothing(self, split: Split, rng: Random) -> str:
+        """Words that say nothing about the work."""
+        return sentence("", rng.choice(part(self.unclear, split)), "")
+
+
+def sentence(opener: str, body: str, closer: str) -> str:
+    """The three as one text, with a capital and a full stop."""
+    end = "" if body[-1] in ".?!" else "."
+    text = " ".join(piece for piece in (opener, body + end, closer) if piece)
+    return text[0].upper() + text[1:]
