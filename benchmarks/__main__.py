@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.asked import SHAPES, Asked, answer
@@ -58,29 +57,32 @@ def main() -> None:
         os.environ.setdefault(name, value)
     asked = Asked(device=chosen.device, shape=chosen.shape, quick=chosen.quick, runs=chosen.runs)
     names = chosen.names or (QUESTIONS if asked.shape is None and asked.device == "cpu" else ON_A_DEVICE)
-    found, failed = answered(names, asked)
-    print("\n== all", *lines([row for each in found.values() for row in each]), sep="\n")
+    rows, failed = list[Row](), list[str]()
+    for name in names:
+        found = answered(name, asked)
+        if found is None:
+            failed.append(name)
+            continue
+        rows += found
+        write(chosen.out, {name: found}, asked)
+    print("\n== all", *lines(rows), f"written to {chosen.out}", sep="\n")
     if asked.quick:
         print("\nQuick: at these sizes targets need not hold; `make bench` says whether they do.")
-    write(chosen.out, found, asked)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def answered(names: Sequence[str], asked: Asked) -> tuple[dict[str, list[Row]], list[str]]:
-    """The rows of each question, and the questions that ended in an error."""
-    found, failed = dict[str, list[Row]](), list[str]()
-    for name in names:
-        began = time.perf_counter()
-        print(f"\n== {name}", flush=True)
-        try:
-            found[name] = apart(answer, name, asked)
-        except (Exception, SystemExit) as error:
-            print(f"{type(error).__name__}: {error}")
-            failed.append(name)
-            continue
-        print(*lines(found[name]), f"({time.perf_counter() - began:.0f} s)", sep="\n", flush=True)
-    return found, failed
+def answered(name: str, asked: Asked) -> list[Row] | None:
+    """The rows of a question, shown; None where it ended in an error."""
+    began = time.perf_counter()
+    print(f"\n== {name}", flush=True)
+    try:
+        found = apart(answer, name, asked)
+    except (Exception, SystemExit) as error:
+        print(f"{type(error).__name__}: {error}")
+        return None
+    print(*lines(found), f"({time.perf_counter() - began:.0f} s)", sep="\n", flush=True)
+    return found
 
 
 if __name__ == "__main__":

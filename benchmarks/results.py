@@ -27,7 +27,6 @@ def write(out: Path, found: Mapping[str, Sequence[Row]], asked: Asked) -> None:
     result["questions"] = (kept["questions"] if same else {}) | questions
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"\nwritten to {out}")
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
