@@ -24,7 +24,7 @@ from afterwit.learner.schedule import next_batch
 from afterwit.learner.settings import LearnerSettings
 from benchmarks.asked import Asked, Scale
 from benchmarks.measure import Row as Figure
-from benchmarks.measure import interleaved
+from benchmarks.measure import interleaved, noted
 from benchmarks.packing import SMALL
 from benchmarks.sessions import Session
 from benchmarks.update import Bench, batch
@@ -54,7 +54,9 @@ def rows(asked: Asked) -> Iterator[Figure]:
             id=f"n{segments}",
             what=f"updates of {segments} turns: seconds of a session of {TURNS}",
             values=tuple(run[names[segments]] for run in timed),
-            note=f"token ratio {ratio:.2f}, {fmean(late):.1f} versions late, at most {max(late)}; {note}",
+            note=noted(
+                f"token ratio {ratio:.2f}, {fmean(late):.1f} versions late, at most {max(late)}", note
+            ),
         )
 
 
