@@ -132,15 +132,15 @@ def facts(world: str, curves: Sequence[Curve]) -> dict[str, Any]:
 
 
 def table(curves: Sequence[Curve]) -> Table:
-    """Preference and task success: mean, least and most over the seeds."""
+    """Preference and task success: mean, least and most over the seeds; 80 columns wide at most."""
     measured = curves[0].runs[0].measured
     shown = [at for at in measured if at in (0, 36, measured[-1])]
     heads = ["start" if at == 0 else f"preference @{at}" for at in shown]
     made = Table("", *heads, f"success @{measured[-1]}", box=None, pad_edge=False)
     for curve in curves:
-        cells = [spread([point.preference for point in curve.points(at)]) for at in shown]
-        success = spread([point.task_success for point in curve.points(measured[-1])])
-        made.add_row(curve.name, *cells, success)
+        start, *cells = ([point.preference for point in curve.points(at)] for at in shown)
+        success = [point.task_success for point in curve.points(measured[-1])]
+        made.add_row(curve.name, f"{fmean(start):.2f}", *map(spread, [*cells, success]))
     for column in made.columns:
         column.no_wrap = True
     return made

@@ -58,6 +58,6 @@ class Bar:
 def _said(outcome: Outcome) -> str:
     last, facts = outcome.points[-1], outcome.facts
     return (
-        f"{outcome.name}, {facts['world']}, seed {facts['seed']}: preference {last.preference:.2f}, "
-        f"success {last.task_success:.2f} after {last.interactions}; {outcome.cpu_s:.0f} s of processor time"
+        f"{outcome.name}, {facts['world']}, seed {facts['seed']}: {last.preference:.2f} / "
+        f"{last.task_success:.2f} after {last.interactions}, {outcome.cpu_s:.0f} CPU s"
     )
