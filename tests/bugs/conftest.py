@@ -1,35 +1,7 @@
 """What the tests of the twelve bugs share: a tiny model, a gateway on a real socket, a whole loop."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-import torch
-
-from afterwit.wire.render import Renderer
-from tests.fakes.models import tiny_qwen3
-from tests.gateway.house import House, house
+from tests.gateway.conftest import gateway as gateway
+from tests.gateway.conftest import model as model
+from tests.gateway.conftest import renderer as renderer
 from tests.journey.conftest import settings as settings
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="session")
-def renderer(model: Path) -> Renderer:
-    return Renderer.load(model)
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path, renderer: Renderer) -> AsyncIterator[House]:
-    async with house(tmp_path, renderer) as made:
-        yield made
+from tests.learner.conftest import _one_thread as _one_thread

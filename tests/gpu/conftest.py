@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from afterwit.wire.render import Renderer
-from tests.fakes.models import tiny_qwen3
+from tests.learner.conftest import _one_thread as _one_thread
+from tests.learner.conftest import base as base
+from tests.learner.conftest import renderer as renderer
 
 
 @pytest.fixture(scope="session")
@@ -21,19 +20,3 @@ def cuda() -> torch.device:
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3 folder."""
-    return tiny_qwen3(tmp_path_factory.mktemp("base"))
-
-
-@pytest.fixture(scope="session")
-def renderer(base: Path) -> Renderer:
-    return Renderer.load(base)
