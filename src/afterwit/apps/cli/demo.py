@@ -34,7 +34,7 @@ def demo(
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="With --compare: runs of each. Default 4.")] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="With --compare: processes. Default: as many as cores.")
+        int | None, typer.Option(help="With --compare: processes. Default: as many as cores.", min=1)
     ] = None,
 ) -> None:
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.

@@ -27,7 +27,7 @@ def main(
         list[str] | None, typer.Option(help="A world; may be given again. Default: all.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each variant.", min=1, max=max(T_95))] = SEEDS,
-    jobs: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes, one thread each.", min=1)] = 1,
     data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/study.jsonl"),
 ) -> None:
     """Run what is missing of the study."""
