@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from afterwit.apps.demo.base.spoken import Spoken
 from afterwit.apps.demo.chat import cases, hints, rules, tasks, words
 from afterwit.apps.demo.chat.judge import JUDGE
 from afterwit.apps.demo.world import Call, Case, Split, Task
@@ -56,8 +57,12 @@ class ChatPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatWorld:
+class ChatWorld(Spoken):
     """Everyday questions about a person's notes, and what that person likes in an answer."""
+
+    afterwards = words.AFTERWARDS
+    judges_words = hints.HINTS
+    rule_judge = JUDGE
 
     name: str = "chat"
     system: str = SYSTEM
@@ -82,23 +87,6 @@ class ChatWorld:
         """Everything that is wrong so far, in one message."""
         return words.complaint(broken, next(iter(task.subject.values())), split, rng)
 
-    def fail(self, task: Task, output: str, split: Split, rng: Random) -> str:
-        """The fact that was not told."""
-        return words.failure(output, split, rng)
-
-    def approve(self, task: Task, split: Split, rng: Random) -> str:
-        """Thanks."""
-        return words.approval(split, rng)
-
     def cases(self, split: Split, number: int, seed: int) -> list[Case]:
         """First answers, and what the person said next."""
         return cases.cases(split, number, seed)
-
-    def named(self, hint: str) -> set[str]:
-        """The rules whose words are in the hint."""
-        spoken = hint.lower()
-        return {rule for rule, known in hints.HINTS.items() if any(one in spoken for one in known)}
-
-    def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
-        """The rules over the prompt's text."""
-        return JUDGE(prompt)

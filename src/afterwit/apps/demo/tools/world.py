@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from afterwit.apps import sandbox
+from afterwit.apps.demo.base.spoken import Spoken
 from afterwit.apps.demo.tools import cases, hints, rules, tasks, words
 from afterwit.apps.demo.tools.judge import JUDGE
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
@@ -63,8 +64,12 @@ class ToolsPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsWorld:
+class ToolsWorld(Spoken):
     """Files in a sandbox, an owner with house rules."""
+
+    afterwards = words.AFTERWARDS
+    judges_words = hints.HINTS
+    rule_judge = JUDGE
 
     name: str = "tools"
     system: str = SYSTEM
@@ -94,23 +99,6 @@ class ToolsWorld:
         """Everything that is wrong so far, in one message."""
         return words.complaint(broken, next(iter(task.subject.values())), split, rng)
 
-    def fail(self, task: Task, output: str, split: Split, rng: Random) -> str:
-        """The failing check with its output."""
-        return words.failure(output, split, rng)
-
-    def approve(self, task: Task, split: Split, rng: Random) -> str:
-        """Thanks."""
-        return words.approval(split, rng)
-
     def cases(self, split: Split, number: int, seed: int) -> list[Case]:
         """Calls and last words, and what came of them."""
         return cases.cases(split, number, seed)
-
-    def named(self, hint: str) -> set[str]:
-        """The rules whose sentence is in the hint."""
-        spoken = hint.lower()
-        return {rule for rule, known in hints.HINTS.items() if any(one.lower() in spoken for one in known)}
-
-    def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
-        """The rules over the prompt's text."""
-        return JUDGE(prompt)
