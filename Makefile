@@ -67,8 +67,8 @@ bench-page: $(VENV)/.installed-bench
 
 ## The study: plays what is missing of it (hours), then writes its tables and pictures.
 study: $(VENV)/.installed-demo
-	$(BIN)/python -m afterwit.apps.demo.study --jobs $$(getconf _NPROCESSORS_ONLN)
-	$(BIN)/python -m afterwit.apps.demo.study.write
+	$(BIN)/python -m experiments.study --jobs $$(getconf _NPROCESSORS_ONLN)
+	$(BIN)/python -m experiments.study.write
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

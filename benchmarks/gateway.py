@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 import uvloop
 
-from afterwit.wire.chat_request import Limits, parse_chat
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
+from afterwit.wire.openai_chat.request import Limits, parse_chat
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import CHUNKS, Server, served
 from benchmarks.measure import Row, at_least, at_most, cpu_seconds, interleaved, itself, noted, ratios

@@ -23,10 +23,10 @@ import uvloop
 from afterwit.core.turn import Basis, Sampling
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.server import Listener, bind
+from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Store
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 CHUNKS = 100
 """Of a stream; an engine that is asked for so many tokens says one at a time."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.head.flatten import turn_rows
-from afterwit.head.head import Gradients, Head
-from afterwit.head.learn import Learned, learn
-from afterwit.head.pupil import Pupil
-from afterwit.head.rows import Rows
-from afterwit.head.sizes import sizes_on
-from afterwit.head.targets import targets
+from afterwit.fused_head.flatten import turn_rows
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.learn import Learned, learn
+from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.rows import Rows
+from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.targets import targets
 from afterwit.objective.hybrid import share
 from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
+from afterwit.checkpoints.versions import Versions
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, apart, cpu_seconds
 from tests.fakes.lessons import lesson

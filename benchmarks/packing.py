@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from afterwit.learner.load import recompute_activations
-from afterwit.learner.packing import token_ratio
-from afterwit.learner.rows import Row
-from afterwit.learner.score import response_logits
+from afterwit.learner.parameters.load import recompute_activations
+from afterwit.learner.scoring.packing import token_ratio
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring.score import response_logits
 from afterwit.tree.support import hindrance
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

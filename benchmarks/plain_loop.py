@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.rows import Row
+from afterwit.learner.scoring.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 

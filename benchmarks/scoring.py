@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import torch
 
-from afterwit.head.score import score
-from afterwit.head.sizes import sizes_on
-from afterwit.head.top import two_stage
+from afterwit.fused_head.score import score
+from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.top import two_stage
 from afterwit.objective.logprobs import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work

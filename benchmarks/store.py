@@ -18,7 +18,7 @@ from pathlib import Path
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.store import AsyncStore, Store
-from afterwit.store.codec import content_columns
+from afterwit.store.sqlite.codec import content_columns
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_least, at_most, interleaved, itself, noted, ratios
 

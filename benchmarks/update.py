@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.learner.batch import Item
-from afterwit.learner.load import load_model, recompute_activations
+from afterwit.learner.parameters.load import load_model, recompute_activations
 from afterwit.learner.policy import Policy
-from afterwit.learner.rows import Row
+from afterwit.learner.scoring.rows import Row
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

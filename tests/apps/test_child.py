@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps import child
+from afterwit.apps import learner_process as child
 from afterwit.apps.config import load
 from afterwit.core.errors import StoreError
 

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 from afterwit.apps.doctor import model as files
-from afterwit.core.hints import Placement
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
-from afterwit.learner.versions import Versions
 from tests.fakes.models import tiny_qwen3
 
 

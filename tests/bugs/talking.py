@@ -13,18 +13,18 @@ from transformers import PreTrainedModel
 from afterwit.apps.demo.tools import hints as sentences
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import Split, Task
-from afterwit.core.hints import Placement, splice
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Verdict
-from afterwit.learner.load import load_model
 from afterwit.learner.memory import Ask, answers
+from afterwit.learner.parameters.load import load_model
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.versions import Versions
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 WORLD = ToolsWorld()
 SHIPPED = WORLD.folder / "model"

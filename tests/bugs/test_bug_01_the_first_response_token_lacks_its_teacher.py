@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.learner.rows import Row
+from afterwit.learner.scoring.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
 from tests.learner.updates import EXACT, frozen, items_of, moved

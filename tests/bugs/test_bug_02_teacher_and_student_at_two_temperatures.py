@@ -15,7 +15,7 @@ from numpy.random import default_rng
 
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.learner.updates import EXACT, items_of, moved
 from tests.objective.batches import sample

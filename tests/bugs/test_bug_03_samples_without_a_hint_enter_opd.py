@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from afterwit.core.hints import Placement
+from afterwit.core.judging.hints import Placement
 from afterwit.core.lifecycle import Reason
 from afterwit.learner.batch import Refused, build
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
 from tests.learner.updates import LIMITS, items_of, moved

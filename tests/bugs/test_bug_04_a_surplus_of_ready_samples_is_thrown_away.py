@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.core.lifecycle import State
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson, teach
 from tests.stages.learning import Place
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.learner.update import update
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson, teach
 from tests.learner.updates import EXACT, furthest, items_of, policy_of, quiet, weights
 from tests.stages.learning import Place

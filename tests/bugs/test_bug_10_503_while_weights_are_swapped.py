@@ -17,11 +17,11 @@ import torch
 from openai import AsyncOpenAI
 
 from afterwit.apps.config import Settings
-from afterwit.apps.loop import Loop
+from afterwit.apps.runtime import Loop
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.version import Origin, Version
-from afterwit.learner.load import load_model
-from afterwit.learner.score import probe
-from afterwit.learner.versions import Versions
+from afterwit.learner.parameters.load import load_model
+from afterwit.learner.scoring.score import probe
 from tests.fakes.models import reweighted
 from tests.journey.conftest import client, until
 

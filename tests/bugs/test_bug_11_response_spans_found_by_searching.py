@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.core.hints import Placement
+from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.verdict import Source, Verdict
 from afterwit.learner.batch import build
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 from tests.gateway.house import House, house
 from tests.learner.updates import LIMITS

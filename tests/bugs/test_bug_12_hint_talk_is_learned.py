@@ -12,11 +12,11 @@ import pytest
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.tools.hints import official
 from afterwit.apps.demo.world import Task
-from afterwit.apps.loop import Loop
-from afterwit.core.hint_rules import speaks_of_hints
+from afterwit.apps.runtime import Loop
+from afterwit.core.judging.hint_rules import speaks_of_hints
+from afterwit.core.judging.voting import Accept, Rules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Message
 from afterwit.core.verdict import Question, Source, Verdict
-from afterwit.core.voting import Accept, Rules, parse_evaluation, parse_hint, tally
 from afterwit.store import Record
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
 from tests.fakes.judge import asks_for_hint

@@ -8,12 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.binding import Arrival, Binding, Candidate, Partition, arrive, bind, brought, partition_of
+from afterwit.core.binding.bind import (
+    Arrival,
+    Binding,
+    Candidate,
+    Partition,
+    arrive,
+    bind,
+    brought,
+    partition_of,
+)
+from afterwit.core.binding.siblings import Branch, settle
 from afterwit.core.ids import call_id, turn_id
-from afterwit.core.lines import Branch, settle
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
-from afterwit.wire.chat_request import Limits, parse_chat
+from afterwit.wire.openai_chat.request import Limits, parse_chat
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SCOPE = "key/client"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.atoms import atoms_of, canonical_json, extend, fingerprints
+from afterwit.core.binding.segments import atoms_of, canonical_json, extend, fingerprints
 from afterwit.core.message import Message, ToolCall
 from tests.core.bindings import says
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from afterwit.core.binding import Partition, brought
+from afterwit.core.binding.bind import Partition, brought
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message

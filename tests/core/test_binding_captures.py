@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from afterwit.core.hindsight import reactions
+from afterwit.core.judging.hindsight import reactions
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
 from tests.core.bindings import Memory, replay, tree

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterwit.core.arrival import arrive
-from afterwit.core.binding import Candidate, Partition, bind
+from afterwit.core.binding.bind import Candidate, Partition, bind
+from afterwit.core.binding.request import arrive
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.core.turn import Kind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.hindsight import Case, View, call_seed, case, conclude, questions, reactions
+from afterwit.core.judging.hindsight import Case, View, call_seed, case, conclude, questions, reactions
+from afterwit.core.judging.voting import Accept, Rules
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.verdict import Feedback, NextState, Question, Source
-from afterwit.core.voting import Accept, Rules
 from tests.core.test_injected import OPENCLAW
 from tests.fakes.turns import a_turn
 

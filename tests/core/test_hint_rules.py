@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.hint_rules import fault, quotes, speaks_of_hints
+from afterwit.core.judging.hint_rules import fault, quotes, speaks_of_hints
 
 REPLY = "No, I asked you to keep the old file and write the new text next to it. Please use python3 as well."
 FAILED = "File \"/work/app/main.py\", line 12\nModuleNotFoundError: No module named 'yaml'"

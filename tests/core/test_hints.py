@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.hints import Placement, select_candidates, splice
+from afterwit.core.judging.hints import Placement, select_candidates, splice
 from afterwit.core.message import Conversation, Message, ToolCall
 
 SYSTEM = Message(role="system", content="Be brief.")

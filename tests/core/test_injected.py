@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.injected import strip_injected
+from afterwit.core.binding.client_text import strip_injected
 
 OPENCLAW = (
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nConversation data (data, not instructions):\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.lines import Branch, Settled, settle
+from afterwit.core.binding.siblings import Branch, Settled, settle
 from afterwit.core.turn import Kind
 
 MAIN, SIDE, UNKNOWN = Kind.MAIN, Kind.SIDE, Kind.UNKNOWN

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.partition import Partition, partition_of
+from afterwit.core.binding.client_ids import Partition, partition_of
 from afterwit.core.turn import Kind
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.hindsight import Call
+from afterwit.core.judging.hindsight import Call
+from afterwit.core.judging.voting import Accept, Rules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.rollout import Ended, Rollout, pairs, samples
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback, Question, Source
-from afterwit.core.voting import Accept, Rules
-from afterwit.wire.judge_prompts import FullPrompts
-from afterwit.wire.tool_schema import schema_error
+from afterwit.wire.judge.full_prompts import FullPrompts
+from afterwit.wire.model_text.tool_schema import schema_error
 from tests.fakes.turns import a_turn
 
 ROLLOUTS = Path(__file__).parent / "fixtures" / "rollouts"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.message import Conversation
-from afterwit.core.sides import (
+from afterwit.core.binding.side_turns import (
     Shape,
     classify,
     differs,
@@ -19,6 +18,7 @@ from afterwit.core.sides import (
     read_patterns,
     shape_of,
 )
+from afterwit.core.message import Conversation
 from afterwit.core.turn import Kind
 from tests.core.bindings import recorded, says
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.verdict import Question, Source, Vote
-from afterwit.core.voting import (
+from afterwit.core.judging.voting import (
     Accept,
     Decided,
     Rules,
@@ -19,6 +18,7 @@ from afterwit.core.voting import (
     reward,
     tally,
 )
+from afterwit.core.verdict import Question, Source, Vote
 
 RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
 ANY = Rules(votes=3, accept=Accept.ANY, max_candidates=3, longest=False, quote_words=8)

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo import names
 from afterwit.apps.demo.chat import hints, notes, rules, tasks, words
+from afterwit.apps.demo.speech import names
 from afterwit.apps.demo.world import part
-from afterwit.core import hint_rules
+from afterwit.core.judging import hint_rules
 
 SPLITS = ("train", "dev", "fresh")
 LISTS = {

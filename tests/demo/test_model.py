@@ -9,7 +9,7 @@ from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import World
 from afterwit.apps.demo.worlds import WORLDS
 from afterwit.core.message import Conversation, Message
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 MODEL = ToolsWorld().folder / "model"
 ARGUMENTS = {"path": "a-b.txt", "dry_run": True}
@@ -93,5 +93,5 @@ def test_a_shipped_model_is_small_and_says_how_it_was_made(world: World) -> None
     model = world.folder / "model"
     assert sum(file.stat().st_size for file in model.iterdir()) < 1_500_000
     readme = (model / "README.md").read_text()
-    assert f"python -m afterwit.apps.demo.pretrain --world {world.name} --out DIR --seed 0" in readme
+    assert f"python -m experiments.pretrain.pretrain --world {world.name} --out DIR --seed 0" in readme
     assert "15 %" in readme

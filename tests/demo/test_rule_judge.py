@@ -13,7 +13,7 @@ from afterwit.apps.demo.judge_accuracy import accuracy
 from afterwit.apps.demo.tools import judge as tools_judge
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import World
-from afterwit.wire import judge_short
+from afterwit.wire.judge import short_prompts as judge_short
 
 TOOLS, CHAT = ToolsWorld(), ChatWorld()
 BOTH = pytest.mark.parametrize("world", [TOOLS, CHAT], ids=["tools", "chat"])

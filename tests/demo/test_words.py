@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo import names
+from afterwit.apps.demo.speech import names
 from afterwit.apps.demo.tools import hints, tasks, words
 from afterwit.apps.demo.world import part
-from afterwit.core import hint_rules
+from afterwit.core.judging import hint_rules
 
 LISTS = {"openers": words.OPENERS, "thanks": words.THANKS, "failed": words.FAILED, **words.COMPLAINTS}
 

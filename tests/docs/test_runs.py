@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.demo.study.write import written
+from experiments.study.write import written
 
 DOCS = Path(__file__).parents[2] / "docs"
 

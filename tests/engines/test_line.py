@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.engines.embedded.line import PATIENCE, Line, in_turn, reads_next
+from afterwit.engines.embedded.queue import PATIENCE, Line, in_turn, reads_next
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
 from tests.gateway.house import House, house
 

@@ -15,10 +15,10 @@ import openai
 
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
-from afterwit.stages.gateway.server import Listener, bind
+from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record, Store
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class House:
         return await self.store.call(lambda store: list(store.turns()))
 
     async def add_key(self, name: str, *scopes: str) -> str:
-        from afterwit.stages.gateway.keys import hash_key
+        from afterwit.stages.gateway.auth.keys import hash_key
 
         key = f"aw-{name}"
         await self.store.call(lambda store: store.add_key(name, scopes, hash_key(key), now=self.clock()))

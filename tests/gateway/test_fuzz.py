@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.gateway.house import TOOL, House, house
 
 JSON = st.recursive(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.keyring import KeyRing
-from afterwit.stages.gateway.keys import (
+from afterwit.stages.gateway.auth.keyring import KeyRing
+from afterwit.stages.gateway.auth.keys import (
     LOCAL,
     Caller,
     Scope,

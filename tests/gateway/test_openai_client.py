@@ -16,10 +16,10 @@ from afterwit.core.lifecycle import State
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.server import Listener, bind
+from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record, Store
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.gateway.house import TOOL
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'

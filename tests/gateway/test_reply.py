@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from afterwit.core.turn import Finish
 from afterwit.engines.port import Step
-from afterwit.stages.gateway.reply import Reply
-from afterwit.wire.detokenize import Detokenizer
-from afterwit.wire.tool_calls import Call, Content, Reader, Style
+from afterwit.stages.gateway.turn.reply import Reply
+from afterwit.wire.model_text.detokenize import Detokenizer
+from afterwit.wire.model_text.tool_calls import Call, Content, Reader, Style
 
 END = 0
 """The end id; every other id is a character's code point."""

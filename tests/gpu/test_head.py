@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.head.flatten import memory_rows, turn_rows
-from afterwit.head.head import Gradients, Head
-from afterwit.head.learn import Base, Learned, learn
-from afterwit.head.products import MIXED, RAISED, products_for
-from afterwit.head.score import score
-from afterwit.head.sizes import sizes_on
-from afterwit.head.softmax import exp_sums
-from afterwit.head.whole import memory_tile, turn_tile
+from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.learn import Base, Learned, learn
+from afterwit.fused_head.products import MIXED, RAISED, products_for
+from afterwit.fused_head.score import score
+from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.softmax import exp_sums
+from afterwit.fused_head.whole import memory_tile, turn_tile
 from afterwit.objective.settings import ObjectiveSettings
-from tests.head.passes import Outcome, Pass, cast, parts_of, random_pass
+from tests.fused_head.passes import Outcome, Pass, cast, parts_of, random_pass
 
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
 

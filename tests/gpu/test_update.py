@@ -11,14 +11,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.load import device_of, load_model
 from afterwit.learner.memory import Ask, Memory, answers
-from afterwit.learner.rows import Row
-from afterwit.learner.score import probe
+from afterwit.learner.parameters.load import device_of, load_model
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring.score import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
 from tests.learner.updates import items_of, policy_of, quiet, weights

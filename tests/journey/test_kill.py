@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.lifecycle import State
-from afterwit.learner.versions import Versions
 from afterwit.store import Store
 from tests.journey.conftest import client
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.loop import Loop
+from afterwit.apps.runtime import Loop
 from afterwit.apps.train import learn
 from afterwit.apps.wiring import bound_store, versions_of
 from afterwit.core.errors import AlreadyRunning

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
-from afterwit.apps.loop import Loop
-from afterwit.learner.versions import Versions
+from afterwit.apps.runtime import Loop
+from afterwit.checkpoints.versions import Versions
 from tests.journey.conftest import PlainJudge, client, until
 
 PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.loop import Loop
+from afterwit.apps.runtime import Loop
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.lifecycle import State
-from afterwit.learner.versions import Versions
 from afterwit.store import Record
 from tests.journey.conftest import HINT, PlainJudge, client, until
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
 
 

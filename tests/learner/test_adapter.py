@@ -13,20 +13,20 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.errors import SettingError, VersionDamaged
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.learner.adapter import name_of
-from afterwit.learner.packing import Packing
+from afterwit.learner.parameters.adapter import name_of
 from afterwit.learner.policy import Policy
-from afterwit.learner.rollback import roll_back
-from afterwit.learner.score import probe, response_logits
+from afterwit.learner.scoring.packing import Packing
+from afterwit.learner.scoring.score import probe, response_logits
 from afterwit.learner.settings import LearnerSettings, Precision
-from afterwit.learner.update import update
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_heads import ROWS
@@ -106,7 +106,7 @@ def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> No
     draw = (
         "import sys; from pathlib import Path; from afterwit.learner.policy import Policy\n"
         "from afterwit.learner.settings import LearnerSettings\n"
-        "from afterwit.learner.versions import Versions\n"
+        "from afterwit.checkpoints.versions import Versions\n"
         "base, out = map(Path, sys.argv[1:]); out.mkdir()\n"
         "policy = Policy.load(Versions(root=out / 'none', base=base), 0, LearnerSettings(device='cpu'))\n"
         "policy.trained.write(out, base)"

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from afterwit.core.errors import RequestError
-from afterwit.core.hints import Placement, splice
+from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.learner.batch import Item, Limits, Refused, build
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import HINTS, lesson
 
 LIMITS = Limits(max_tokens=512, max_staleness=16, version=20)

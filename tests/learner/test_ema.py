@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from afterwit.learner.policy import Policy
-from afterwit.learner.score import probe, response_logits, stream_states
+from afterwit.learner.scoring.score import probe, response_logits, stream_states
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import PREFIX, TENSORS
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.adapters import by_peft
 from tests.learner.test_heads import ROWS
 from tests.learner.test_policy import go_on, trainer_in

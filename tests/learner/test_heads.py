@@ -11,12 +11,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreTrainedModel
 
-from afterwit.head.head import Gradients
-from afterwit.learner.heads import fused_head, head_of
-from afterwit.learner.rows import Row
-from afterwit.learner.score import response_logits, response_states, stream_states
+from afterwit.fused_head.head import Gradients
+from afterwit.learner.scoring.lm_head import fused_head, head_of
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring.score import response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_update import IDS, MEMORIES, OBJECTIVES, batch
 from tests.learner.updates import EXACT, frozen, furthest, moved, policy_of

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.core.hints import Placement, splice
-from afterwit.learner.load import load_model
+from afterwit.core.judging.hints import Placement, splice
 from afterwit.learner.memory import Ask, answers, asks
+from afterwit.learner.parameters.load import load_model
 from afterwit.learner.settings import MemoryHints
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 
 PROMPTS = [(5, 6, 7, 8, 9, 10, 11), (3,), (40, 41, 42)]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.load import load_model
-from afterwit.learner.packing import NEVER, Packing, token_ratio
-from afterwit.learner.rows import Row
-from afterwit.learner.score import response_logits, stream_logits
+from afterwit.learner.parameters.load import load_model
+from afterwit.learner.scoring.packing import NEVER, Packing, token_ratio
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring.score import response_logits, stream_logits
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.tree.support import hindrance
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted, tiny_qwen3
 from tests.learner.updates import EXACT, frozen, furthest, items_of, policy_of, quiet, weights

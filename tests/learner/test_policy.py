@@ -8,20 +8,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused
-from afterwit.learner.load import device_of, load_model
-from afterwit.learner.phase import Phase
+from afterwit.learner.parameters.load import device_of, load_model
 from afterwit.learner.policy import Policy
-from afterwit.learner.rollback import roll_back
-from afterwit.learner.score import probe
+from afterwit.learner.scoring.score import probe
 from afterwit.learner.settings import LearnerSettings, Precision
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import tiny_llama
 from tests.learner.updates import furthest, quiet, weights

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.learner.rows import Row, passes
+from afterwit.learner.scoring.rows import Row, passes
 
 lengths_of_rows = st.lists(st.integers(1, 100), max_size=30)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from afterwit.learner.trouble import Trouble, trouble
+from afterwit.learner.failures import Trouble, trouble
 
 
 @pytest.mark.parametrize(

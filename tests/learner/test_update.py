@@ -14,13 +14,13 @@ from afterwit.core.errors import UpdateRefused
 from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
 from afterwit.learner.memory import Memory
-from afterwit.learner.rows import Row
-from afterwit.learner.score import response_logits
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring.score import response_logits
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import needs_base, update
+from afterwit.learner.update.update import needs_base, update
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
 from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights

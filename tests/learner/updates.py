@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.core.hints import Placement
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, Limits, build
-from afterwit.learner.load import load_model
 from afterwit.learner.memory import Memory
-from afterwit.learner.phase import Phase
+from afterwit.learner.parameters.load import load_model
 from afterwit.learner.policy import Policy
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import update
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.phase import Phase
+from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3, lora_rank=0)
 LIMITS = Limits(max_tokens=512, max_staleness=16, version=0)

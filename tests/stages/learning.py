@@ -12,14 +12,14 @@ from pathlib import Path
 
 import torch
 
-from afterwit.learner.phase import Phase
+from afterwit.checkpoints.versions import Versions
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.learn import Learn
-from afterwit.store.store import Store
-from afterwit.wire.render import Renderer
+from afterwit.stages.learn.stage import Learn
+from afterwit.store.sqlite.store import Store
+from afterwit.wire.model_text.render import Renderer
 
 SETTINGS = LearnerSettings(
     device="cpu",

@@ -15,12 +15,12 @@ from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, Question, Source
 from afterwit.objective import ObjectiveSettings
-from afterwit.stages.judge import Clock, Judge
-from afterwit.stages.judge_claims import GIVE_UP_AFTER
-from afterwit.stages.judge_settings import JudgeSettings
+from afterwit.stages.judge.claims import GIVE_UP_AFTER
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.stages.judge.stage import Clock, Judge
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore, Record, Store
-from afterwit.wire.judge_prompts import FullPrompts
+from afterwit.wire.judge.full_prompts import FullPrompts
 from tests.fakes.judge import HINT, HINT_WORDS, FakeJudge, asks_for_hint
 from tests.store.making import NO, THANKS, add
 

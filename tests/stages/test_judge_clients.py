@@ -18,12 +18,12 @@ from afterwit.core.errors import (
     RequestError,
     SettingError,
 )
+from afterwit.core.judging.voting import parse_evaluation
 from afterwit.core.message import Conversation, Message
-from afterwit.core.voting import parse_evaluation
 from afterwit.engines.port import Generate, Weights
-from afterwit.stages.judge_clients import LARGEST_ANSWER, EngineJudge, HttpJudge
-from afterwit.stages.judge_settings import JudgeSettings
-from afterwit.wire.render import Renderer
+from afterwit.stages.judge.clients import LARGEST_ANSWER, EngineJudge, HttpJudge
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 from tests.fakes.models import tiny_qwen3
 

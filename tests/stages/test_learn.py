@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 import torch
 
+from afterwit.checkpoints.rollback import roll_back
 from afterwit.core.errors import SettingError, StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
-from afterwit.learner.phase import Phase
-from afterwit.learner.rollback import roll_back
+from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.learn import STAGE
+from afterwit.stages.learn.stage import STAGE
 from afterwit.store.rows import Status
-from afterwit.store.store import Store
-from afterwit.wire.render import Renderer
+from afterwit.store.sqlite.store import Store
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson, teach
 from tests.fakes.models import tiny_qwen3
 from tests.stages.learning import Place, learn_and_die, learn_and_die_of, learn_on_a_full_disk

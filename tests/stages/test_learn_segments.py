@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from afterwit.core.sample import Sample
-from afterwit.learner.phase import Phase
-from afterwit.wire.render import Renderer
+from afterwit.learner.update.phase import Phase
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import session, teach
 from tests.fakes.models import tiny_llama
 from tests.stages.learning import SETTINGS, Place, learn_and_die

@@ -12,8 +12,8 @@ import pytest
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
-from afterwit.store.database import Database
-from afterwit.store.opening import connect
+from afterwit.store.sqlite.database import Database
+from afterwit.store.sqlite.opening import connect
 from tests.store.making import add
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding import Arrival, Binding, arrive, bind, partition_of
+from afterwit.core.binding.bind import Arrival, Binding, arrive, bind, partition_of
+from afterwit.core.binding.siblings import Branch
+from afterwit.core.binding.side_turns import Shape
 from afterwit.core.lifecycle import Reason
-from afterwit.core.lines import Branch
 from afterwit.core.message import Conversation, Message
-from afterwit.core.sides import Shape
 from afterwit.core.turn import Kind
 from afterwit.store import Store
-from afterwit.store.kinship import FIRST_HASHES
+from afterwit.store.sqlite.kinship import FIRST_HASHES
 from tests.store.making import NO, a_turn, add
 
 SCOPE = "key/agent"

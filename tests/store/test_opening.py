@@ -10,8 +10,8 @@ import pytest
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store import Store
-from afterwit.store.opening import open_database, schema_of
-from afterwit.store.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
+from afterwit.store.sqlite.opening import open_database, schema_of
+from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
 from tests.store.making import add
 
 

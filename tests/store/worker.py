@@ -16,8 +16,8 @@ from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.core.version import Origin, Version
 from afterwit.store import Store
-from afterwit.store.database import Database
-from afterwit.store.opening import connect
+from afterwit.store.sqlite.database import Database
+from afterwit.store.sqlite.opening import connect
 from tests.store.making import HINTED, NO, a_version, add
 
 PROCESSES = get_context("forkserver")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from afterwit.learner.load import load_model, recompute_activations
+from afterwit.learner.parameters.load import load_model, recompute_activations
 from afterwit.tree.pack import Path
 from tests.fakes.models import tiny_llama, tiny_qwen3
 from tests.tree.forests import forests, one_by_one, precise, together

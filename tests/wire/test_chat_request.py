@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.chat_request import ChatRequest, Choice, Limits, parse_chat
+from afterwit.wire.openai_chat.request import ChatRequest, Choice, Limits, parse_chat
 
 HI = [{"role": "user", "content": "Hi"}]
 READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}

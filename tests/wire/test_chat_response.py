@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Message
 from afterwit.wire import sse
-from afterwit.wire.api_errors import error_body
-from afterwit.wire.chat_response import Choice, Head, TokenLogprob, Usage, body, chunk, deltas, usage_chunk
-from afterwit.wire.tool_calls import Call, Content, Thought
+from afterwit.wire.model_text.tool_calls import Call, Content, Thought
+from afterwit.wire.openai_chat.errors import error_body
+from afterwit.wire.openai_chat.response import (
+    Choice,
+    Head,
+    TokenLogprob,
+    Usage,
+    body,
+    chunk,
+    deltas,
+    usage_chunk,
+)
 
 HEAD = Head(turn="t", created=12, model="tiny")
 COUNTED = Head(turn="t", created=12, model="tiny", counts=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterwit.wire.detokenize import Detokenizer, StopStrings
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.hindsight import View
+from afterwit.core.judging.hindsight import View
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.fence import Fence, shares
-from afterwit.wire.judge_prompts import FullPrompts
+from afterwit.wire.judge.fence import Fence, shares
+from afterwit.wire.judge.full_prompts import FullPrompts
 
 PROMPTS = FullPrompts(
     max_tokens=512, context_chars=400, tools_chars=200, response_chars=200, next_state_chars=200

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.wire.render import Renderer, template_message
+from afterwit.wire.model_text.render import Renderer, template_message
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 READ = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.wire.tool_calls import (
+from afterwit.wire.model_text.tool_calls import (
     Call,
     Content,
     Reader,

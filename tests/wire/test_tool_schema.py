@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.tool_schema import schema_error
+from afterwit.wire.model_text.tool_schema import schema_error
 
 READ = {
     "type": "object",

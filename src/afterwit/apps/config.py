@@ -20,7 +20,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.stages.judge_settings import JudgeSettings
+from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.publish import PublishSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from afterwit.apps.config import Settings
 from afterwit.apps.logs import log_plainly
-from afterwit.apps.loop import Loop
+from afterwit.apps.runtime import Loop
 
 
 def run(settings: Settings, home: Path, stages: tuple[str, ...]) -> None:

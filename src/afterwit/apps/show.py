@@ -100,10 +100,10 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
 
     from afterwit.apps.wiring import model_folder
     from afterwit.learner.batch import hinted_prompts, temperature
-    from afterwit.learner.load import device_of, load_model
-    from afterwit.learner.rows import Row
-    from afterwit.learner.score import stream_logits
-    from afterwit.wire.render import Renderer
+    from afterwit.learner.parameters.load import device_of, load_model
+    from afterwit.learner.scoring.rows import Row
+    from afterwit.learner.scoring.score import stream_logits
+    from afterwit.wire.model_text.render import Renderer
 
     assert record.verdict is not None
     turn, folder = record.turn, model_folder(settings, home)

@@ -14,7 +14,7 @@ from afterwit.apps.doctor.finding import insist
 from afterwit.apps.logs import log_plainly
 from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
 from afterwit.core.errors import AfterwitError, AlreadyRunning
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 
 def run(settings: Settings, home: Path, *, forever: bool) -> None:
@@ -28,7 +28,7 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
 
 def learn(settings: Settings, home: Path, *, stop: Callable[[], bool], forever: bool) -> None:
     """The learn stage in this process, once its mathematics is seen to hold with this model."""
-    from afterwit.stages.learn import Learn
+    from afterwit.stages.learn.stage import Learn
 
     folder = model_folder(settings, home)
     store = bound_store(settings, home, folder)

@@ -15,8 +15,8 @@ from afterwit.engines.fingerprint import fingerprint, weight_files
 from afterwit.store import Store
 
 if TYPE_CHECKING:
+    from afterwit.checkpoints.versions import Versions
     from afterwit.learner.trainer import Trainer
-    from afterwit.learner.versions import Versions
 
 STORE = "store.db"
 VERSIONS = "versions"
@@ -122,7 +122,7 @@ def bound_store(settings: Settings, home: Path, folder: Path) -> Store:
 
 def versions_of(home: Path, folder: Path) -> Versions:
     """The home's folder of versions over the model."""
-    from afterwit.learner.versions import Versions
+    from afterwit.checkpoints.versions import Versions
 
     return Versions(root=home / VERSIONS, base=folder)
 
@@ -130,7 +130,7 @@ def versions_of(home: Path, folder: Path) -> Versions:
 def trainer_of(settings: Settings, home: Path, folder: Path) -> Trainer:
     """The learner's core, nothing loaded yet."""
     from afterwit.learner.trainer import Trainer
-    from afterwit.wire.render import Renderer
+    from afterwit.wire.model_text.render import Renderer
 
     return Trainer(
         versions_of(home, folder),

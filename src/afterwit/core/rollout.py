@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.hindsight import Call, JudgePrompts, case, conclude, questions
+from afterwit.core.judging.hindsight import Call, JudgePrompts, case, conclude, questions
+from afterwit.core.judging.voting import Rules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.sample import Sample
 from afterwit.core.terms import terms, untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
-from afterwit.core.voting import Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from afterwit.core.errors import RequestError
-from afterwit.core.hints import Placement, splice
+from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
 from afterwit.core.routing import brought
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Turn
-from afterwit.learner.rows import Row
+from afterwit.learner.scoring.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from afterwit.core.hints import Placement
+from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.learner.batch import Rendering, hinted_prompts, temperature
-from afterwit.learner.rows import Row
+from afterwit.learner.scoring.rows import Row
 from afterwit.learner.settings import MemoryHints
 
 

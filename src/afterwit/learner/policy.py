@@ -12,17 +12,17 @@ from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
+from afterwit.checkpoints.versions import STATE, Versions
 from afterwit.core.errors import SettingError, VersionDamaged
-from afterwit.head.head import Head
-from afterwit.learner import optimizer as adamw
-from afterwit.learner.adapter import Adapter
-from afterwit.learner.ema import Ema
-from afterwit.learner.heads import fused_head
-from afterwit.learner.load import REMEDY, read_tensors, recompute_activations
-from afterwit.learner.masters import Masters
+from afterwit.fused_head.head import Head
+from afterwit.learner.parameters import optimizer as adamw
+from afterwit.learner.parameters.adapter import Adapter
+from afterwit.learner.parameters.ema import Ema
+from afterwit.learner.parameters.full import Whole
+from afterwit.learner.parameters.load import REMEDY, read_tensors, recompute_activations
+from afterwit.learner.parameters.masters import Masters
+from afterwit.learner.scoring.lm_head import fused_head
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.versions import STATE, Versions
-from afterwit.learner.whole import Whole
 from afterwit.weights.lora import Lora, lora_of
 
 MASTER = "master."

@@ -10,19 +10,19 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
+from afterwit.checkpoints.versions import Versions
 from afterwit.core.errors import UpdateRefused
-from afterwit.core.hints import Placement
+from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Version
 from afterwit.learner import memory
 from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
-from afterwit.learner.load import device_of, load_model
-from afterwit.learner.phase import Phase, Progress
+from afterwit.learner.parameters.load import device_of, load_model
 from afterwit.learner.policy import Policy
-from afterwit.learner.score import probe
+from afterwit.learner.scoring.score import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import needs_base, update
-from afterwit.learner.versions import Versions
+from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update.update import needs_base, update
 from afterwit.objective.settings import ObjectiveSettings
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from afterwit.objective.settings import ObjectiveSettings
 
 if TYPE_CHECKING:
-    from afterwit.objective.door import Evaluation
+    from afterwit.objective.evaluate import Evaluation
 
 __all__ = ["ObjectiveSettings", "evaluate"]
 
@@ -48,7 +48,7 @@ def evaluate(
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.
     """
-    from afterwit.objective.door import (
+    from afterwit.objective.evaluate import (
         evaluate as through_the_door,  # torch is imported here, not by those who read settings
     )
 

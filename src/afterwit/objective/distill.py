@@ -6,8 +6,8 @@ from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.topk_distill import Bins, bins, topk_distill_loss
-from afterwit.objective.topk_opd import Kept, keep, topk_opd_loss
+from afterwit.objective.terms.topk_distill import Bins, bins, topk_distill_loss
+from afterwit.objective.terms.topk_opd import Kept, keep, topk_opd_loss
 
 Distilled = Kept | Bins
 

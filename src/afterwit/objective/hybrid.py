@@ -10,8 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.objective.anchor import anchor_loss
-from afterwit.objective.entropy import entropy
 from afterwit.objective.logprobs import at, logprobs, same_shape
 from afterwit.objective.memory import memory_loss
 from afterwit.objective.sample import Denominators, Sample
@@ -19,6 +17,8 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import Share, fold
 from afterwit.objective.target import Target
 from afterwit.objective.taught import taught, term_loss
+from afterwit.objective.terms.entropy import entropy
+from afterwit.objective.terms.reference_kl import anchor_loss
 
 
 def share(

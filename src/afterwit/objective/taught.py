@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.objective.combine import combine_loss
 from afterwit.objective.distill import Distilled, distill_loss
-from afterwit.objective.rl import rl_loss
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
-from afterwit.objective.token_opd import token_opd_loss
+from afterwit.objective.terms.combine import combine_loss
+from afterwit.objective.terms.rl import rl_loss
+from afterwit.objective.terms.token_opd import token_opd_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from afterwit.store.rows import (
     Status,
     VersionRow,
 )
-from afterwit.store.store import Store
+from afterwit.store.sqlite.store import Store
 
 __all__ = [
     "Answer",

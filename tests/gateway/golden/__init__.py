@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 from tests.gateway.house import TOOL, USER, house
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from afterwit.apps.cli import demo, doctor, keys, ledger, serve, train, turns
+from afterwit.apps.cli import demo, doctor, keys, serve, train, turns, versions
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
@@ -29,10 +29,10 @@ app.command()(demo.demo)
 app.command()(turns.turns)
 app.command()(turns.show)
 app.command()(train.train)
-app.command()(ledger.versions)
-app.command()(ledger.rollback)
-app.command()(ledger.requeue)
-app.command()(ledger.export)
+app.command()(versions.versions)
+app.command()(versions.rollback)
+app.command()(versions.requeue)
+app.command()(versions.export)
 app.add_typer(keys.app, name="keys")
 app.command()(doctor.doctor)
 

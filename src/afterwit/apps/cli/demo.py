@@ -42,7 +42,7 @@ def demo(
     Leaves report.html, report.json and learning.png in OUT; with --compare, compare.png and compare.json.
     """
     if compare:
-        from afterwit.apps.demo import compare as comparison
+        from experiments.compare import compare as comparison
 
         _refuse(objective is not None, "--objective", "is for one run; --compare takes all of them")
         comparison.run(

@@ -27,9 +27,9 @@ def add(
     home: Home = None,
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
-    from afterwit.apps.ledger import named
+    from afterwit.apps.tables import named
     from afterwit.apps.wiring import open_store
-    from afterwit.stages.gateway.keys import Scope, hash_key, new_key
+    from afterwit.stages.gateway.auth.keys import Scope, hash_key, new_key
 
     scopes = {named(Scope, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()

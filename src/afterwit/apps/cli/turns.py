@@ -19,7 +19,7 @@ def turns(
     home: Home = None,
 ) -> None:
     """List turns: where each stands, and why."""
-    from afterwit.apps.ledger import choice
+    from afterwit.apps.tables import choice
     from afterwit.apps.wiring import open_store
     from afterwit.core.lifecycle import Reason, State
     from afterwit.store import Filter
@@ -52,7 +52,7 @@ def _print_lines(records) -> None:  # type: ignore[no-untyped-def]
 def _print_table(records, counts) -> None:  # type: ignore[no-untyped-def]
     from rich.console import Console
 
-    from afterwit.apps.ledger import counts_line, turn_table
+    from afterwit.apps.tables import counts_line, turn_table
 
     console = Console()
     console.print(turn_table(records, moment))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.world import Case, World
-from afterwit.core.voting import parse_evaluation, parse_hint
-from afterwit.wire import judge_short
+from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from afterwit.wire.judge import short_prompts as judge_short
 
 Answers = Callable[[Sequence[list[dict[str, str]]]], Sequence[str]]
 """Prompts in, the judge's words out, in order."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge_accuracy import accuracy
 from afterwit.apps.demo.world import World
-from afterwit.apps.parts import load_engine
+from afterwit.apps.factories import load_engine
 from afterwit.core.message import Message
-from afterwit.stages.judge_clients import EngineJudge
-from afterwit.wire.judge_short import ShortPrompts
-from afterwit.wire.render import Renderer
+from afterwit.stages.judge.clients import EngineJudge
+from afterwit.wire.judge.short_prompts import ShortPrompts
+from afterwit.wire.model_text.render import Renderer
 
 CASES = 100
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import uvloop
 
 from afterwit.apps.config import Settings
-from afterwit.apps.loop import Loop
+from afterwit.apps.runtime import Loop
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.store import Store

@@ -13,7 +13,7 @@ from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import SAMPLE
 from afterwit.core.turn import Basis, Sampled, Sampling
 from afterwit.engines.port import Engine, Generate
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -61,8 +61,8 @@ async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
 async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, tolerance: float) -> str:
     import torch
 
-    from afterwit.learner.rows import Row
-    from afterwit.learner.score import response_logits
+    from afterwit.learner.scoring.rows import Row
+    from afterwit.learner.scoring.score import response_logits
 
     prompt = renderer.prompt_ids(SAMPLE)
     sampled = await sample(engine, prompt)
@@ -78,7 +78,7 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, 
 
 
 async def _swapped(engine: Engine, policy: Policy, base: Path, tolerance: float) -> str:
-    from afterwit.learner.score import probe
+    from afterwit.learner.scoring.score import probe
 
     _move(policy)
     with tempfile.TemporaryDirectory() as folder:

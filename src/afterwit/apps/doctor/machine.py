@@ -12,7 +12,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.wiring import make_home
 from afterwit.engines.fingerprint import weight_files
-from afterwit.stages.gateway.server import bind
+from afterwit.stages.gateway.http.server import bind
 
 BYTES_PER_WEIGHT = 4 + 8
 """On disk a version has each weight that trains in fp32 and AdamW's two moments."""
@@ -76,7 +76,7 @@ def _port(settings: Settings) -> str:
 
 def _device(settings: Settings) -> str:
     from afterwit.engines.embedded.load import place
-    from afterwit.learner.load import device_of
+    from afterwit.learner.parameters.load import device_of
 
     device, dtype = place(settings.engine)
     learner = device_of(settings.learner.device)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import HINT, SAMPLE
-from afterwit.core.hints import Placement, splice
-from afterwit.wire.render import Renderer
+from afterwit.core.judging.hints import Placement, splice
+from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +33,9 @@ class _Logits:
     def __init__(self, model: PreTrainedModel, renderer: Renderer, placement: Placement) -> None:
         import torch
 
-        from afterwit.learner.heads import CLOSE
-        from afterwit.learner.rows import Row
-        from afterwit.learner.score import response_logits
+        from afterwit.learner.scoring.lm_head import CLOSE
+        from afterwit.learner.scoring.rows import Row
+        from afterwit.learner.scoring.score import response_logits
 
         response = renderer.encode(RESPONSE)
         prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT)]

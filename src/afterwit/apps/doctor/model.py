@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
-from afterwit.core.hints import Placement, splice
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.message import Conversation, Message
-from afterwit.learner.versions import Versions
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 SAMPLE = Conversation(
     messages=(

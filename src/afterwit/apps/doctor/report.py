@@ -45,9 +45,9 @@ def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
 def _loaded(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """The tests that need the model in memory, once for the learner and once for the engine."""
     from afterwit.apps.doctor import engine, mathematics
-    from afterwit.apps.parts import load_engine
+    from afterwit.apps.factories import load_engine
     from afterwit.learner.policy import Policy
-    from afterwit.wire.render import Renderer
+    from afterwit.wire.model_text.render import Renderer
 
     renderer = Renderer.load(folder)
     policy = Policy.load(versions_of(home, folder), 0, settings.learner)

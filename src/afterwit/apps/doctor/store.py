@@ -8,12 +8,12 @@ from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
-from afterwit.apps.parts import judge_client
+from afterwit.apps.factories import judge_client
 from afterwit.apps.wiring import STORE
 from afterwit.core.message import Message
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.store import Store
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 QUESTION = (Message(role="user", content="Answer with the single word: ready"),)
 

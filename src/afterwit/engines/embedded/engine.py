@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.engines.embedded.batch_future import Gathering
 from afterwit.engines.embedded.forward import score
-from afterwit.engines.embedded.gathering import Gathering
-from afterwit.engines.embedded.lane import Lane
 from afterwit.engines.embedded.load import (
     check_attention,
     load_module,
@@ -24,9 +23,10 @@ from afterwit.engines.embedded.load import (
     read_config,
     read_facts,
 )
+from afterwit.engines.embedded.runner import Lane
 from afterwit.engines.embedded.script import Script, scripted
+from afterwit.engines.embedded.sequence import Deliver, Stream, check
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.stream import Deliver, Stream, check
 from afterwit.engines.embedded.worker import Outbox, Worker
 from afterwit.engines.port import Facts, Generate, Step, Weights
 

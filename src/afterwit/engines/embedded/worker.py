@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.lane import Lane
-from afterwit.engines.embedded.line import in_turn
+from afterwit.engines.embedded.queue import in_turn
+from afterwit.engines.embedded.runner import Lane
 
 Letter = tuple[asyncio.Queue[Any], Any]
 log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterwit.engines.port import Engine
+from afterwit.stages.gateway.auth.keyring import KeyRing
 from afterwit.stages.gateway.chat import Chat
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.door import Door
 from afterwit.stages.gateway.feedback import FeedbackEndpoint
-from afterwit.stages.gateway.inflight import InFlight
-from afterwit.stages.gateway.keyring import KeyRing
-from afterwit.stages.gateway.metrics import Metrics
-from afterwit.stages.gateway.pages import Pages
+from afterwit.stages.gateway.http.inflight import InFlight
+from afterwit.stages.gateway.http.middleware import Door
 from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.stages.gateway.status.metrics import Metrics
+from afterwit.stages.gateway.status.pages import Pages
 from afterwit.store import AsyncStore
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 
 class GatewayApp:

@@ -10,26 +10,26 @@ from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.binding import Partition, arrive, partition_of
+from afterwit.core.binding.bind import Partition, arrive, partition_of
 from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
-from afterwit.stages.gateway.binder import Bound, bind_request
-from afterwit.stages.gateway.body import read_json
-from afterwit.stages.gateway.choice import Choice
+from afterwit.stages.gateway.auth.keys import Caller, scope_of
+from afterwit.stages.gateway.auth.keys import Scope as KeyScope
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.door import CALLER, HEADERS
-from afterwit.stages.gateway.keys import Caller, scope_of
-from afterwit.stages.gateway.keys import Scope as KeyScope
-from afterwit.stages.gateway.prepare import check_model, check_supported, prepare
-from afterwit.stages.gateway.recorder import Recorder, guarded
-from afterwit.stages.gateway.reply import Reply
-from afterwit.stages.gateway.request import Request
-from afterwit.stages.gateway.response import Response
-from afterwit.stages.gateway.sinks import Sink, Stream, Whole
-from afterwit.wire.chat_request import ChatRequest, Limits, parse_chat
-from afterwit.wire.chat_response import Head
-from afterwit.wire.detokenize import Detokenizer
-from afterwit.wire.tool_calls import Reader
+from afterwit.stages.gateway.http.body import read_json
+from afterwit.stages.gateway.http.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.turn.binder import Bound, bind_request
+from afterwit.stages.gateway.turn.choice import Choice
+from afterwit.stages.gateway.turn.prepare import check_model, check_supported, prepare
+from afterwit.stages.gateway.turn.recorder import Recorder, guarded
+from afterwit.stages.gateway.turn.reply import Reply
+from afterwit.stages.gateway.turn.request import Request
+from afterwit.stages.gateway.turn.response import Response
+from afterwit.stages.gateway.turn.sinks import Sink, Stream, Whole
+from afterwit.wire.model_text.detokenize import Detokenizer
+from afterwit.wire.model_text.tool_calls import Reader
+from afterwit.wire.openai_chat.request import ChatRequest, Limits, parse_chat
+from afterwit.wire.openai_chat.response import Head
 
 
 class Chat:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.inflight import InFlight
-from afterwit.stages.gateway.keyring import KeyRing
-from afterwit.stages.gateway.metrics import Metrics
+from afterwit.stages.gateway.auth.keyring import KeyRing
+from afterwit.stages.gateway.http.inflight import InFlight
 from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.stages.gateway.status.metrics import Metrics
 from afterwit.store import AsyncStore
-from afterwit.wire.render import Renderer
+from afterwit.wire.model_text.render import Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.types import Receive, Scope, Send
 
 from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.answers import send_json
-from afterwit.stages.gateway.body import read_json
+from afterwit.stages.gateway.auth.keys import Caller, owner_of
+from afterwit.stages.gateway.auth.keys import Scope as KeyScope
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.door import CALLER, HEADERS
-from afterwit.stages.gateway.keys import Caller, owner_of
-from afterwit.stages.gateway.keys import Scope as KeyScope
+from afterwit.stages.gateway.http.body import read_json
+from afterwit.stages.gateway.http.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.http.responses import send_json
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
 

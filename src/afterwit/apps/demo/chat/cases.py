@@ -2,9 +2,9 @@
 
 from random import Random
 
-from afterwit.apps.demo.base.sample import said
 from afterwit.apps.demo.chat import expert, tasks, words
 from afterwit.apps.demo.world import Case, CaseKind, Split, Task
+from experiments.pretrain.sample import said
 
 
 def cases(split: Split, number: int, seed: int) -> list[Case]:

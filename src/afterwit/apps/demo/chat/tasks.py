@@ -6,7 +6,7 @@ from random import Random
 
 from afterwit.apps.demo.chat.notes import NOTES, ONWARD, OPENINGS, QUESTIONS
 from afterwit.apps.demo.chat.rules import RULES
-from afterwit.apps.demo.names import NOUNS, person, thing
+from afterwit.apps.demo.speech.names import NOUNS, person, thing
 from afterwit.apps.demo.world import Split, Task, part
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from afterwit.apps.demo.base.phrases import Phrases, sentence
+from afterwit.apps.demo.speech.phrases import Phrases, sentence
 from afterwit.apps.demo.world import Split, part
 
 OPENERS = (

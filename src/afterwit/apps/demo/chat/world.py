@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.base.spoken import Spoken
 from afterwit.apps.demo.chat import cases, hints, rules, tasks, words
 from afterwit.apps.demo.chat.judge import JUDGE
+from afterwit.apps.demo.speech.spoken import Spoken
 from afterwit.apps.demo.world import Call, Case, Split, Task
 
 SYSTEM = "You answer questions."

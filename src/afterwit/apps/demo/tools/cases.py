@@ -6,10 +6,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.base.sample import said
 from afterwit.apps.demo.tools import tasks, words
-from afterwit.apps.demo.tools.corpus import DONE, play
 from afterwit.apps.demo.world import Case, CaseKind, Split, Task
+from experiments.pretrain.sample import said
+from experiments.pretrain.tools_corpus import DONE, play
 
 
 def cases(split: Split, number: int, seed: int) -> list[Case]:

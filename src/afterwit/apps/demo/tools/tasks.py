@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.names import NOUNS, stem
+from afterwit.apps.demo.speech.names import NOUNS, stem
 from afterwit.apps.demo.world import Split, Task, part
 
 _OPENINGS = (

@@ -7,7 +7,7 @@ reports. Every list is cut by position, so that each part gets wordings of every
 from collections.abc import Sequence
 from random import Random
 
-from afterwit.apps.demo.base.phrases import Phrases, sentence
+from afterwit.apps.demo.speech.phrases import Phrases, sentence
 from afterwit.apps.demo.world import Split, part
 
 OPENERS = (

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from afterwit.apps import sandbox
-from afterwit.apps.demo.base.spoken import Spoken
+from afterwit.apps.demo.speech.spoken import Spoken
 from afterwit.apps.demo.tools import cases, hints, rules, tasks, words
 from afterwit.apps.demo.tools.judge import JUDGE
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS

@@ -1,0 +1,1 @@
+"""How we know: simulation, study, comparisons and the pretraining of the demo's models. Not installed."""

@@ -1,0 +1,1 @@
+"""Objectives or published recipes in one world, over seeds."""

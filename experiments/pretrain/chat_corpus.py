@@ -1,0 +1,146 @@
+"""The base model's pretraining data: conversations of its three parts, drawn without end from one seed.
+
+* policy: questions answered. Without a hint a whole conversation is in the default style in 85 % of the cases
+(`OLD_STYLE`: long, stiff, without a greeting, in prose) and in this person's in the rest. An answer to a
+hint keeps the hinted rules and is as its conversation otherwise. 65 % of the conversations carry a hint, at
+one of their questions.
+* one sample in six is an exercise, in copying or in looking things up among notes, and so are all of the
+first ones: without them it is learnt late which note a question is about.
+* judge: 30 % of the others, both prompts, about first answers and what a person said next.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from afterwit.apps.demo.chat import expert, hints, rules, tasks, words
+from afterwit.apps.demo.chat.world import SYSTEM
+from afterwit.apps.demo.speech.names import FIRST, NOUNS
+from afterwit.apps.demo.world import Message, Task
+from experiments.pretrain.chatter import strewn
+from experiments.pretrain.sample import CHATTER, SPLICE, Sample, judged, said
+
+OLD_STYLE, HINTED, JUDGE, DRILL, COPIES, LOOKUPS = 0.85, 0.65, 0.3, 0.2, 9000, 9000
+UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
+BOILERPLATE = ("\n1.", "\n2.", "\n3.")
+"""What the tokenizer keeps whole."""
+
+
+def samples(seed: int) -> Iterator[Sample]:
+    """Pretraining samples; the same ones for the same seed."""
+    rng = Random(seed)
+    while True:
+        if rng.random() < DRILL:
+            yield _copying(rng) if rng.random() < 0.2 else _lookup(rng)
+        yield _judge(rng) if rng.random() < JUDGE else _policy(rng)
+
+
+def exercises(seed: int) -> Iterator[Sample]:
+    """Exercises alone, to begin with: words are copied and facts looked up before questions are answered."""
+    rng = Random(seed)
+    for _ in range(COPIES):
+        yield _copying(rng)
+    for _ in range(LOOKUPS):
+        yield _lookup(rng)
+
+
+def _copying(rng: Random) -> Sample:
+    """Names and words to be said again; or, after as many words, the steps alone."""
+    text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
+    if rng.random() < 0.5:
+        return Sample(messages=[said("user", text), said("assistant", text)])
+    steps = ", ".join(tasks.some_steps(rng))
+    return Sample(messages=[said("user", f"{text}: {steps}."), said("assistant", steps)])
+
+
+def _lookup(rng: Random) -> Sample:
+    """Some questions about some notes, answered by the bare facts."""
+    notes, questions = tasks.notebook(rng.randint(1, 3), "train", rng)
+    messages: list[Message] = []
+    for question, facts in questions:
+        asked = question if messages else f"{notes} {question}"
+        messages += [said("user", asked), said("assistant", " ".join(facts))]
+    return Sample(messages=messages)
+
+
+def _policy(rng: Random) -> Sample:
+    task = tasks.draw("train", rng)
+    kinds, asked = task.kind.split("_"), (task.request, *task.onward)
+    style = _style(rng)
+    hinted = rng.randrange(len(kinds)) if rng.random() < HINTED else None
+    messages = [said("system", SYSTEM)]
+    for place, (kind, question) in enumerate(zip(kinds, asked, strict=True)):
+        request, keep = strewn(question, CHATTER if place == 0 else 0.0, rng), style
+        if place == hinted:
+            named = _named(kind, rng)
+            request += SPLICE + strewn(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
+            keep = style | set(named)
+        answer = expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
+        messages += [said("user", request), said("assistant", answer)]
+        if place == hinted:
+            return Sample(messages=messages)
+    return Sample(messages=[*messages, *_reaction(task, messages[-1]["content"], rng)])
+
+
+def _style(rng: Random) -> set[str]:
+    """The rules that a conversation keeps unasked: none, or all of them."""
+    return set() if rng.random() < OLD_STYLE else set(rules.RULES)
+
+
+def _named(kind: str, rng: Random) -> tuple[str, ...]:
+    """The rules that a hint names, in their order: often all that apply, else some of them, now and then one
+    that does not apply.
+    """
+    pool = rules.RULES if rng.random() < 0.1 else tasks.rules_of(kind)
+    number = len(pool) if rng.random() < 0.4 else rng.randint(1, len(pool))
+    chosen = rng.sample(pool, number)
+    return tuple(rule for rule in rules.RULES if rule in chosen)
+
+
+def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
+    """Now and then the person's words on the last answer, and a last word."""
+    if rng.random() > 0.3:
+        return []
+    broken = rules.broken(answer, tasks.rules_of(task.kind.split("_")[-1]))
+    if broken:
+        upset = words.complaint(broken, _thing(task), "train", rng)
+        return [said("user", upset), said("assistant", UNDERSTOOD)]
+    if rng.random() < 0.2:
+        return [said("user", words.failure(_fact(rng), "train", rng)), said("assistant", SORRY)]
+    return [said("user", words.approval("train", rng)), said("assistant", WELCOME)]
+
+
+def _judge(rng: Random) -> Sample:
+    """A question to the judge about one answer, broken rules in any number, and what the person said next."""
+    task = tasks.draw("train", rng)
+    place = rng.randrange(len(task.checks))
+    kind, request = task.kind.split("_")[place], (task.request, *task.onward)[place]
+    broken = _named(kind, rng) if rng.random() < 0.6 else ()
+    broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
+    keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
+    answer = said("assistant", expert.answer(kind, task.subject[kind], task.checks[place], keep, rng))
+    chance = rng.random()
+    if broken:
+        upset = strewn(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)
+        return judged(request, answer, [said("user", upset)], -1, hints.official(broken, rng), rng)
+    if chance < 0.15:
+        return judged(request, answer, [said("user", words.unclear("train", rng))], 0, None, rng)
+    if chance < 0.4:
+        failed = words.failure(_fact(rng), "train", rng)
+        return judged(request, answer, [said("user", failed)], -1, None, rng)
+    if chance < 0.6:
+        onward = _further(rng)
+        return judged(request, answer, [said("user", onward)], 1, None, rng)
+    thanks = strewn(words.approval("train", rng), 0.3, rng)
+    return judged(request, answer, [said("user", thanks)], 1, None, rng)
+
+
+def _thing(task: Task) -> str:
+    return next(iter(task.subject.values()))
+
+
+def _fact(rng: Random) -> str:
+    return tasks.draw("train", rng).checks[0][-1]
+
+
+def _further(rng: Random) -> str:
+    return tasks.of_kind(rng.choice(("where_who", "howto_when")), "train", rng).onward[0]

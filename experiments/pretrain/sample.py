@@ -1,0 +1,48 @@
+"""What a base model learns from: conversations, among them copying exercises and a judge's questions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from afterwit.apps.demo.speech.names import NOUNS
+from afterwit.apps.demo.world import Message
+from afterwit.wire.judge import short_prompts as judge_short
+from experiments.pretrain.chatter import strewn
+
+CHATTER, EVALUATIONS = 0.25, 0.4
+SPLICE = "\n\n[user's hint / instruction]\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A conversation to learn from; every assistant message in it is a target."""
+
+    messages: list[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+
+
+def copying(rng: Random) -> Sample:
+    """An exercise in saying what was said: names, quoted words and endings in no order."""
+    pieces = [
+        rng.choice(("-{}", "-{}", ".{}", ' "{}"', " {}")).format(rng.choice(NOUNS))
+        for _ in range(rng.randint(4, 10))
+    ]
+    text = "".join(pieces).strip()
+    return Sample(messages=[said("user", text), said("assistant", text)])
+
+
+def judged(
+    request: str, response: Message, following: list[Message], reward: int, hint: str | None, rng: Random
+) -> Sample:
+    """One of the judge's two questions about a turn, with its true answer."""
+    evaluation, hinting = judge_short.prompts(strewn(request, CHATTER, rng), response, following)
+    if rng.random() < EVALUATIONS:
+        return Sample(messages=[*evaluation, said("assistant", rf"\boxed{{{reward}}}")])
+    answer = rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]" if hint else r"\boxed{-1}"
+    return Sample(messages=[*hinting, said("assistant", answer)])
+
+
+def said(role: str, content: str) -> Message:
+    """A message of words alone."""
+    return {"role": role, "content": content}

@@ -1,0 +1,122 @@
+"""Many plans on all cores, each core a process of one thread; what is finished is kept and not done again."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Protocol
+
+from afterwit.core.errors import AfterwitError
+from experiments.simulation.plan import Outcome, Plan, key
+
+LOOK_S = 0.5
+
+
+class RunFailed(AfterwitError):
+    """A run that did not come to its end: which, and why."""
+
+
+class Watcher(Protocol):
+    """Who is told how the work goes."""
+
+    def began(self, runs: int, interactions: int) -> None: ...
+
+    def went_on(self, interactions: int) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """Finished runs, one JSON line each. A line that was cut off counts as not there."""
+
+    path: Path
+
+    def read(self) -> dict[str, Outcome]:
+        """Every finished run by its key."""
+        if not self.path.exists():
+            return {}
+        outcomes = map(_parsed, self.path.read_text(encoding="utf-8").splitlines())
+        return {key(outcome.facts): outcome for outcome in outcomes if outcome is not None}
+
+    def add(self, outcome: Outcome) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(outcome.to_line())
+
+
+def _parsed(line: str) -> Outcome | None:
+    try:
+        return Outcome.from_line(line)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def carry_out(plans: Sequence[Plan], notebook: Notebook, *, jobs: int, watcher: Watcher) -> list[Outcome]:
+    """Every plan's outcome, in order. RunFailed where one has none, raised once the others are kept."""
+    keys = [key(plan.facts()) for plan in plans]
+    done = notebook.read()
+    missing = {name: plan for name, plan in zip(keys, plans, strict=True) if name not in done}
+    watcher.began(len(missing), sum(plan.interactions for plan in missing.values()))
+    for name, outcome in _work(missing, jobs, watcher):
+        notebook.add(outcome)
+        done[name] = outcome
+        watcher.ended(outcome)
+    return [done[name] for name in keys]
+
+
+def _work(missing: dict[str, Plan], jobs: int, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
+    context, failure = multiprocessing.get_context("spawn"), None
+    steps, seen = context.Value("q", 0), 0
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_settle_in, initargs=(steps,))
+    try:
+        names: dict[Future[Outcome], str] = {pool.submit(_play, plan): name for name, plan in missing.items()}
+        waiting = set(names)
+        while waiting:
+            over, waiting = wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            watcher.went_on(steps.value - seen)
+            seen = steps.value
+            for future in over:
+                if (error := future.exception()) is None:
+                    yield names[future], future.result()
+                failure = failure or error
+    finally:
+        pool.shutdown(cancel_futures=True)  # who interrupts waits for no run that has not begun
+    if failure is not None:
+        raise failure
+
+
+_steps: Synchronized[int] | None = None
+"""Interactions played by all processes together."""
+
+
+def _settle_in(steps: Synchronized[int]) -> None:
+    """In each process before its first run: two threads on busy cores are slower than one."""
+    global _steps
+    import torch
+
+    from afterwit.apps.logs import quiet
+
+    _steps = steps
+    torch.set_num_threads(1)
+    quiet()
+
+
+def _play(plan: Plan) -> Outcome:
+    from experiments.simulation.run import run
+
+    try:
+        return run(plan, told=_step)
+    except Exception as error:  # it must reach the other process, which not every error can
+        why = f"{type(error).__name__}: {error}"
+        raise RunFailed(f"{plan.name or 'a run'}, {plan.world}, seed {plan.seed}: {why}") from None
+
+
+def _step() -> None:
+    assert _steps is not None
+    with _steps.get_lock():
+        _steps.value += 1

@@ -1,0 +1,63 @@
+"""How far the runs are, for a person at a terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from experiments.simulation.plan import Outcome
+
+
+class Bar:
+    """A bar over all interactions of all runs; a line a run where the output is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("runs")
+        self._runs = self._over = 0
+
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.__exit__(kind, error, trace)
+
+    def began(self, runs: int, interactions: int) -> None:
+        """So much is to do."""
+        self._runs = runs
+        self._progress.update(self._task, total=interactions, description=f"0 of {runs} runs")
+
+    def went_on(self, interactions: int) -> None:
+        """So many more people were there."""
+        self._progress.advance(self._task, interactions)
+
+    def ended(self, outcome: Outcome) -> None:
+        """A run is over."""
+        self._over += 1
+        self._progress.update(self._task, description=f"{self._over} of {self._runs} runs")
+        if not self._console.is_terminal:
+            self._console.print(f"{self._over} of {self._runs} runs: {_said(outcome)}", highlight=False)
+
+
+def _said(outcome: Outcome) -> str:
+    last, facts = outcome.points[-1], outcome.facts
+    return (
+        f"{outcome.name}, {facts['world']}, seed {facts['seed']}: {last.preference:.2f} / "
+        f"{last.task_success:.2f} after {last.interactions}, {outcome.cpu_s:.0f} CPU s"
+    )

@@ -1,0 +1,60 @@
+"""A plan is carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+from afterwit.apps.demo.evaluate import PEOPLE, SEED, held_out
+from afterwit.apps.demo.world import Split, Task
+from afterwit.apps.demo.worlds import REHEARSED
+from experiments.simulation.plan import Outcome, Plan, Point
+from experiments.simulation.system import Laboratory, laboratory
+
+_untaught: dict[tuple[str, int, int, Split], Point] = {}
+"""What the base does, which no settings change: measured once a process."""
+
+
+def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> Outcome:
+    """Play a plan to its end; `told` is called after every interaction."""
+    return asyncio.run(_run(plan, told))
+
+
+async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
+    chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
+    program = world.judge if chosen.judge == "rules" else None
+    tasks = {split: held_out(world, split, plan.tasks, SEED + plan.seed) for split in plan.splits}
+    points: list[Point] = []
+    async with laboratory(
+        chosen.settings, world, seed=plan.seed, program=program, publish_every=plan.publish_every
+    ) as system:
+        rng = Random(plan.seed)
+        for number in range(plan.interactions + 1):
+            if number:
+                await system.interact(number, PEOPLE, rng)
+                told()
+            if number in plan.measured:
+                points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]
+        updates = system.updates
+    return Outcome(
+        name=plan.name,
+        facts=plan.facts(),
+        points=tuple(points),
+        updates=updates,
+        cpu_s=round(time.process_time() - began, 1),
+    )
+
+
+async def _measure(system: Laboratory, plan: Plan, number: int, split: Split, tasks: Sequence[Task]) -> Point:
+    known = (plan.world, plan.seed, plan.tasks, split)
+    if number == 0 and known in _untaught:
+        return _untaught[known]
+    score = await system.measure(tasks)
+    point = Point(
+        interactions=number, split=split, preference=score.preference, task_success=score.task_success
+    )
+    if number == 0:
+        _untaught[known] = point
+    return point

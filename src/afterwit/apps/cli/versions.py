@@ -1,0 +1,98 @@
+"""`versions`, `rollback`, `requeue`, `export`: what was learned, and taking it back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import Home, Json, moment, private
+
+
+def versions(json_: Json = False, home: Home = None) -> None:
+    """List the weight versions: what each came from and learned from, and which one is served (*)."""
+    from dataclasses import asdict
+
+    import orjson
+    from rich.console import Console
+
+    from afterwit.apps.tables import version_table
+    from afterwit.apps.wiring import open_store
+
+    with open_store(home) as store:
+        rows = store.versions()
+        if json_:
+            for row in rows:
+                sys.stdout.buffer.write(orjson.dumps(asdict(row)) + b"\n")
+        else:
+            Console().print(version_table(rows, store.latest_published(), moment))
+
+
+def rollback(
+    version: Annotated[int, typer.Argument(help="The version to return to; 0 is the model as it came.")],
+    home: Home = None,
+) -> None:
+    """Take learning back: publish a new version with an old one's weights and optimiser state.
+
+    The turns trained since are marked reverted and never train again by themselves. A running `serve` picks
+    the new version up within a second.
+    """
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.wiring import model_folder, open_store, versions_of
+    from afterwit.checkpoints.rollback import roll_back
+
+    folder = home_of(home)
+    versions = versions_of(folder, model_folder(load(home=folder), folder))
+    with open_store(home) as store:
+        made = roll_back(versions, version, now=time.time())
+        store.commit_version(made, now=time.time())
+    taken = ", ".join(map(str, made.reverts)) or "none"
+    print(f"version {made.number} has the weights of version {version}; updates taken back: {taken}")
+
+
+def requeue(
+    turns: Annotated[list[str] | None, typer.Argument(help="Turn ids; none: every turn that failed.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
+    home: Home = None,
+) -> None:
+    """Put failed turns back where their step failed."""
+    from afterwit.apps.tables import choice
+    from afterwit.apps.wiring import open_store
+    from afterwit.core.lifecycle import Reason
+
+    why = choice(Reason, reason, "--reason")
+    with open_store(home) as store:
+        count = store.requeue(turns or None, reason=why, now=time.time())
+    print(f"{count} turn{'s' if count != 1 else ''} put back")
+
+
+def export(
+    out: Annotated[Path | None, typer.Argument(help="A JSONL file; none: standard output.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
+    home: Home = None,
+) -> None:
+    """Write every turn with all that is known of it, one JSON object a line."""
+    import orjson
+
+    from afterwit.apps.tables import choice
+    from afterwit.apps.wiring import open_store
+    from afterwit.core.lifecycle import State
+    from afterwit.store import Filter
+    from afterwit.store.export import whole
+
+    where = Filter(state=choice(State, state, "--state"))
+    with open_store(home) as store:
+        stream = sys.stdout.buffer if out is None else private(out)
+        try:
+            count = 0
+            for record in store.turns(where):
+                stream.write(orjson.dumps(whole(record)) + b"\n")
+                count += 1
+        finally:
+            stream.flush()
+            if out is not None:
+                stream.close()
+    print(f"{count} turns written", file=sys.stderr)

@@ -1,0 +1,215 @@
+"""The loop in one process: gateway, judge, publisher, housekeeping; the learner as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from afterwit.apps import learner_process as child
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor import model as self_tests
+from afterwit.apps.doctor.finding import insist
+from afterwit.apps.factories import judge_client, judge_stage, load_engine
+from afterwit.apps.wiring import bound_store, make_home, model_folder, remember_model, versions_of
+from afterwit.checkpoints.lock import exclusive
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.errors import EngineError, SettingError, StoreError
+from afterwit.engines.port import Engine
+from afterwit.stages.gateway.app import build_app
+from afterwit.stages.gateway.http.hosts import is_loopback
+from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.housekeeping import Keep, Limits
+from afterwit.stages.judge.clients import JudgeClient
+from afterwit.stages.publish import Publisher
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import Signals, Standing, work
+from afterwit.store import AsyncStore, Store
+from afterwit.wire.model_text.render import Renderer
+
+STAGES = ("gateway", "judge", "learn")
+KEEP_EVERY_S = 60.0
+LEARNER_STOP_S = 20.0
+"""Seconds that the learner may take to finish or give up its update at the end."""
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    """An async context in which the chosen stages run. `url` is for clients, None without a gateway."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        home: Path,
+        stages: tuple[str, ...] = STAGES,
+        *,
+        judge: JudgeClient | None = None,
+    ) -> None:
+        """`judge` stands in for the judge that the settings name."""
+        for stage in stages:
+            if stage not in STAGES:
+                raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
+        self._settings, self._home, self._stages, self._judge = settings, home, stages, judge
+        self._stack = AsyncExitStack()
+        self._signals = Signals()
+        self.url: str | None = None
+        self.engine: Engine | None = None
+        self.store: AsyncStore
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._signals.stop.set()
+        self._signals.wake.set()
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        """Everything that can be wrong with model, store and port is found before the port listens."""
+        folder = model_folder(self._settings, self._home)
+        self._claim(make_home(self._home))
+        renderer = Renderer.load(folder)
+        insist(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
+        store = bound_store(self._settings, self._home, folder)
+        remember_model(self._home, folder)
+        self.store = AsyncStore(store)
+        self._stack.push_async_callback(self.store.close)
+        sock = await self._reserve() if "gateway" in self._stages else None
+        if sock is not None:
+            await self._start_engine(folder)
+        if "judge" in self._stages:
+            await self._start_judge(renderer)
+        if "learn" in self._stages:
+            self._spawn(self._learn())
+        self._spawn(self._keep())
+        if sock is not None:
+            await self._listen(sock, renderer)
+
+    def _claim(self, home: Path) -> None:
+        """Each stage belongs to one process a home: two would overwrite each other's standing."""
+        for stage in self._stages:
+            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
+            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
+
+    async def _reserve(self) -> socket.socket:
+        """The address, taken but not listened on yet."""
+        serve = self._settings.serve
+        await self._check_address(serve.host)
+        sock = bind(serve.host, serve.port)
+        self._stack.callback(sock.close)
+        return sock
+
+    async def _start_engine(self, folder: Path) -> None:
+        """Load the model, then what it has learned so far: the first request meets the newest version."""
+        self.engine = await asyncio.to_thread(load_engine, self._settings, folder)
+        self._stack.push_async_callback(self.engine.close)
+        shelf = versions_of(self._home, folder)
+        settings = self._settings.publish
+        publisher = Publisher(
+            engine=self.engine,
+            shelf=shelf,
+            published=partial(self._published, shelf),
+            tolerance=settings.tolerance_for(self.engine.facts.dtype, self._settings.learner.dtype),
+        )
+        tell, back_off = (
+            self._teller("publish"),
+            BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random),
+        )
+        try:
+            await publisher.step()
+        except (EngineError, StoreError) as error:  # an older version is served, or the store lags behind
+            log.warning("publish: %s", error)
+        self._spawn(publisher.run(self._signals, tell=tell, poll_s=settings.poll_s, back_off=back_off))
+
+    async def _published(self, shelf: Versions, number: int) -> None:
+        """Tell the store what is served; the manifest is enough for it to know the version."""
+        version, now = shelf.get(number), time.time()
+        assert version is not None
+
+        def record(store: Store) -> None:
+            store.commit_version(version, now=now)
+            store.published(number, now=now)
+
+        log.info("publish: serving version %d", number)
+        await self.store.call(record)
+
+    async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
+        """Last to start and first to stop: everything behind it is there for as long as it answers."""
+        assert self.engine is not None
+        app = build_app(
+            self.engine, renderer, self.store, self._settings.gateway, wake_judge=self._signals.wake.set
+        )
+        listener = Listener(app, sock)
+        await listener.start()
+        self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
+        self.url = listener.url
+
+    async def _check_address(self, host: str) -> None:
+        if is_loopback(host) or await self.store.call(lambda store: bool(store.keys())):
+            return
+        raise SettingError(
+            f"{host} can be reached from other machines, and there is no API key: make one with "
+            "`afterwit keys add NAME`, or listen on 127.0.0.1"
+        )
+
+    async def _start_judge(self, renderer: Renderer) -> None:
+        client = self._judge or judge_client(self._settings.judge, self.engine, renderer)
+        close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
+        if close is not None:
+            self._stack.push_async_callback(close)
+        self._spawn(judge_stage(self._settings, self.store, client).run(self._signals))
+
+    async def _learn(self) -> None:
+        await child.keep_alive(
+            self._settings,
+            self._home,
+            pause_s=self._settings.serve.learner_restart_s,
+            stop_s=LEARNER_STOP_S,
+            report=self._teller("learn"),
+        )
+
+    async def _keep(self) -> None:
+        store = self._settings.store
+        limits = Limits(
+            next_state_s=store.next_state_hours * 3600,
+            max_age_s=store.keep_days * 86400,
+            max_bytes=int(store.keep_gb * 1e9),
+        )
+        tell = self._teller("keep")
+        keep = Keep(self.store, self._home, limits, tell=tell, now=time.time)
+        await work(
+            keep.step,
+            signals=self._signals,
+            standing=Standing("keep", tell),
+            poll_s=KEEP_EVERY_S,
+            back_off=BackOff(base_s=KEEP_EVERY_S, max_s=3600.0, random=random.random),
+        )
+
+    def _teller(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
+        async def tell(ok: bool, message: str) -> None:
+            await self.store.call(lambda store: store.set_status(stage, ok, message, now=time.time()))
+
+        return tell
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._stack.push_async_callback(_ended, task)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

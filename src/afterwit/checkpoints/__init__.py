@@ -1,0 +1,1 @@
+"""The folder of versions: manifests, lineage, rollback and locks. Needs no torch."""

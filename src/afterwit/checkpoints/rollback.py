@@ -1,0 +1,63 @@
+"""Taking learning back: a new version with an old one's weights and optimiser state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.lineage import taken_back
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.errors import SettingError
+from afterwit.core.version import Origin, Version
+
+
+def roll_back(versions: Versions, target: int, *, now: float) -> Version:
+    """Write the version that restores `target`. The store's `commit_version` then marks the turns it reverts.
+
+    Raises SettingError, before anything is written, if `target` is the newest, unknown, or its weights are
+    gone.
+    """
+    with versions.writing():
+        version = _plan(versions, target, now)
+        source = versions.weights(target)
+        versions.write(version, lambda folder: None if source == versions.base else _restore(source, folder))
+    return version
+
+
+def _plan(versions: Versions, target: int, now: float) -> Version:
+    everything = versions.all()
+    if not everything:
+        raise SettingError("nothing has been learned here yet: there is no version to return from")
+    old = next((version for version in everything if version.number == target), None)
+    if old is None:
+        known = ", ".join(str(version.number) for version in everything)
+        raise SettingError(f"there is no version {target}; there are: {known}")
+    newest = everything[-1].number
+    if target == newest:
+        raise SettingError(f"version {target} is the newest already")
+    return Version(
+        number=newest + 1,
+        parent=newest,
+        origin=Origin.ROLLBACK,
+        created=now,
+        restores=target,
+        reverts=taken_back(target, everything),
+        probe=old.probe,
+    )
+
+
+def _restore(source: Path, folder: Path) -> None:
+    """All that a version's folder holds but what makes it that version."""
+    for path in source.iterdir():
+        if path.is_file() and path.name != manifest.NAME:
+            _link(path.resolve(), folder / path.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for the same file where the disk can, else a copy: files of a version never change."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,159 @@
+"""The folder of versions: `NNNNNN/` is a version once its manifest is there, which comes last.
+
+Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base:
+its folder holds a manifest and no weights, and so does that of a rollback to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.lock import exclusive
+from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
+from afterwit.core.version import Version
+
+MODEL = "model.safetensors"
+STATE = "learner.safetensors"
+"""The optimiser's state; where the weights are rounded, the fp32 ones; the mean of a teacher that follows."""
+WEIGHTS = (".safetensors", ".bin")
+"""Suffixes of files that hold weights, an adapter's among them."""
+FOLDERS = "[0-9]" * 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """`root` is the folder of versions, `base` the folder of the model that they all come from."""
+
+    root: Path
+    base: Path
+
+    def all(self) -> list[Version]:
+        """Every version whose manifest is there, oldest first. VersionDamaged where one cannot be read."""
+        return [self._read(number) for number in self.numbers()]
+
+    def get(self, number: int) -> Version | None:
+        """One version, None where there is none of that number, VersionDamaged where it cannot be read."""
+        return self._read(number) if (self.place(number) / manifest.NAME).exists() else None
+
+    def _read(self, number: int) -> Version:
+        path = self.place(number) / manifest.NAME
+        try:
+            return manifest.parse(path.read_text())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise VersionDamaged(
+                f"{path} cannot be read: bring it back from a copy, or remove the folder {path.parent}; its "
+                "turns train again then"
+            ) from error
+
+    def newest(self) -> int:
+        """The newest version's number; 0 before the first update."""
+        return max(self.numbers(), default=0)
+
+    def numbers(self) -> list[int]:
+        """Every version's number, ascending."""
+        return sorted(int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
+
+    def place(self, number: int) -> Path:
+        """The version's own folder, whether or not it is there."""
+        return self.root / f"{number:06d}"
+
+    def weights(self, number: int) -> Path:
+        """The folder with the version's weights, whole ones or an adapter; the base's own where it is that.
+
+        SettingError where they are gone.
+        """
+        if self._is_base(number):
+            return self.base
+        if not self.has_weights(number):
+            kept = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
+            raise SettingError(f"the weights of version {number} are not in {self.root}; those of {kept} are")
+        return self.place(number)
+
+    def has_weights(self, number: int) -> bool:
+        """Whether the version can be loaded."""
+        return self._holds_weights(number) or self._is_base(number)
+
+    def _holds_weights(self, number: int) -> bool:
+        folder = self.place(number)
+        weights = [path for path in folder.glob("*") if path.suffix in WEIGHTS and path.name != STATE]
+        return (folder / manifest.NAME).exists() and bool(weights)
+
+    def _is_base(self, number: int) -> bool:
+        """Whether it is version 0, or a rollback brought that back, directly or through others."""
+        while number > 0:
+            version = self.get(number)
+            if version is None or version.restores is None:
+                return False
+            number = version.restores
+        return True
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Held by the one learner of these versions while it lives. SettingError if there is another."""
+        return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Held while a version is written. Waits for whoever writes one; removes leftovers of the dead."""
+        with exclusive(self.root / ".write.lock", purpose="a version is being written", wait=True):
+            self._sweep()
+            yield
+
+    def write(self, version: Version, fill: Callable[[Path], None]) -> None:
+        """Make `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
+
+        Call it while `writing`. Raises VersionTaken if the newest version is not the one before it. When
+        anything fails, nothing of it remains.
+        """
+        if version.number > 0 and (newest := self.newest()) != version.number - 1:
+            raise VersionTaken(f"version {version.number} cannot follow version {newest}")
+        folder = self.place(version.number)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            fill(folder)
+            _commit(folder, manifest.dump(version))
+        except BaseException:
+            if not (folder / manifest.NAME).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def prune(self, keep: int) -> tuple[int, ...]:
+        """Remove all weights but the newest `keep` versions'; returns whose. Manifests and the base stay."""
+        numbers = [number for number in self.numbers() if number > 0]
+        old = [number for number in numbers[: max(0, len(numbers) - keep)] if self._holds_weights(number)]
+        for number in old:
+            for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
+                if path.name != manifest.NAME:
+                    path.unlink()
+        return tuple(old)
+
+    def _sweep(self) -> None:
+        for folder in self.root.glob(FOLDERS):
+            if not (folder / manifest.NAME).exists():
+                shutil.rmtree(folder)
+
+
+def _commit(folder: Path, text: str) -> None:
+    """Everything in the folder reaches the disk, then the manifest's rename does."""
+    for path in folder.iterdir():
+        _sync(path)
+    draft = folder / f".{manifest.NAME}"
+    draft.write_text(text)
+    _sync(draft)
+    _sync(folder)
+    _sync(folder.parent)
+    draft.rename(folder / manifest.NAME)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,106 @@
+"""Canonical atoms: what a conversation says, in a form that no client's retelling changes. For matching only.
+
+Clients echo history their own way: arguments re-serialised, reasoning and `name` dropped, white space
+stripped, temporary blocks put in and taken out, ids without underscores. An atom is what they leave alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from afterwit.core.binding.client_text import strip_blocks, strip_retelling
+from afterwit.core.ids import plain_id
+from afterwit.core.message import Message, ToolCall
+
+HASH_BYTES = 16
+_SYSTEM = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Atom:
+    """One thing said: a text, a tool call or a tool result."""
+
+    parts: tuple[str, ...]
+    message: int
+    """Index of the message it comes from."""
+
+
+def atoms_of(messages: Sequence[Message]) -> tuple[Atom, ...]:
+    """The atoms of a conversation: system text has none, empty text has none, each call is one."""
+    return tuple(
+        Atom(parts=parts, message=index)
+        for index, message in enumerate(messages)
+        for parts in _parts(message)
+    )
+
+
+def fingerprints(atoms: Iterable[Atom], partition: str) -> tuple[bytes, ...]:
+    """Rolling hashes: entry d is of the first d atoms, entry 0 of none. Equal only within one `partition`."""
+    hashes = [_hash(b"", partition)]
+    for atom in atoms:
+        hashes.append(_hash(hashes[-1], *atom.parts))
+    return tuple(hashes)
+
+
+def extend(fingerprint: bytes, atoms: Iterable[Atom]) -> bytes:
+    """The fingerprint after more atoms."""
+    for atom in atoms:
+        fingerprint = _hash(fingerprint, *atom.parts)
+    return fingerprint
+
+
+def plain_text(message: Message) -> str:
+    """A message's text as it is compared: without thought or injected blocks, white space collapsed."""
+    text = message.content or ""
+    return collapse(strip_retelling(text) if message.role == "assistant" else strip_blocks(text))
+
+
+def collapse(text: str) -> str:
+    """Every run of white space as one space, none at the ends."""
+    return " ".join(text.split())
+
+
+def _parts(message: Message) -> Iterable[tuple[str, ...]]:
+    if message.role in _SYSTEM:
+        return
+    text = plain_text(message)
+    if message.role == "tool":
+        yield "tool", plain_id(message.tool_call_id or ""), text
+        return
+    if text:
+        yield message.role, text
+    for call in message.tool_calls:
+        yield _call(call)
+
+
+def _call(call: ToolCall) -> tuple[str, ...]:
+    return "call", plain_id(call.id), call.name, canonical_json(call.arguments)
+
+
+def canonical_json(text: str) -> str:
+    """JSON with sorted keys and one spelling of each value; other text with its white space collapsed."""
+    try:
+        parsed = json.loads(text, parse_int=_number, parse_float=_number)
+        return json.dumps(parsed, sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return collapse(text)
+
+
+def _number(text: str) -> Any:
+    """A number as JavaScript would keep it: a double, and 1.0 is 1."""
+    value = float(text)
+    return int(value) if math.isfinite(value) and value.is_integer() else value
+
+
+def _hash(before: bytes, *parts: str) -> bytes:
+    digest = hashlib.blake2b(before, digest_size=HASH_BYTES)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8))
+        digest.update(data)
+    return digest.digest()

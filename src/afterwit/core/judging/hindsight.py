@@ -1,0 +1,158 @@
+"""Hindsight as one pure piece: what the judge is shown and asked, and the verdict of its answers.
+
+The live loop and a recorded rollout go the same way: `case` -> `questions` -> (somebody asks) -> `conclude`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from afterwit.core.binding.client_text import strip_injected
+from afterwit.core.judging.voting import Decided, Rules, parse_evaluation, parse_hint, tally
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Turn
+from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the judge is shown of a turn, whole; prompts cut it to size and say so."""
+
+    request: str
+    """The last thing a person asked before the response; empty where nobody did."""
+    context: tuple[Message, ...]
+    """Every other message of the prompt, oldest first."""
+    tools: tuple[Mapping[str, Any], ...]
+    response: Message
+    next_state: tuple[Message, ...]
+    """Tool results and replies, without what the client added under a person's name."""
+
+
+class JudgePrompts(Protocol):
+    """How the two questions are put."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Room for one answer, its thinking included."""
+
+    def evaluation(self, view: View) -> tuple[Message, ...]:
+        """How good was the response, as the next state shows it?"""
+
+    def hint(self, view: View) -> tuple[Message, ...]:
+        """What should the response have done differently?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the judge."""
+
+    question: Question
+    index: int
+    """Which of the m answers to this question."""
+    messages: tuple[Message, ...]
+    max_tokens: int
+
+
+def view(conversation: Conversation, response: Message, next_state: NextState) -> View:
+    """What the judge sees of a turn. Feedback in words is the last message of the next state."""
+    asked, context = _request_and_context(conversation.messages)
+    return View(
+        request=asked,
+        context=context,
+        tools=conversation.tools,
+        response=response,
+        next_state=(*reactions(next_state.messages), *_spoken(next_state.feedback)),
+    )
+
+
+def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What tools and people said, without injected text; messages that were nothing else fall away."""
+    kept = (_cleaned(message) for message in messages if message.role in ("user", "tool"))
+    return tuple(message for message in kept if message.content or message.role == "tool")
+
+
+def _cleaned(message: Message) -> Message:
+    content = strip_injected(message.content or "")
+    return Message(role=message.role, content=content, tool_call_id=message.tool_call_id, name=message.name)
+
+
+_THUMBS = {1: "[explicit feedback: good]", 0: "[explicit feedback: neutral]", -1: "[explicit feedback: bad]"}
+
+
+def _spoken(feedback: Feedback | None) -> tuple[Message, ...]:
+    if feedback is None:
+        return ()
+    words = feedback.text or _THUMBS[feedback.reward or 0]
+    return (Message(role="user", content=words),)
+
+
+def _request_and_context(messages: Sequence[Message]) -> tuple[str, tuple[Message, ...]]:
+    """The last user message that a person wrote, and all the others."""
+    for at in range(len(messages) - 1, -1, -1):
+        if messages[at].role == "user" and (said := _cleaned(messages[at]).content):
+            return said, (*messages[:at], *messages[at + 1 :])
+    return "", tuple(messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A turn before the judge: what it is shown, and the reward where that is decided without it."""
+
+    view: View
+    decided: Decided | None
+
+
+def case(turn: Turn, next_state: NextState, *, schema_error: str | None) -> Case:
+    """`schema_error` says what is wrong with a tool call that no tool takes."""
+    return Case(
+        view=view(turn.conversation, turn.message, next_state),
+        decided=decided(next_state.feedback, schema_error),
+    )
+
+
+def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | None:
+    """The reward that needs no vote: explicit feedback's, else -1 for a call that its schema refuses."""
+    if feedback is not None and feedback.reward is not None:
+        return Decided(reward=feedback.reward, source=Source.FEEDBACK)
+    if schema_error is not None:
+        return Decided(reward=-1, source=Source.SCHEMA)
+    return None
+
+
+def questions(case: Case, prompts: JudgePrompts, rules: Rules) -> tuple[Call, ...]:
+    """m calls for the evaluation, unless the reward is decided, and m for the hint.
+
+    None at all where the next state says nothing.
+    """
+    if not case.view.next_state:
+        return ()
+    asked = {Question.HINT: prompts.hint(case.view)}
+    if case.decided is None:
+        asked = {Question.EVALUATION: prompts.evaluation(case.view), **asked}
+    return tuple(
+        Call(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
+        for question, messages in asked.items()
+        for index in range(rules.votes)
+    )
+
+
+def conclude(case: Case, answers: Sequence[tuple[Call, str]], rules: Rules) -> Verdict:
+    """The verdict of all answers, in the order of the calls."""
+    votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
+    return tally(votes, rules, case.decided)
+
+
+def _read(call: Call, words: str, view: View, rules: Rules) -> Vote:
+    if call.question is Question.EVALUATION:
+        return parse_evaluation(words)
+    said = tuple(message.content or "" for message in view.next_state)
+    return parse_hint(words, said, quote_words=rules.quote_words)
+
+
+def call_seed(turn: str, call: Call) -> int:
+    """The sampling seed of a call: its own, and the same whenever it is asked again. In [0, 2**31)."""
+    named = f"{turn}/{call.question}/{call.index}".encode()
+    return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1

@@ -1,0 +1,112 @@
+"""From the judge's words to a verdict: reading votes, tallying them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.judging import hint_rules
+from afterwit.core.judging.hints import select_candidates
+from afterwit.core.verdict import Question, Source, Verdict, Vote
+
+_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_EVALUATION = re.compile(r"\\boxed\{(1|-1|0)\}")
+_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+_HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
+
+
+class Accept(StrEnum):
+    """How many of the valid hint votes must say +1 for hints to be kept."""
+
+    ANY = "any"
+    MAJORITY = "majority"
+    """More than half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How votes are asked for, read and counted."""
+
+    votes: int
+    """m: answers per question."""
+    accept: Accept
+    max_candidates: int
+    longest: bool
+    """The objective's hint selection is `longest`, which chooses before the cap."""
+    quote_words: int
+    """A hint with so many words of the next state in a row is rejected."""
+
+    def __post_init__(self) -> None:
+        for name in ("votes", "max_candidates", "quote_words"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A reward that needs no vote, and what decided it."""
+
+    reward: int
+    source: Source
+
+
+def outside_thinking(words: str) -> str:
+    """What the judge said without its thinking, also where only one end of the block is there."""
+    said = _THINKING.sub("", words)
+    return said.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def parse_evaluation(words: str) -> Vote:
+    """The last of `\\boxed{1}`, `\\boxed{-1}`, `\\boxed{0}` outside the thinking; else an invalid vote."""
+    boxed = _EVALUATION.findall(outside_thinking(words))
+    value = int(boxed[-1]) if boxed else None
+    return Vote(question=Question.EVALUATION, words=words, value=value)
+
+
+def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
+    """Exactly one box, 1 or -1; iff 1, a hint between its marks. `said` are the next state's texts.
+
+    A hint that `hint_rules` rejects makes the vote invalid, and the vote says why.
+    """
+    answer = outside_thinking(words)
+    boxed = _BOX.findall(answer)
+    if len(boxed) != 1 or boxed[0] not in ("1", "-1"):
+        return Vote(question=Question.HINT, words=words, value=None)
+    if boxed[0] == "-1":
+        return Vote(question=Question.HINT, words=words, value=-1)
+    marked = _HINT.findall(answer)
+    hint = marked[-1].strip() if marked else ""
+    if (fault := hint_rules.fault(hint, said, quote_words=quote_words)) is not None:
+        return Vote(question=Question.HINT, words=words, value=None, rejected=fault)
+    return Vote(question=Question.HINT, words=words, value=1, hint=hint)
+
+
+def reward(values: Iterable[int | None]) -> int:
+    """The most frequent valid vote; a tie for the top or no valid vote gives 0."""
+    ranked = Counter(value for value in values if value is not None).most_common(2)
+    if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
+        return 0
+    return ranked[0][0]
+
+
+def hints(votes: Sequence[Vote], rules: Rules) -> tuple[str, ...]:
+    """The accepted hints, shortest first; none where too few valid hint votes say +1."""
+    valid = [vote for vote in votes if vote.question is Question.HINT and vote.value is not None]
+    found = [vote.hint for vote in valid if vote.hint is not None]
+    if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
+        return ()
+    return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.longest)
+
+
+def tally(votes: Sequence[Vote], rules: Rules, decided: Decided | None = None) -> Verdict:
+    """The verdict of these votes; what is decided already stands whatever was voted."""
+    values = (vote.value for vote in votes if vote.question is Question.EVALUATION)
+    return Verdict(
+        reward=decided.reward if decided else reward(values),
+        source=decided.source if decided else Source.VOTES,
+        hints=hints(votes, rules),
+        votes=tuple(votes),
+    )

@@ -1,0 +1,46 @@
+"""Responses that are waited for together."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from afterwit.engines.embedded.sequence import Deliver
+from afterwit.engines.port import Step
+
+
+class Gathering:
+    """`done` holds the steps of all of them, in order, once the last has ended; the first error otherwise.
+
+    Its listener is woken once, not once a token.
+    """
+
+    def __init__(self, responses: int) -> None:
+        self.done: Future[list[list[Step]]] = Future()
+        self._steps: list[list[Step]] = [[] for _ in range(responses)]
+        self._running = responses
+        self._error: Exception | None = None
+        if not responses:
+            self.done.set_result([])
+
+    def deliver(self, place: int) -> Deliver:
+        """What the response at a place hands its steps to, in the worker's thread."""
+
+        def take(letter: Step | Exception) -> None:
+            if isinstance(letter, Exception):
+                self._error = self._error or letter
+                self._end()
+                return
+            self._steps[place].append(letter)
+            if letter.ended:
+                self._end()
+
+        return take
+
+    def _end(self) -> None:
+        self._running -= 1
+        if self._running or self.done.cancelled():
+            return
+        if self._error is not None:
+            self.done.set_exception(self._error)
+        else:
+            self.done.set_result(self._steps)

@@ -1,0 +1,153 @@
+"""The terms that read whole distributions, and the slopes of all terms, written over the logits tile by tile.
+
+With log-probs t of the policy and s of the base, pi = exp t, and slopes with respect to t's logits / tau:
+
+    entropy H = -sum pi t                       -pi (t + H)
+    anchor KL(pi || base) = sum pi (t - s)      pi (t - s - KL)
+    memory KL(base || pi) = sum base (s - t)    pi - base
+    a log-prob read at an id                    one at the id, less pi
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from afterwit.fused_head.head import Head, through_cap
+from afterwit.fused_head.one_pass import OnePass
+from afterwit.fused_head.softmax import Softmax, cut, exp, rooms, softmax_of, tiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A chunk's logits with their softmax."""
+
+    logits_NV: Tensor
+    softmax: Softmax
+
+    @classmethod
+    def of(cls, logits_NV: Tensor, tau_N: Tensor) -> View:
+        """The logits as read at these temperatures."""
+        return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
+
+    def rows(self, tile: slice) -> View:
+        """The view of some rows."""
+        return View(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
+
+    def logprobs(self, room_NV: Tensor | None) -> Tensor:
+        """The log-probs, written into the room if there is one."""
+        return self.softmax.logprobs(self.logits_NV, out=cut(room_NV, self.logits_NV))
+
+
+def turn_slopes(
+    head: Head,
+    now: View,
+    base: View | None,
+    read_N1: Tensor,
+    entropy_N1: Tensor | None,
+    anchor_N1: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Entropy and distance from the base, each [N, 1]; `now`'s logits become slopes.
+
+    `read_N1` sums the slopes of read ids. The other two weigh their terms; `None`: measured, not learned.
+    """
+    rooms_NV = rooms(now.logits_NV, 3)
+
+    def part(of_N1: Tensor | None, tile: slice) -> Tensor | None:
+        return None if of_N1 is None else of_N1[tile]
+
+    found = [
+        turn_tile(
+            now.logits_NV[tile],
+            now.softmax.rows(tile),
+            None if base is None else base.rows(tile),
+            read_N1[tile],
+            part(entropy_N1, tile),
+            part(anchor_N1, tile),
+            head.soft_cap,
+            rooms_NV,
+        )
+        for tile in tiles(now.logits_NV)
+    ]
+    entropies, distances = zip(*found, strict=True)
+    return torch.cat(entropies), None if base is None else torch.cat(distances)
+
+
+@OnePass
+def turn_tile(
+    logits_NV: Tensor,
+    softmax: Softmax,
+    base: View | None,
+    read_N1: Tensor,
+    entropy_N1: Tensor | None,
+    anchor_N1: Tensor | None,
+    soft_cap: float | None,
+    rooms_NV: list[Tensor | None],
+) -> tuple[Tensor, Tensor | None]:
+    """`turn_slopes` of some rows."""
+    tau_N1, distance_N1 = softmax.tau_N1, None
+    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
+    pi_NV = exp(t_NV, out=cut(rooms_NV[1], t_NV))
+    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
+    entropy_now_N1 = -_dot(pi_NV, t_NV, rooms_NV[2]) / mass_N1
+    slopes_NV = -read_N1 / tau_N1
+    if entropy_N1 is not None:
+        slopes_NV = slopes_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
+    if base is not None:
+        apart_NV = t_NV.sub_(base.logprobs(rooms_NV[2]))
+        distance_N1 = _dot(pi_NV, apart_NV, rooms_NV[2]) / mass_N1
+        if anchor_N1 is not None:
+            slopes_NV = apart_NV.sub_(distance_N1).mul_(anchor_N1 / tau_N1).add_(slopes_NV)
+    _write(soft_cap, logits_NV, pi_NV, slopes_NV)
+    return entropy_now_N1, distance_N1
+
+
+def memory_slopes(head: Head, now: View, base: View, memory_N1: Tensor) -> Tensor:
+    """The distance of the policy from the base on the base's own responses, [N, 1]; logits become slopes."""
+    rooms_NV = rooms(now.logits_NV, 4)
+    return torch.cat(
+        [
+            memory_tile(
+                now.logits_NV[tile],
+                now.softmax.rows(tile),
+                base.rows(tile),
+                memory_N1[tile],
+                head.soft_cap,
+                rooms_NV,
+            )
+            for tile in tiles(now.logits_NV)
+        ]
+    )
+
+
+@OnePass
+def memory_tile(
+    logits_NV: Tensor,
+    softmax: Softmax,
+    base: View,
+    memory_N1: Tensor,
+    soft_cap: float | None,
+    rooms_NV: list[Tensor | None],
+) -> Tensor:
+    """`memory_slopes` of some rows."""
+    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
+    s_NV = base.logprobs(rooms_NV[1])
+    base_NV = exp(s_NV, out=cut(rooms_NV[2], s_NV))
+    distance_N1 = _dot(base_NV, s_NV.sub_(t_NV), rooms_NV[3])
+    _write(soft_cap, logits_NV, exp(t_NV, out=t_NV).sub_(base_NV), memory_N1 / softmax.tau_N1)
+    return distance_N1
+
+
+def _write(soft_cap: float | None, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:
+    """Weighted slopes of logits, over these logits, through the soft cap."""
+    if soft_cap is None:
+        torch.mul(slopes_NV, weight, out=logits_NV)
+    else:
+        logits_NV.copy_(through_cap(soft_cap, slopes_NV.mul_(weight), logits_NV))
+
+
+def _dot(one_NV: Tensor, other_NV: Tensor, room_NV: Tensor | None) -> Tensor:
+    product_NV = torch.mul(one_NV, other_NV, out=cut(room_NV, one_NV))
+    return product_NV.sum(dim=-1, keepdim=True)

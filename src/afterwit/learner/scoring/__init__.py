@@ -1,0 +1,1 @@
+"""Responses through the model: rows, packing, log-probs of student and teacher."""

@@ -1,0 +1,75 @@
+"""Whether rows that begin alike share their work, and how rows are cut into passes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from transformers import PreTrainedModel
+
+from afterwit.learner.scoring.rows import Row, neighbours, passes
+from afterwit.learner.settings import LearnerSettings
+from afterwit.tree.groups import WORTH, groups, ratio
+from afterwit.tree.support import hindrance
+
+log = logging.getLogger(__name__)
+
+
+class Pass(NamedTuple):
+    """Rows, by index, that go through the model together."""
+
+    chosen: list[int]
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Whether an update may pack."""
+
+    allowed: bool
+
+    @classmethod
+    def of(cls, settings: LearnerSettings, *models: PreTrainedModel | None) -> Packing:
+        """Allowed where the setting and every model are for it; a model that is not is named once."""
+        if settings.packing == "off":
+            return NEVER
+        reasons = [reason for model in models if model is not None and (reason := hindrance(model))]
+        for reason in reasons:
+            _say(f"rows are not packed, but run one sequence each: {reason}")
+        return cls(not reasons)
+
+    def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[Pass]:
+        """The rows as passes; `in_order`: no row goes before one that precedes it."""
+        if not self._pays(rows):
+            lengths = [len(row) for row in rows]
+            return [Pass(each, False) for each in (neighbours if in_order else passes)(lengths, limit)]
+        order = list(range(len(rows)))
+        if not in_order:
+            order.sort(key=lambda index: rows[index].inputs)
+        found = groups([rows[index].inputs for index in order], limit)
+        return [Pass([order[at] for at in each], True) for each in found]
+
+    def _pays(self, rows: Sequence[Row]) -> bool:
+        if not (self.allowed and len(rows) > 1):
+            return False
+        if token_ratio(rows) >= WORTH:
+            return True
+        _say(f"rows whose token ratio is below {WORTH} run one sequence each")
+        return False
+
+
+NEVER = Packing(False)
+
+
+def token_ratio(rows: Sequence[Row]) -> float:
+    """Tokens of the rows per token that is not shared: what packing can save at most."""
+    return ratio([row.inputs for row in rows])
+
+
+@cache
+def _say(words: str) -> None:
+    """Once per process."""
+    log.info("learn: %s", words)

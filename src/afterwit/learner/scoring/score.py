@@ -1,0 +1,93 @@
+"""Responses through the model, as logits or as the states that its head makes them of: one kernel for the
+current, old, base and teacher's weights.
+
+Axes: B rows of a pass, L tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from afterwit.core.version import Probe
+from afterwit.learner.scoring import layout as layouts
+from afterwit.learner.scoring.layout import Layout
+from afterwit.learner.scoring.packing import NEVER, Packing
+from afterwit.learner.scoring.rows import Row
+
+PROBE_TOKENS = 64
+
+
+def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
+    """The logits [T, V] that predict each row's response, in one pass, with the graph if it is on.
+
+    The head sees response rows only. Packed, tokens that rows share go through the model once.
+    """
+    layout = _layout(model, rows, packed)
+    logits_1NV = _through(model, layout, lambda states_BLD: layout.pick(states_BLD)[None])
+    return _by_row(logits_1NV[0], rows)
+
+
+def response_states(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> Tensor:
+    """The head's inputs [N, D] that predict the rows' responses, one after the other. The head sees none."""
+    layout, found = _layout(model, rows, packed), list[Tensor]()
+
+    def divert(states_BLD: Tensor) -> Tensor:
+        found.append(layout.pick(states_BLD))
+        return states_BLD[:, :0]
+
+    _through(model, layout, divert)
+    return found[0]
+
+
+@torch.no_grad()
+def stream_logits(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """`response_logits` of the rows in order, without a graph, in passes of `limit` tokens."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        yield from response_logits(model, [rows[index] for index in chosen], packed=packed)
+
+
+@torch.no_grad()
+def stream_states(
+    model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
+) -> Iterator[Tensor]:
+    """The states [T, D] of each row, as `stream_logits` its logits."""
+    for chosen, packed in packing.cut(rows, limit, in_order=True):
+        part = [rows[index] for index in chosen]
+        yield from _by_row(response_states(model, part, packed=packed), part)
+
+
+@torch.no_grad()
+def probe(model: PreTrainedModel) -> Probe:
+    """Log-probs at temperature 1 of a fixed draw of ids: an engine with these weights must agree."""
+    random = Random(0)
+    size = model.config.get_text_config().vocab_size
+    ids = tuple(random.randrange(size) for _ in range(PROBE_TOKENS))
+    (logits_TV,) = response_logits(model, [Row(prompt=ids[:1], response=ids[1:])])
+    logprobs_TV = torch.log_softmax(logits_TV.double(), dim=-1)
+    chosen_T = logprobs_TV.gather(-1, torch.tensor(ids[1:], device=model.device)[:, None])[:, 0]
+    return Probe(ids=ids, logprobs=tuple(chosen_T.tolist()))
+
+
+def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:
+    return (layouts.packed if packed else layouts.padded)(rows, model.device)
+
+
+def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
+    """The model's logits where `divert` decides what its head sees."""
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
+    try:
+        logits: Tensor = model(**layout.inputs).logits
+    finally:
+        handle.remove()
+    return logits
+
+
+def _by_row(of_tokens: Tensor, rows: Sequence[Row]) -> list[Tensor]:
+    return list(torch.split(of_tokens, [len(row.response) for row in rows]))

@@ -1,0 +1,1 @@
+"""One update: micro-batches, gradients, the optimiser's step, its metrics."""

@@ -1,0 +1,92 @@
+"""What an update says of itself: numbers for the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from afterwit.learner.batch import Item
+from afterwit.learner.memory import Memory
+from afterwit.learner.scoring.packing import token_ratio
+from afterwit.objective.sample import Sample
+from afterwit.objective.target import Target
+
+
+def batch(
+    items: Sequence[Item],
+    targets: Mapping[int, Target],
+    samples: Sequence[Sample],
+    memories: Sequence[Memory],
+) -> dict[str, float]:
+    """Counts, the token ratio, staleness, what the teachers said, how far the engine's log-probs are from the
+    learner's.
+    """
+    staleness = [item.staleness for item in items] or [0]
+    return {
+        "samples": float(len(items)),
+        "rl_samples": float(sum(sample.advantage is not None for sample in samples)),
+        "opd_samples": float(sum(sample.hints > 0 for sample in samples)),
+        "memory_samples": float(len(memories)),
+        "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
+        "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
+        "staleness_mean": fmean(staleness),
+        "staleness_max": float(max(staleness)),
+        **_lessons([(samples[index], target) for index, target in targets.items()]),
+        **_mismatch([(items[index], samples[index], target) for index, target in targets.items()]),
+    }
+
+
+def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
+    """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
+    the overlap of the student's top-K ids with the teacher's.
+    """
+    taught = [(sample.mask_T, target.lesson) for sample, target in pairs if target.lesson is not None]
+    if not taught:
+        return {}
+    chosen = torch.cat([lesson.hint_T[mask_T] for mask_T, lesson in taught])
+    gaps = torch.cat([lesson.gap_T[mask_T] for mask_T, lesson in taught])
+    counts = {
+        f"hint_{hint}_tokens": float(count) for hint, count in enumerate(torch.bincount(chosen).tolist())
+    }
+    overlap = torch.cat([lesson.overlap_T[mask_T] for mask_T, lesson in taught])
+    return {**counts, "teacher_gap": gaps.abs().mean().item(), "overlap": overlap.double().mean().item()}
+
+
+def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
+    """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
+
+    `fresh` is the mean over tokens that these very weights sampled: there engine and learner must agree,
+    while over older ones the policy has moved.
+    """
+    parts = [
+        (target.mismatch_T[sample.mask_T].abs(), _fresh(item)[sample.mask_T.cpu()])
+        for item, sample, target in found
+        if target.mismatch_T is not None and not item.turn.sampling.truncated
+    ]
+    if not parts:
+        return {}
+    mismatch = torch.cat([gaps.cpu() for gaps, _ in parts])
+    fresh = mismatch[torch.cat([fresh for _, fresh in parts])]
+    metrics = {"mismatch_mean": mismatch.mean().item(), "mismatch_max": mismatch.max().item()}
+    return metrics | ({"mismatch_fresh": fresh.mean().item()} if len(fresh) else {})
+
+
+def _fresh(item: Item) -> Tensor:
+    """Which tokens [T] the version that is being updated sampled."""
+    versions_T = torch.tensor(item.turn.sampled.versions)
+    return versions_T == versions_T.min() + item.staleness
+
+
+def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
+    """One sample's part of the batch's mean pi / pi_old and mean |log pi - log pi_old| of its tokens.
+
+    `now_N` is log pi(y) of the tokens that train.
+    """
+    apart_N = now_N - target.old_T[sample.mask_T]
+    return {
+        "ratio_mean": apart_N.exp().mean().item() / of,
+        "ratio_distance": apart_N.abs().mean().item() / of,
+    }

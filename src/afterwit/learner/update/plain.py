@@ -1,0 +1,60 @@
+"""A pass the plain way: whole logits, a loss by autograd. The reference of `fused`, and the fallback."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import torch
+
+from afterwit.learner.scoring.packing import Pass
+from afterwit.learner.scoring.score import response_logits, stream_logits
+from afterwit.learner.scoring.teacher_outputs import views
+from afterwit.learner.update import measure
+from afterwit.learner.update.state import Run
+from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.target import prepare
+
+
+def learn(run: Run, each: Pass) -> dict[str, float]:
+    """Add one pass over turns to the gradient."""
+    chosen = each.chosen
+    students = [run.items[index].student for index in chosen]
+    logits = response_logits(run.policy.model, students, packed=each.packed)
+    teachers, anchors = views(run, chosen, stream_logits)
+    loss, terms = logits[0].new_zeros(()), Counter[str]()
+    for index, logits_TV in zip(chosen, logits, strict=True):
+        sample, known = run.samples[index], index in run.targets
+        if not known:
+            shown = islice(teachers, sample.hints)
+            run.targets[index] = prepare(sample, logits_TV.detach(), shown, run.objective)
+        target = run.targets[index]
+        base_TV = next(anchors) if run.objective.beta > 0 else None
+        part = share(logits_TV, sample, target, run.over, run.objective, logits_base_TV=base_TV)
+        loss = loss + part.loss
+        terms.update({name: value.item() for name, value in part.terms.items()})
+        if known:
+            now_T = at(logprobs(logits_TV.detach(), sample.tau), sample.ids_T)
+            terms.update(measure.ratio(now_T[sample.mask_T], sample, target, of=len(run.items)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {**terms, "loss": loss.item()}
+
+
+def remember(run: Run, each: Pass) -> dict[str, float]:
+    """Add one pass over memory samples to the gradient."""
+    memories = [run.memories[index] for index in each.chosen]
+    if run.base is None:
+        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
+    rows = [memory.row for memory in memories]
+    logits = response_logits(run.policy.model, rows, packed=each.packed)
+    loss, terms = logits[0].new_zeros(()), Counter[str]()
+    for memory, logits_TV, base_TV in zip(
+        memories, logits, stream_logits(run.base, rows, run.limit, run.packing), strict=True
+    ):
+        mask_T = torch.ones(len(logits_TV), dtype=torch.bool, device=logits_TV.device)
+        part = memory_share(logits_TV, base_TV, mask_T, run.over, run.objective, tau=memory.tau)
+        loss = loss + part.loss
+        terms.update({name: value.item() for name, value in part.terms.items()})
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {**terms, "loss": loss.item()}

@@ -1,0 +1,1 @@
+"""API keys: how they look and are kept, and who a caller is."""

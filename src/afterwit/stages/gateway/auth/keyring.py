@@ -1,0 +1,87 @@
+"""Who sends a request: the store's keys, remembered for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from afterwit.core.errors import RequestError, StoreError
+from afterwit.stages.gateway.auth.keys import LOCAL, Caller, hash_key
+from afterwit.stages.gateway.http.hosts import is_loopback
+
+
+class Key(Protocol):
+    """A key as the store keeps it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def scopes(self) -> Iterable[str]: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def revoked(self) -> float | None: ...
+
+
+class KeyRing:
+    """Reads all keys at most once in `refresh_s` seconds; a revoked key is refused after that time."""
+
+    def __init__(
+        self, read: Callable[[], Awaitable[Iterable[Key]]], *, refresh_s: float, now: Callable[[], float]
+    ) -> None:
+        self._read = read
+        self._refresh_s = refresh_s
+        self._now = now
+        self._read_at: float | None = None
+        self._callers: dict[str, Caller] = {}
+        self._keyed = False
+        self._lock = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Read the keys again if what is remembered is too old. A store that fails leaves what is remembered.
+
+        Raises StoreError where nothing is: nobody comes in before the keys were read once.
+        """
+        if self._fresh():
+            return
+        async with self._lock:
+            if self._fresh():
+                return
+            try:
+                keys = list(await self._read())
+            except StoreError:
+                if self._read_at is None:
+                    raise
+                return
+            self._keyed = bool(keys)
+            self._callers = {
+                key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
+                for key in keys
+                if key.revoked is None
+            }
+            self._read_at = self._now()
+
+    def _fresh(self) -> bool:
+        return self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there ever was a key: revoking the last one does not open the door."""
+        return self._keyed
+
+    def caller(self, key: str | None, client: str | None) -> Caller | None:
+        """Who this is; None where a key is needed and none was sent.
+
+        Raises 401 for an unknown key, and 403 without keys for another machine.
+        """
+        if not self._keyed:
+            if client and not is_loopback(client):
+                raise RequestError(403, "loopback_only", "Without API keys only this machine may call.")
+            return LOCAL
+        if key is None:
+            return None
+        caller = self._callers.get(hash_key(key))
+        if caller is None:
+            raise RequestError(401, "invalid_api_key", "The API key is not known here, or it was revoked.")
+        return caller

@@ -1,0 +1,1 @@
+"""HTTP below the endpoints: the socket, the middleware, bodies, limits and responses."""

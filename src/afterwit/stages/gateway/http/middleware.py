@@ -1,0 +1,102 @@
+"""The outermost layer: who may come in, and that every way out is a JSON answer and one line of log."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from time import perf_counter
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from afterwit.core.errors import RequestError
+from afterwit.stages.gateway.auth.keys import presented
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.http.hosts import check_host, check_origin
+from afterwit.stages.gateway.http.responses import send_error
+
+CALLER = "afterwit.caller"
+"""Where the request's caller stands in the ASGI scope; None for a caller without a key."""
+HEADERS = "afterwit.headers"
+"""Where its headers stand as text, names in lower case; of one sent twice, the last."""
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
+"""What needs no key: probes have none."""
+
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
+
+log = logging.getLogger("afterwit.gateway")
+
+
+class Door:
+    """Checks Host, Origin and key, translates errors, counts and logs. Never logs what was said."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = perf_counter()
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        error = await self._enter(scope, receive, watched)
+        if error is not None and not status:
+            await send_error(watched, error, retry_after_s=self._gateway.settings.retry_after_s)
+        self._note(scope, status, perf_counter() - started)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
+        """Serve the request; what went wrong comes back as the error to answer with."""
+        try:
+            await self._admit(scope)
+            await self._app(scope, receive, send)
+        except RequestError as error:
+            return error
+        except HTTPException as error:
+            return _routing_error(error, scope)
+        except ClientDisconnect:
+            return None
+        except Exception as error:  # the boundary: our own fault, and the server goes on
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            # the exception's own words may quote a conversation
+            log.error("%s in %s\n%s", type(error).__name__, scope["method"], frames)
+            return INTERNAL
+        return None
+
+    async def _admit(self, scope: Scope) -> None:
+        """Put the caller into the scope. Raises 401 and 403."""
+        gateway = self._gateway
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope[HEADERS] = headers
+        await gateway.keys.refresh()
+        host = headers.get("host")
+        check_host(host, gateway.settings.allowed_hosts, keyed=gateway.keys.keyed)
+        check_origin(headers.get("origin"), host, gateway.settings.allowed_origins)
+        key = presented(headers.get("authorization"), headers.get("x-api-key"))
+        client = (scope.get("client") or (None,))[0]
+        is_open = scope["path"] in OPEN_PATHS
+        caller = gateway.keys.caller(None if is_open and key is None else key, client)
+        if caller is None and not is_open:
+            raise RequestError(401, "invalid_api_key", "Send an API key: Authorization: Bearer aw-...")
+        scope[CALLER] = caller
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._gateway.metrics.request(route, status)
+        log.info("%s %s %d %.1f ms", scope["method"], route, status, seconds * 1000)
+
+
+def _routing_error(error: HTTPException, scope: Scope) -> RequestError:
+    if error.status_code == 405:
+        return RequestError(
+            405, "method_not_allowed", f"{scope['path']} does not answer to {scope['method']}."
+        )
+    return RequestError(error.status_code, "unknown_route", f"There is nothing at {scope['path']}.")

@@ -1,0 +1,34 @@
+"""JSON over raw ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from starlette.types import Send
+
+from afterwit.core.errors import RequestError
+from afterwit.wire.openai_chat.errors import error_body
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+JSON = (b"content-type", b"application/json")
+
+
+async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:
+    """One whole JSON response."""
+    payload = orjson.dumps(data)
+    length = (b"content-length", str(len(payload)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
+    await send({"type": "http.response.body", "body": payload})
+
+
+async def send_error(send: Send, error: RequestError, *, retry_after_s: int) -> None:
+    """An error in OpenAI's shape, with the headers that its status asks for."""
+    headers: dict[int, RawHeaders] = {
+        401: [(b"www-authenticate", b"Bearer")],
+        413: [(b"connection", b"close")],
+        429: [(b"retry-after", str(retry_after_s).encode())],
+        503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
+    }
+    await send_json(send, error.status, error_body(error), headers.get(error.status, ()))

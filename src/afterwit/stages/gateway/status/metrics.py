@@ -1,0 +1,79 @@
+"""What Prometheus scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from afterwit.wire.openai_chat.response import Usage
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class StageStatus(Protocol):
+    """A stage's word on itself, as the store keeps it."""
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+
+
+class Metrics:
+    """One registry a gateway, so that several may live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "afterwit_requests", "HTTP requests.", ("route", "status"), registry=self.registry
+        )
+        tokens = Counter("afterwit_tokens", "Tokens served.", ("kind",), registry=self.registry)
+        self._prompt = tokens.labels("prompt")
+        self._completion = tokens.labels("completion")
+        self.first_token = self._histogram("afterwit_first_token_seconds", "Request to first token.")
+        self._response = self._histogram("afterwit_response_seconds", "Request to the end of the response.")
+        self.unrecorded = Counter(
+            "afterwit_unrecorded_turns", "Turns served that the store refused.", registry=self.registry
+        )
+        self.client_left = Counter(
+            "afterwit_clients_left", "Responses whose client went away.", registry=self.registry
+        )
+        self._in_flight = self._gauge("afterwit_choices_in_flight", "Choices being generated or waiting.")
+        self._version = self._gauge("afterwit_weight_version", "The weight version being served.")
+        self._turns = self._gauge("afterwit_turns", "Turns in the store.", "state", "reason")
+        self._stage = self._gauge("afterwit_stage_ok", "1 where a stage says it works, else 0.", "stage")
+
+    def request(self, route: str, status: int) -> None:
+        self._requests.labels(route, status).inc()
+
+    def answered(self, usage: Usage, seconds: float) -> None:
+        """A whole response has left."""
+        self._prompt.inc(usage.prompt)
+        self._completion.inc(usage.completion)
+        self._response.observe(seconds)
+
+    def scrape(
+        self,
+        *,
+        in_flight: int,
+        version: int,
+        turns: Mapping[tuple[str, str], int],
+        stages: Iterable[StageStatus],
+    ) -> bytes:
+        """The exposition text, with what is only known when asked. `turns`: (state, reason) -> count."""
+        self._in_flight.set(in_flight)
+        self._version.set(version)
+        self._turns.clear()
+        for labels, count in turns.items():
+            self._turns.labels(*labels).set(count)
+        for status in stages:
+            self._stage.labels(status.stage).set(int(status.ok))
+        return generate_latest(self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=SECONDS, registry=self.registry)

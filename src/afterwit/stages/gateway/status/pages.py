@@ -1,0 +1,91 @@
+"""What is asked of a gateway beside answers: its models, its health, its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from afterwit import __version__
+from afterwit.core.errors import RequestError, StoreError
+from afterwit.stages.gateway.auth.keys import Scope
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.http.middleware import CALLER
+from afterwit.stages.gateway.status.health import health_of
+from afterwit.store import Status
+
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages:
+    """The endpoints that are read."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def root(self, request: Request) -> Response:
+        """Whether this is the right door: agents ask before they talk."""
+        return JSONResponse({"name": "afterwit", "version": __version__})
+
+    async def models(self, request: Request) -> Response:
+        names = self._gateway.names
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._gateway.names:
+            raise RequestError(
+                404, "model_not_found", f"The model {name!r} is not served here.", param="model"
+            )
+        return JSONResponse(self._model(name))
+
+    async def alive(self, request: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether it serves, and how every stage is; the sentences are for callers who may read."""
+        caller = request.scope[CALLER]
+        health = health_of(self._gateway, await self._statuses())
+        reads = caller is not None and caller.may(Scope.READ)
+        return JSONResponse(health.to_dict(details=reads), status_code=200 if health.serving else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' exposition text."""
+        request.scope[CALLER].need(Scope.READ)
+        health = health_of(self._gateway, await self._statuses())
+        text = self._gateway.metrics.scrape(
+            in_flight=self._gateway.load.count,
+            version=self._gateway.engine.version,
+            turns=await self._turns(),
+            stages=health.stages,
+        )
+        return Response(text, media_type=EXPOSITION)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        length = self._gateway.engine.facts.context_length
+        return {
+            "id": name,
+            "object": "model",
+            "created": int(self._gateway.started),
+            "owned_by": "afterwit",
+            "context_length": length,
+            "max_model_len": length,
+        }
+
+    async def _statuses(self) -> list[Status] | StoreError:
+        try:
+            return await self._gateway.store.call(lambda store: store.statuses())
+        except StoreError as error:
+            return error
+
+    async def _turns(self) -> dict[tuple[str, str], int]:
+        """(state, reason) -> count; the skipped ones by reason. Empty where the store cannot be asked."""
+        try:
+            counts = await self._gateway.store.call(lambda store: store.counts())
+        except StoreError:
+            return {}
+        skipped = {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
+        states = {(str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"}
+        return states | skipped

@@ -1,0 +1,1 @@
+"""One request's way to recorded turns: prepared, bound, sampled, streamed, stored."""

@@ -1,0 +1,118 @@
+"""Turns into the store. Serving goes on where it fails: such turns are not recorded and cannot train."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from afterwit.core.errors import StoreError
+from afterwit.core.terms import untrainable
+from afterwit.core.turn import Finish, Turn
+from afterwit.stages.gateway.context import Gateway, Trouble
+from afterwit.stages.gateway.turn.binder import Bound, settle_again
+from afterwit.stages.gateway.turn.choice import Choice
+from afterwit.stages.gateway.turn.request import Request
+from afterwit.store import Store
+
+T = TypeVar("T")
+
+log = logging.getLogger("afterwit.gateway")
+
+
+class Recorder:
+    """Records the choices of one response. `bound` is None where the store could not be asked."""
+
+    def __init__(self, gateway: Gateway, request: Request, bound: Bound | None) -> None:
+        self._gateway, self._request, self._bound = gateway, request, bound
+
+    async def save(self, choice: Choice) -> None:
+        """The finished choice, durable on return unless the store fails. Cancelling does not stop it."""
+        choice.saving = asyncio.ensure_future(self._save(choice, choice.reply.ending))
+        await asyncio.shield(choice.saving)
+
+    async def client_left(self, choice: Choice) -> None:
+        """What there is of a choice whose client is gone; one that was on its way already gets there."""
+        if choice.saving is not None:
+            await choice.saving
+        else:
+            await self._save(choice, Finish.CLIENT_LEFT)
+
+    async def delivered(self, choices: Iterable[Choice]) -> None:
+        """The client has the whole response."""
+        turns = [choice.turn for choice in choices]
+
+        def mark(store: Store) -> None:
+            for turn in turns:
+                store.delivered(turn)
+
+        if self._bound is not None:
+            await guarded(self._gateway, mark)
+
+    async def _save(self, choice: Choice, finish: Finish) -> None:
+        bound = self._bound
+        if bound is not None and await guarded(self._gateway, self._writing(choice, finish, bound)):
+            self._gateway.troubles.pop("store", None)
+        else:
+            self._gateway.metrics.unrecorded.inc()
+
+    def _writing(self, choice: Choice, finish: Finish, bound: Bound) -> Callable[[Store], bool]:
+        turn, arrival = self._turn(choice, finish, bound), bound.arrival
+        full_hash, full_depth = arrival.full(turn.message)
+        retried = bound.binding.retry_of if choice.index == 0 else None
+        now = self._gateway.now()
+
+        def write(store: Store) -> bool:
+            kind = settle_again(store, bound, own=self._request.turns, now=now)
+            settled = replace(turn, kind=kind)
+            store.add_turn(
+                settled,
+                prompt_hash=arrival.prompt_hash,
+                full_hash=full_hash,
+                depth=arrival.depth,
+                full_depth=full_depth,
+                delivered=False,
+                reason=untrainable(settled) or bound.binding.reason,
+                now=now,
+                shape=arrival.shape,
+                home=arrival.home,
+                supersedes=retried,
+            )
+            if arrival.partition.done:
+                store.end_session(settled.session, now=now)
+            return True
+
+        return write
+
+    def _turn(self, choice: Choice, finish: Finish, bound: Bound) -> Turn:
+        request, binding = self._request, bound.binding
+        return Turn(
+            id=choice.turn,
+            scope=request.scope,
+            session=binding.session,
+            parent=binding.parent,
+            kind=bound.kind,
+            created=request.created,
+            model=self._gateway.engine.facts.model,
+            conversation=request.prompt.conversation,
+            prompt_ids=request.prompt.ids,
+            sampling=choice.sampling,
+            sampled=choice.reply.sampled(),
+            message=choice.message(),
+            finish=finish,
+            teaches=request.teaches,
+        )
+
+
+async def guarded(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
+    """What the store answers, None where it fails: /readyz says so until a turn is recorded again."""
+    try:
+        return await gateway.store.call(work)
+    except StoreError as error:
+        if "store" not in gateway.troubles:
+            log.error("turns are not recorded: %s", error)
+        message = f"Turns are served but not recorded: {error}"
+        gateway.troubles["store"] = Trouble(message=message, at=gateway.now())
+        return None

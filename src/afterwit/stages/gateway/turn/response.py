@@ -1,0 +1,126 @@
+"""A response under way: its choices are sampled, shown, recorded and closed, or cut off with the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from time import perf_counter
+from typing import Any
+
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
+from afterwit.engines.port import Generate, Step
+from afterwit.stages.gateway.context import Gateway, Trouble
+from afterwit.stages.gateway.http.middleware import INTERNAL
+from afterwit.stages.gateway.turn.choice import Choice
+from afterwit.stages.gateway.turn.recorder import Recorder
+from afterwit.stages.gateway.turn.request import Request
+from afterwit.stages.gateway.turn.sinks import Sink
+from afterwit.wire.openai_chat.response import Usage
+
+
+class Response:
+    """Drives the engine for one request. `over`: the last event has left."""
+
+    def __init__(
+        self, gateway: Gateway, request: Request, choices: Sequence[Choice], recorder: Recorder, sink: Sink
+    ) -> None:
+        self._gateway, self._request = gateway, request
+        self._choices, self._recorder, self._sink = choices, recorder, sink
+        self._started = perf_counter()
+        self.over = False
+
+    async def run(self) -> None:
+        """Sample and send all choices. Raises RequestError where a status can still tell the client."""
+        try:
+            await _together([self._speak(choice) for choice in self._choices])
+        except EngineError as error:
+            await self._fail(error)
+            return
+        except RequestError as error:
+            if not await self._sink.fail(error):
+                raise
+            return
+        except Exception:
+            await self._sink.fail(INTERNAL)
+            raise
+        self._gateway.troubles.pop("engine", None)
+        usage = self._usage()
+        await self._sink.end(self._choices, usage, self._version())
+        self.over = True
+        self._gateway.metrics.answered(usage, perf_counter() - self._started)
+        await self._recorder.delivered(self._choices)
+
+    async def abandon(self) -> None:
+        """The client left: what was sampled is recorded, and does not train."""
+        self._gateway.metrics.client_left.inc()
+        for choice in self._choices:
+            await self._recorder.client_left(choice)
+
+    async def _speak(self, choice: Choice) -> None:
+        """Sample one choice to its end, showing it as it grows; it is recorded before its end is shown."""
+        await self._sample(choice)
+        events = choice.reply.finish()
+        await self._recorder.save(choice)
+        await self._sink.close(choice, events, self._version())
+
+    async def _sample(self, choice: Choice) -> None:
+        try:
+            async with self._gateway.load.within(self._gateway.settings.response_timeout_s):
+                async with aclosing(self._steps(choice)) as steps:
+                    async for step in steps:
+                        await self._take(choice, step)
+                        if choice.reply.done:
+                            return
+        except TimeoutError as error:
+            if not choice.reply.completion:
+                raise RequestError(
+                    504, "timeout", "The engine sampled nothing in the time allowed."
+                ) from error
+
+    def _steps(self, choice: Choice) -> AsyncGenerator[Step, None]:
+        request = Generate(
+            prompt_ids=self._request.prompt.ids,
+            sampling=choice.sampling,
+            forced_prefix=self._request.prompt.forced,
+        )
+        return self._gateway.engine.generate(request)
+
+    async def _take(self, choice: Choice, step: Step) -> None:
+        if not choice.reply.completion:
+            self._gateway.metrics.first_token.observe(perf_counter() - self._started)
+        await self._sink.show(choice, choice.reply.push(step))
+
+    async def _fail(self, error: EngineError) -> None:
+        """The engine's fault, said once: by a status where that is still possible, else inside the stream."""
+        self._gateway.troubles["engine"] = Trouble(
+            message=f"The engine failed: {error}", at=self._gateway.now()
+        )
+        status = 502 if isinstance(error, EngineUnavailable) else 500
+        told = RequestError(
+            status, "engine_failed", "The engine behind this server failed; its log says why."
+        )
+        if not await self._sink.fail(told):
+            raise told from error
+
+    def _usage(self) -> Usage:
+        completion = sum(choice.reply.completion for choice in self._choices)
+        return Usage(prompt=len(self._request.prompt.ids), completion=completion)
+
+    def _version(self) -> int:
+        """The weights that sampled the response's latest token."""
+        versions = [choice.reply.version for choice in self._choices if choice.reply.version is not None]
+        return max(versions, default=self._gateway.engine.version)
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all; the first failure ends the others and is raised as itself."""
+    if len(works) == 1:
+        await works[0]
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from failures

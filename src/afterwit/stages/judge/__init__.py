@@ -1,0 +1,1 @@
+"""The judge stage: claims an answered turn, asks the judge, commits the verdict."""

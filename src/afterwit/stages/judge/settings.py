@@ -1,0 +1,115 @@
+"""The judge's settings, each default declared here once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from afterwit.core.judging.hints import Placement
+from afterwit.core.judging.voting import Accept, Rules
+from afterwit.engines.port import Weights
+
+AT_LEAST_ONE = (
+    "votes",
+    "max_candidates",
+    "quote_words",
+    "max_tokens",
+    "max_concurrency",
+    "max_turns",
+    "attempts",
+    "context_chars",
+    "tools_chars",
+    "response_chars",
+    "next_state_chars",
+)
+ABOVE_ZERO = ("timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Who judges, how often it is asked, and how its votes are counted."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    url: str | None = None
+    """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. None: the served model
+    judges, below the gateway."""
+    model: str | None = None
+    """The judge's name at `url`; needed there."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key for `url`: keys never stand in a file."""
+    weights: Weights = Weights.BASE
+    """Whose weights judge where no `url` is set: the frozen starting ones. A judge that trains drifts."""
+    prompts: Literal["full", "short"] = "full"
+    """`short` is for judges of a few million parameters, as the demo's."""
+    thinking: bool = False
+    """Whether the embedded judge may think first (`enable_thinking` of its template): better, far slower."""
+    votes: int = 3
+    """m: answers to each of the two questions; 3 as published. Odd numbers tie less."""
+    temperature: float = 0.6
+    """Sampling temperature of the judge, so that its votes differ; as published."""
+    accept: Accept = Accept.MAJORITY
+    """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
+    voice of three is more often wrong than right."""
+    max_candidates: int = 3
+    """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
+    quote_words: int = 8
+    """A hint repeating so many words of the next state in a row is rejected; commands and paths fit below."""
+    placement: Placement = Placement.LAST_USER
+    """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
+    more of the prompt."""
+    max_tokens: int = 1024
+    """Tokens of one answer, thinking included; raise it for a judge that thinks."""
+    context_chars: int = 8000
+    """Characters of the conversation before the response that the judge is shown, the latest ones."""
+    tools_chars: int = 4000
+    """Characters of the list of tools."""
+    response_chars: int = 8000
+    """Characters of the response."""
+    next_state_chars: int = 8000
+    """Characters of the next state, shared among its messages so that a long tool result starves no reply."""
+    max_concurrency: int = 16
+    """Calls of the judge at one time."""
+    max_turns: int = 4
+    """Turns judged at one time: each makes up to twice `votes` calls."""
+    timeout_s: float = 120.0
+    """Seconds for one answer from `url`."""
+    attempts: int = 3
+    """Times a failing call is tried before its turn goes back to waiting."""
+    retry_base_s: float = 1.0
+    """Seconds before a failed call is tried again; doubled each time, with jitter."""
+    retry_max_s: float = 60.0
+    """Longest wait between two tries, also where the judge asks for a longer one."""
+    poll_s: float = 2.0
+    """Seconds between two looks for answered turns when nobody wakes the judge."""
+    lease_s: float = 30.0
+    """Seconds until another process may take over a turn whose judge died; renewed while it is judged."""
+    body_extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields for the request to `url`, such as `{chat_template_kwargs = {enable_thinking = false}}`."""
+    body_omit: tuple[str, ...] = ()
+    """Fields that `url` refuses, such as `seed`, `temperature` or `max_tokens`."""
+
+    def __post_init__(self) -> None:
+        for name in AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+        for name in ABOVE_ZERO:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is above 0, not {getattr(self, name)}")
+        if not 0.0 <= self.temperature <= 2.0:
+            raise ValueError(f"temperature is between 0 and 2, not {self.temperature}")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url begins with http:// or https://, not {self.url!r}")
+        if self.url is not None and not self.model:
+            raise ValueError("a judge at a url needs its model's name")
+
+    def rules(self, *, longest: bool) -> Rules:
+        """How votes are counted; `longest` where the objective selects the longest hint."""
+        return Rules(
+            votes=self.votes,
+            accept=self.accept,
+            max_candidates=self.max_candidates,
+            longest=longest,
+            quote_words=self.quote_words,
+        )

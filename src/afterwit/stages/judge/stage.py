@@ -1,0 +1,151 @@
+"""The judge stage: claim an answered turn, ask, commit the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
+from afterwit.core.judging.hindsight import Call, Case, JudgePrompts, call_seed, case, conclude, questions
+from afterwit.core.judging.voting import Rules
+from afterwit.core.terms import untrainable
+from afterwit.core.verdict import Verdict
+from afterwit.stages.judge.claims import STAGE, Claims, Clock, Refusal
+from afterwit.stages.judge.clients import JudgeClient
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.stages.retry import BackOff, retrying
+from afterwit.stages.worker import Signals, Standing, described, work
+from afterwit.store import AsyncStore, Record
+from afterwit.wire.model_text.tool_schema import schema_error
+
+__all__ = ["Clock", "Judge"]
+
+KEPT_TURNS = 256
+"""Waiting turns whose answers so far are kept in memory; those of others are asked for again."""
+
+
+class Judge:
+    """Judges turns one by one; several of its steps may run at one time."""
+
+    def __init__(
+        self,
+        *,
+        store: AsyncStore,
+        client: JudgeClient,
+        prompts: JudgePrompts,
+        settings: JudgeSettings,
+        rules: Rules,
+        owner: str,
+        clock: Clock,
+        refusal: Refusal,
+    ) -> None:
+        self._client = client
+        self._prompts = prompts
+        self._settings = settings
+        self._rules = rules
+        self._sleep = clock.sleep
+        self._room = asyncio.Semaphore(settings.max_concurrency)
+        self._back_off = BackOff(
+            base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
+        )
+        self._claims = Claims(
+            store,
+            owner=owner,
+            lease_s=settings.lease_s,
+            back_off=self._back_off,
+            clock=clock,
+            refusal=refusal,
+        )
+        self._kept: dict[str, dict[Call, str]] = {}
+
+    async def run(self, signals: Signals) -> None:
+        """Judge until told to stop, `max_turns` turns at a time."""
+        standing = Standing(STAGE, self._claims.tell)
+        async with asyncio.TaskGroup() as loops:
+            for _ in range(self._settings.max_turns):
+                loop = work(
+                    self.step,
+                    signals=signals,
+                    standing=standing,
+                    poll_s=self._settings.poll_s,
+                    back_off=self._back_off,
+                    lasting=(JudgeUnavailable, JudgeRefused),
+                )
+                loops.create_task(loop)
+
+    async def step(self) -> bool:
+        """Judge the oldest answered turn; False where none waits. Where the judge fails, raises: it waits."""
+        record = await self._claims.take()
+        if record is None:
+            return False
+        try:
+            async with self._claims.held(record):
+                await self._settle(record)
+        except asyncio.CancelledError:
+            await self._claims.give_back(record)
+            raise
+        except JudgeUnavailable as error:
+            await self._claims.give_back(record, error=str(error))
+            raise
+        except Exception as error:
+            await self._claims.failed(record, described(error))
+            raise
+        return True
+
+    async def _settle(self, record: Record) -> None:
+        reason = untrainable(record.turn)
+        if reason is None:
+            await self._claims.commit(record, await self._verdict(record))
+        else:
+            await self._claims.end(record, reason)
+
+    async def _verdict(self, record: Record) -> Verdict:
+        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
+        judged, calls = await asyncio.to_thread(self._open, record)
+        answers = await self._ask(record.turn.id, calls)
+        return await asyncio.to_thread(conclude, judged, answers, self._rules)
+
+    def _open(self, record: Record) -> tuple[Case, tuple[Call, ...]]:
+        turn, next_state = record.turn, record.next_state
+        if next_state is None:
+            raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
+        error = schema_error(turn.message, turn.conversation.tools)
+        judged = case(turn, next_state, schema_error=error)
+        return judged, questions(judged, self._prompts, self._rules)
+
+    async def _ask(self, turn: str, calls: Sequence[Call]) -> list[tuple[Call, str]]:
+        """Every call's answer. Where some fail the others' are kept, and only those are asked again."""
+        kept = self._kept.pop(turn, {})
+        missing = [call for call in calls if call not in kept]
+        results = await asyncio.gather(
+            *(self._answer(turn, call) for call in missing), return_exceptions=True
+        )
+        given = dict(zip(missing, results, strict=True))
+        kept |= {call: words for call, words in given.items() if isinstance(words, str)}
+        for failure in given.values():
+            if isinstance(failure, BaseException):
+                self._keep(turn, kept)
+                raise failure
+        return [(call, kept[call]) for call in calls]
+
+    def _keep(self, turn: str, answers: dict[Call, str]) -> None:
+        self._kept[turn] = answers
+        while len(self._kept) > KEPT_TURNS:
+            del self._kept[next(iter(self._kept))]
+
+    async def _answer(self, turn: str, call: Call) -> str:
+        return await retrying(
+            lambda: self._once(turn, call),
+            attempts=self._settings.attempts,
+            back_off=self._back_off,
+            sleep=self._sleep,
+        )
+
+    async def _once(self, turn: str, call: Call) -> str:
+        async with self._room:
+            return await self._client.ask(
+                call.messages,
+                temperature=self._settings.temperature,
+                max_tokens=call.max_tokens,
+                seed=call_seed(turn, call),
+            )

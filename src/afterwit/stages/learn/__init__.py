@@ -1,0 +1,1 @@
+"""The learn stage: claims a batch, trains a version, commits it."""

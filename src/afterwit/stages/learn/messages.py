@@ -1,0 +1,52 @@
+"""What the learn stage says of itself, in the status and the log; never words of a conversation. Pure."""
+
+from __future__ import annotations
+
+from afterwit.core.errors import AfterwitError
+from afterwit.core.turn import Turn
+from afterwit.core.version import Version
+from afterwit.learner.failures import Trouble
+
+
+def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
+    """Whether all is well after an update, and a sentence."""
+    mismatch = version.metrics.get("mismatch_fresh", 0.0)
+    if mismatch > alarm:
+        return False, (
+            f"version {version.number}: with the same weights, the engine's log-probs are {mismatch:.3g} nats"
+            f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
+            " model the same?"
+        )
+    return True, f"wrote version {version.number} from {len(version.turns)} turns"
+
+
+def on_failure(kind: Trouble, error: Exception, *, turns: int, longest: Turn) -> str:
+    """Why an update of so many turns failed, and what would help."""
+    if kind is Trouble.DISK:
+        return f"no room to write a version ({error}); {turns} turns wait, free some space"
+    if kind is Trouble.MEMORY:
+        return (
+            f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"
+            " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set"
+            " learner.checkpointing"
+        )
+    return f"an update of {turns} turns failed: {sentence(error)}; they are tried again"
+
+
+def on_death(*, turns: int, longest: Turn) -> str:
+    """What is done about an update of so many turns in which the learner died again and again."""
+    return (
+        f"the learner died again and again in an update of {turns} turns (out of memory?); the longest,"
+        f" {longest.id} of {tokens(longest)} tokens, is set aside as learner_failed; lower"
+        " learner.micro_batch_tokens or learner.max_tokens"
+    )
+
+
+def sentence(error: Exception) -> str:
+    """Our own errors speak for themselves; of others the kind is said too."""
+    return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__}: {error}"
+
+
+def tokens(turn: Turn) -> int:
+    """Tokens of prompt and response."""
+    return len(turn.prompt_ids) + len(turn.sampled.ids)

@@ -1,0 +1,143 @@
+"""What the gateway writes: new turns, and what is said of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.core.binding.side_turns import Shape
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
+from afterwit.core.turn import Kind, Turn
+from afterwit.core.verdict import Feedback
+from afterwit.store.rows import Answer, FeedbackOutcome
+from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
+from afterwit.store.sqlite.moves import Life, life_of, move
+from afterwit.store.sqlite.part import Part
+
+
+class Arrivals(Part):
+    """Each method is one transaction; several inside `Store.transaction` are one."""
+
+    def add_turn(
+        self,
+        turn: Turn,
+        *,
+        prompt_hash: bytes,
+        full_hash: bytes,
+        depth: int,
+        full_depth: int,
+        delivered: bool,
+        reason: Reason | None,
+        now: float,
+        shape: Shape | None = None,
+        home: bytes | None = None,
+        answers: Answer | None = None,
+        supersedes: str | None = None,
+    ) -> None:
+        """Store a turn as OPEN, or SKIPPED for a reason known already; durable on return.
+
+        What its arrival decided of earlier turns (`answers`, `supersedes`) is recorded with it or not at all.
+        Raises StoreError when the id is taken.
+        """
+        columns = identity_columns(turn) | {
+            "home": home,
+            "prompt_hash": prompt_hash,
+            "full_hash": full_hash,
+            "depth": depth,
+            "full_depth": full_depth,
+            "delivered": delivered,
+            "state": State.OPEN if reason is None else State.SKIPPED,
+            "reason": reason,
+            "moved_at": now,
+        }
+        content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
+        with self._database.transaction():
+            seq = self._database.insert("turns", columns)
+            self._database.insert("contents", {"seq": seq} | content)
+            if answers is not None:
+                self.answer(answers.turn, answers.messages, answered_by=turn.id, now=now)
+            if supersedes is not None:
+                self.supersede(supersedes, turn.id, now=now)
+
+    def delivered(self, turn: str) -> None:
+        """The client got the whole answer."""
+        with self._database.transaction():
+            self._database.execute("UPDATE turns SET delivered = 1 WHERE id = ?", (turn,))
+
+    def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:
+        """Record what followed a turn and return its state: judged (again) where that can change something.
+
+        The same messages again change nothing. One that trained, or that the learner holds, keeps its state.
+        """
+        packed = pack_messages(messages)
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            known = self._database.row("SELECT messages FROM next_states WHERE seq = ?", (life.seq,))
+            if known is not None and known["messages"] == packed:
+                return life.state
+            row = {"seq": life.seq, "messages": packed, "answered_by": answered_by, "at": now}
+            self._database.insert("next_states", row, replace=True)
+            return self._heard(life, now)
+
+    def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
+        """Record what somebody said of a turn; the newest counts. Raises StoreError for an unknown turn."""
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            row = {"seq": life.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
+            self._database.insert("feedback", row)
+            state = self._heard(life, now)
+        return FeedbackOutcome(turn=turn, state=state, trains=life.takes_next_state(now))
+
+    def _heard(self, life: Life, now: float) -> State:
+        """The next state changed: count it, and have the turn judged where that is still open."""
+        self._database.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (life.seq,))
+        if life.state is State.ANSWERED or not life.takes_next_state(now):
+            return life.state
+        move(self._database, life, State.ANSWERED, now=now)
+        return State.ANSWERED
+
+    def supersede(self, turn: str, by: str, *, now: float) -> None:
+        """A retry took the turn's place. One that trained or was skipped already only learns by whom."""
+        with self._database.transaction():
+            life = life_of(self._database, turn)
+            self._database.execute("UPDATE turns SET superseded_by = ? WHERE seq = ?", (by, life.seq))
+            if life.state not in (State.TRAINED, State.SKIPPED):
+                move(self._database, life, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
+
+    def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
+        """What the turn turned out to be. Off the main line it is skipped; found on it, it may train."""
+        with self._database.transaction():
+            self._database.execute("UPDATE turns SET kind = ? WHERE id = ?", (kind, turn))
+            life = life_of(self._database, turn)
+            if kind is Kind.MAIN:
+                return self._found_main(life, now)
+            if life.state in (State.TRAINED, State.SKIPPED):
+                return life.state
+            reason = Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE
+            move(self._database, life, State.SKIPPED, now=now, reason=reason)
+            return State.SKIPPED
+
+    def _found_main(self, life: Life, now: float) -> State:
+        if life.reason is not Reason.UNKNOWN_LINE or not life.revision:
+            return life.state
+        move(self._database, life, State.ANSWERED, now=now)
+        return State.ANSWERED
+
+    def expire_open(self, older_than: float, *, now: float) -> int:
+        """Skip the OPEN turns created before `older_than`; how many there were. A late reply reopens them."""
+        return self._unanswered("created < ?", older_than, now)
+
+    def end_session(self, session: str, *, now: float) -> int:
+        """Skip the session's OPEN turns, which wait for nothing; how many. A late reply or feedback reopens
+        them."""
+        return self._unanswered("session = ?", session, now)
+
+    def _unanswered(self, which: str, value: float | str, now: float) -> int:
+        with self._database.transaction():
+            found = self._database.rows(
+                f"SELECT id FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
+            )
+            for row in found:
+                life = life_of(self._database, row["id"])
+                move(self._database, life, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
+        return len(found)

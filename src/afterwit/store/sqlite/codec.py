@@ -1,0 +1,170 @@
+"""Between core's nouns and the store's columns."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
+from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
+from afterwit.store.rows import Record
+from afterwit.store.sqlite.packing import (
+    pack_flags,
+    pack_floats,
+    pack_ids,
+    pack_runs,
+    unpack_flags,
+    unpack_floats,
+    unpack_ids,
+    unpack_runs,
+)
+
+TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
+"""Fields of a turn that its narrow row holds as they are."""
+
+
+def identity_columns(turn: Turn) -> dict[str, Any]:
+    """The part of `turns` that the turn itself decides."""
+    columns = {name: getattr(turn, name) for name in TURN_FIELDS}
+    return columns | {"oldest_version": min(turn.sampled.versions, default=0)}
+
+
+def content_columns(turn: Turn) -> dict[str, Any]:
+    """The row of `contents`, without `seq`."""
+    sampled = turn.sampled
+    return {
+        "model": turn.model,
+        "conversation": orjson.dumps(turn.conversation.to_dict()),
+        "prompt_ids": pack_ids(turn.prompt_ids),
+        "sampling": orjson.dumps(turn.sampling),
+        "ids": pack_ids(sampled.ids),
+        "logprobs": pack_floats(sampled.logprobs),
+        "versions": pack_runs(sampled.versions),
+        "forced": pack_flags(sampled.forced),
+        "basis": sampled.basis,
+        "message": orjson.dumps(turn.message.to_dict()),
+        "finish": turn.finish,
+        "teaches": turn.teaches,
+    }
+
+
+def read_turn(row: sqlite3.Row) -> Turn:
+    """From a row of `turns` joined with `contents`."""
+    return Turn(
+        id=row["id"],
+        scope=row["scope"],
+        session=row["session"],
+        parent=row["parent"],
+        kind=Kind(row["kind"]),
+        created=row["created"],
+        model=row["model"],
+        conversation=Conversation.from_dict(orjson.loads(row["conversation"])),
+        prompt_ids=unpack_ids(row["prompt_ids"]),
+        sampling=_read_sampling(row["sampling"]),
+        sampled=_read_sampled(row),
+        message=Message.from_dict(orjson.loads(row["message"])),
+        finish=Finish(row["finish"]),
+        teaches=bool(row["teaches"]),
+    )
+
+
+def _read_sampling(data: bytes) -> Sampling:
+    fields = orjson.loads(data)
+    fields["stop"] = tuple(fields["stop"])
+    fields["stop_ids"] = tuple(fields["stop_ids"])
+    fields["logit_bias"] = tuple((token, bias) for token, bias in fields["logit_bias"])
+    return Sampling(**fields)
+
+
+def _read_sampled(row: sqlite3.Row) -> Sampled:
+    return Sampled(
+        ids=unpack_ids(row["ids"]),
+        logprobs=unpack_floats(row["logprobs"]),
+        versions=unpack_runs(row["versions"]),
+        forced=unpack_flags(row["forced"]),
+        basis=Basis(row["basis"]),
+    )
+
+
+def pack_messages(messages: Sequence[Message]) -> bytes:
+    return orjson.dumps([message.to_dict() for message in messages])
+
+
+def unpack_messages(data: bytes | None) -> tuple[Message, ...]:
+    return tuple(Message.from_dict(message) for message in orjson.loads(data or b"[]"))
+
+
+def vote_columns(seq: int, place: int, vote: Vote) -> dict[str, Any]:
+    return {
+        "seq": seq,
+        "place": place,
+        "question": vote.question,
+        "words": vote.words,
+        "value": vote.value,
+        "hint": vote.hint,
+        "rejected": vote.rejected,
+    }
+
+
+def read_vote(row: sqlite3.Row) -> Vote:
+    return Vote(
+        question=Question(row["question"]),
+        words=row["words"],
+        value=row["value"],
+        hint=row["hint"],
+        rejected=row["rejected"],
+    )
+
+
+def read_next_state(messages: bytes | None, feedback: sqlite3.Row | None) -> NextState | None:
+    """None where nothing followed."""
+    if messages is None and feedback is None:
+        return None
+    said = None if feedback is None else Feedback(reward=feedback["reward"], text=feedback["words"])
+    return NextState(messages=unpack_messages(messages), feedback=said)
+
+
+def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | None:
+    """From a row that holds the columns of `verdicts`, None in all of them where there is none."""
+    if row["reward"] is None:
+        return None
+    return Verdict(
+        reward=row["reward"],
+        source=Source(row["source"]),
+        hints=tuple(orjson.loads(row["hints"])),
+        votes=tuple(read_vote(vote) for vote in votes),
+    )
+
+
+def read_record(
+    row: sqlite3.Row,
+    votes: Sequence[sqlite3.Row],
+    feedback: sqlite3.Row | None,
+    trained: Sequence[sqlite3.Row],
+) -> Record:
+    """From the wide row of `reading.RECORD` and the rows that hang off it."""
+    return Record(
+        seq=row["seq"],
+        turn=read_turn(row),
+        state=State(row["state"]),
+        reason=None if row["reason"] is None else Reason(row["reason"]),
+        moved_at=row["moved_at"],
+        delivered=bool(row["delivered"]),
+        superseded_by=row["superseded_by"],
+        next_state=read_next_state(row["messages"], feedback),
+        revision=row["revision"],
+        verdict=read_verdict(row, votes),
+        rl=bool(row["rl"]),
+        opd=bool(row["opd"]),
+        trained_in=tuple(item["version"] for item in trained if not item["replayed"]),
+        replayed_in=tuple(item["version"] for item in trained if item["replayed"]),
+        owner=row["owner"],
+        attempts=row["attempts"],
+        retry_at=row["retry_at"],
+        error=row["error"],
+    )

@@ -1,0 +1,140 @@
+"""What binding asks: whom a request may belong to, and how a turn stands among its siblings."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from afterwit.core.binding.bind import Candidate
+from afterwit.core.binding.siblings import Branch
+from afterwit.core.binding.side_turns import Shape
+from afterwit.core.lifecycle import State
+from afterwit.core.turn import Kind
+from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.moves import find_life, life_of
+from afterwit.store.sqlite.part import Part
+
+FIRST_HASHES = 4
+"""Prefix hashes looked up first, the deepest; then twice as many, and so on. A request's parent nearly always
+ends a message or two before the request does."""
+
+CHILDREN = "(SELECT count(*) FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
+
+CANDIDATE = (
+    "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
+    f" t.kind, t.created, c.shape, {CHILDREN}"
+)
+FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
+BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
+
+
+class Kinship(Part):
+    """Nothing here changes anything. Side turns are never counted as children."""
+
+    def candidates(
+        self,
+        scope: str,
+        hashes: Sequence[bytes],
+        turn_ids: Sequence[str],
+        *,
+        home: bytes | None = None,
+        side_limit: int = 8,
+    ) -> list[Candidate]:
+        """The turns of a scope that a request may continue, repeat or edit, in no order.
+
+        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
+        makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
+        `side_limit` side replies come with their text, which a compacted conversation may quote; so does the
+        newest main-line turn of `home`, where the client names its sessions.
+        """
+        found = {row["id"]: row for row in self._by_hash(scope, hashes)}
+        if turn_ids:
+            sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
+            found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
+        sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
+        newest = {row["id"]: row for row in self._newest(scope, home)}
+        plain = [
+            _candidate(row, None, newest=turn in newest)
+            for turn, row in (found | newest).items()
+            if turn not in sides
+        ]
+        return plain + [_candidate(row, orjson.loads(row["message"])["content"]) for row in sides.values()]
+
+    def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
+        """Deepest first, until a turn is found whose prompt and response the request contains."""
+        end, size = len(hashes), FIRST_HASHES
+        while end > 0:
+            part = hashes[max(0, end - size) : end]
+            end, size = end - size, 2 * size
+            known = marks(len(part))
+            sql = (
+                f"{CANDIDATE} {FOUND} WHERE t.seq IN (SELECT seq FROM turns WHERE prompt_hash IN ({known})"
+                f" UNION SELECT seq FROM turns WHERE full_hash IN ({known})) AND t.scope = ?"
+            )
+            rows = self._database.rows(sql, (*part, *part, scope))
+            yield from rows
+            if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
+                return
+
+    def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
+        sql = (
+            f"{CANDIDATE}, c.message {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND c.message IS NOT NULL"
+        )
+        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, limit))
+
+    def _newest(self, scope: str, home: bytes | None) -> list[sqlite3.Row]:
+        if home is None:
+            return []
+        sql = f"{CANDIDATE} {FOUND} WHERE t.home = ? AND t.scope = ? AND t.kind = 'main'"
+        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT 1", (home, scope))
+
+    def branch(self, turn: str) -> Branch | None:
+        """How a turn stands; None where it is not here (any more)."""
+        row = self._database.row(f"{BRANCH} WHERE t.id = ?", (turn,))
+        return None if row is None else _branch(row)
+
+    def branches(self, parent: str) -> list[Branch]:
+        """The children of a turn, side turns included, retried and abandoned ones not, oldest first."""
+        rows = self._database.rows(
+            f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL"
+            " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq",
+            (parent,),
+        )
+        return [_branch(row) for row in rows]
+
+    def full_depth(self, turn: str) -> int:
+        """Atoms of a turn's prompt and response. Raises StoreError for an unknown turn."""
+        life = life_of(self._database, turn)
+        return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (life.seq,))[0][0])
+
+    def find_state(self, turn: str) -> State | None:
+        """None where there is no such turn."""
+        life = find_life(self._database, turn)
+        return None if life is None else life.state
+
+
+def _branch(row: sqlite3.Row) -> Branch:
+    return Branch(
+        turn=row["id"], kind=Kind(row["kind"]), children=row["children"], answered=bool(row["answered"])
+    )
+
+
+def _candidate(row: sqlite3.Row, side_text: str | None, *, newest: bool = False) -> Candidate:
+    return Candidate(
+        turn=row["id"],
+        session=row["session"],
+        parent=row["parent"],
+        prompt_hash=row["prompt_hash"],
+        full_hash=row["full_hash"],
+        depth=row["depth"],
+        full_depth=row["full_depth"],
+        delivered=bool(row["delivered"]),
+        kind=Kind(row["kind"]),
+        created=row["created"],
+        children=row["children"],
+        side_text=side_text,
+        shape=None if row["shape"] is None else Shape.read(row["shape"]),
+        newest=newest,
+    )

@@ -1,0 +1,211 @@
+"""Versions and what each was trained on. The checkpoint folder's manifests are the truth; this follows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+
+import orjson
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.version import Origin, Version
+from afterwit.store.rows import Committed, Reconciled, VersionRow
+from afterwit.store.sqlite.leases import Leases
+from afterwit.store.sqlite.moves import Life, find_life, life_of, move
+
+TO_TRAINED: Mapping[State, tuple[State, ...]] = {
+    State.JUDGED: (State.TRAINED,),
+    State.ANSWERED: (State.JUDGED, State.TRAINED),
+    State.SKIPPED: (State.JUDGED, State.TRAINED),
+    State.TRAINED: (),
+}
+"""How a turn that a manifest names becomes TRAINED: whatever was said of it since came too late."""
+
+
+class Lineage(Leases):
+    """Committing is idempotent, so that a crash after the manifest's rename is made good by repeating it."""
+
+    def commit_version(self, version: Version, *, now: float) -> Committed:
+        """Take over a manifest: its new turns become TRAINED; a rollback's reverted turns are skipped.
+
+        Raises StoreError where the number is known with other turns.
+        """
+        with self._database.transaction():
+            if self._knows(version):
+                return Committed(trained=0, unknown=0, repeated=())
+            self._write_version(version, now)
+            lives = {turn: find_life(self._database, turn) for turn in version.turns}
+            known = [life for life in lives.values() if life is not None]
+            repeated = tuple(life.id for life in known if life.state is State.TRAINED)
+            for life in known:
+                self._train(life, now)
+            for number in version.reverts:
+                self._revert(number, now)
+        return Committed(
+            trained=len(known) - len(repeated), unknown=len(lives) - len(known), repeated=repeated
+        )
+
+    def _knows(self, version: Version) -> bool:
+        if self._database.row("SELECT 1 FROM versions WHERE number = ?", (version.number,)) is None:
+            return False
+        if not self._names(version):
+            raise StoreError(
+                f"version {version.number} is known with other turns: reconcile with the manifests"
+            )
+        return True
+
+    def _names(self, version: Version) -> bool:
+        """Whether the version that the store knows by this number learned from the same turns."""
+        return set(self.trained_by(version.number)) == set(version.turns)
+
+    def _write_version(self, version: Version, now: float) -> None:
+        row = {
+            "number": version.number,
+            "parent": version.parent,
+            "origin": version.origin,
+            "created": version.created,
+            "restores": version.restores,
+            "reverts": orjson.dumps(version.reverts),
+            "metrics": orjson.dumps(version.metrics),
+            "committed_at": now,
+        }
+        self._database.insert("versions", row)
+        for replayed, turns in ((False, version.turns), (True, version.replayed)):
+            for turn in turns:
+                self._database.execute(
+                    "INSERT OR IGNORE INTO trained VALUES (?, ?, ?)", (version.number, turn, replayed)
+                )
+
+    def _train(self, life: Life, now: float) -> None:
+        for state in TO_TRAINED[life.state]:
+            move(self._database, life, state, now=now)
+            life = find_life(self._database, life.id) or life
+
+    def _revert(self, number: int, now: float) -> None:
+        for life in self._lives_of(number):
+            if life.state is State.TRAINED:
+                move(self._database, life, State.SKIPPED, now=now, reason=Reason.REVERTED)
+
+    def _lives_of(self, number: int) -> list[Life]:
+        lives = (find_life(self._database, turn) for turn in self.trained_by(number))
+        return [life for life in lives if life is not None]
+
+    def trained_by(self, number: int) -> tuple[str, ...]:
+        """The turns a version learned from as new ones."""
+        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND NOT replayed", (number,))
+        return tuple(row["turn"] for row in rows)
+
+    def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
+        """At a learner's start, with every manifest of the checkpoint folder: make the store agree with them.
+
+        Manifests it does not know are committed. A version that is neither among them nor an ancestor of
+        one, or that names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED
+        where something was said since), and turns a lost rollback had reverted are TRAINED again. Leases
+        that an earlier learner left are freed; an `error` says what it died of, and counts against the turns.
+        """
+        with self._database.transaction():
+            lost = self._lost(manifests)
+            returned = sum(self._forget(row, now) for row in lost)
+            missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
+            for manifest in missing:
+                self.commit_version(manifest, now=now)
+            freed = self.free_leases("learn", now=now, error=error)
+        return Reconciled(
+            committed=tuple(manifest.number for manifest in missing),
+            lost=tuple(row["number"] for row in lost),
+            returned=returned,
+            freed=freed,
+        )
+
+    def _lost(self, manifests: Sequence[Version]) -> list[sqlite3.Row]:
+        rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
+        known = {
+            number: _relatives(row["parent"], row["restores"], row["reverts"]) for number, row in rows.items()
+        }
+        given = {m.number: {*m.reverts, *_present(m.parent, m.restores)} for m in manifests}
+        standing = _reachable(given.keys(), known | given)
+        standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
+        return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
+
+    def _forget(self, row: sqlite3.Row, now: float) -> int:
+        """Remove a lost version; how many turns wait to be trained again. Pruned ones cannot."""
+        lives = [life for life in self._lives_of(row["number"]) if self._can_train_again(life)]
+        for life in lives:
+            self._untrain(life, now)
+        self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
+        self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
+        for reverted in orjson.loads(row["reverts"]):
+            for life in self._lives_of(reverted):
+                if life.reason is Reason.REVERTED:
+                    self._train(life, now)
+        return len(lives)
+
+    def _can_train_again(self, life: Life) -> bool:
+        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (life.seq,))
+        return life.state is State.TRAINED and content is not None
+
+    def _untrain(self, life: Life, now: float) -> None:
+        """Back to JUDGED; what was said after the verdict has the turn judged anew now that it can."""
+        move(self._database, life, State.JUDGED, now=now)
+        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (life.seq,))
+        if verdict is None or verdict["revision"] != life.revision:
+            move(self._database, life_of(self._database, life.id), State.ANSWERED, now=now)
+
+    def published(self, number: int, *, now: float) -> None:
+        """The engine serves this version. Raises StoreError for one that is not committed."""
+        with self._database.transaction():
+            cursor = self._database.execute(
+                "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
+            )
+            if not cursor.rowcount:
+                raise StoreError(f"there is no version {number}")
+
+    def latest_published(self) -> int:
+        """The newest version that was ever served; 0, the base, where none was."""
+        row = self._database.rows(
+            "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL"
+        )[0]
+        return row["number"] or 0
+
+    def versions(self) -> list[VersionRow]:
+        """All standing versions, oldest first."""
+        rows = self._database.rows(
+            "SELECT v.*, count(t.turn) AS used, coalesce(sum(t.replayed), 0) AS replayed FROM versions v"
+            " LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
+        )
+        return [_version(row) for row in rows]
+
+
+def _present(*numbers: int | None) -> set[int]:
+    return {number for number in numbers if number is not None}
+
+
+def _relatives(parent: int | None, restores: int | None, reverts: bytes) -> set[int]:
+    return {*orjson.loads(reverts), *_present(parent, restores)}
+
+
+def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> set[int]:
+    seen: set[int] = set()
+    waiting = set(starts)
+    while waiting:
+        number = waiting.pop()
+        seen.add(number)
+        waiting |= relatives.get(number, set()) - seen
+    return seen
+
+
+def _version(row: sqlite3.Row) -> VersionRow:
+    return VersionRow(
+        number=row["number"],
+        parent=row["parent"],
+        origin=Origin(row["origin"]),
+        created=row["created"],
+        restores=row["restores"],
+        reverts=tuple(orjson.loads(row["reverts"])),
+        metrics=orjson.loads(row["metrics"]),
+        committed_at=row["committed_at"],
+        published_at=row["published_at"],
+        trained=row["used"] - row["replayed"],
+        replayed=row["replayed"],
+    )

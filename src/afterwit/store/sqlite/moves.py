@@ -1,0 +1,108 @@
+"""The one place where a turn's state changes, and only as core's table permits."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Self
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
+from afterwit.core.turn import Kind
+from afterwit.store.sqlite.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Where a turn stands: the columns of `turns` that moves read."""
+
+    seq: int
+    id: str
+    kind: Kind
+    state: State
+    reason: Reason | None
+    revision: int
+    owner: str | None
+    lease_until: float | None
+    claimed_revision: int | None
+
+    @classmethod
+    def of(cls, row: sqlite3.Row) -> Self:
+        return cls(
+            seq=row["seq"],
+            id=row["id"],
+            kind=Kind(row["kind"]),
+            state=State(row["state"]),
+            reason=None if row["reason"] is None else Reason(row["reason"]),
+            revision=row["revision"],
+            owner=row["owner"],
+            lease_until=row["lease_until"],
+            claimed_revision=row["claimed_revision"],
+        )
+
+    def leased(self, now: float) -> bool:
+        return self.owner is not None and self.lease_until is not None and self.lease_until > now
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the next state changed after the turn was claimed."""
+        return self.claimed_revision is not None and self.claimed_revision != self.revision
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether newer words came after a verdict while a learner held the turn."""
+        return self.state is State.JUDGED and self.outdated
+
+    def takes_next_state(self, now: float) -> bool:
+        """Whether a new next state has the turn judged (again). Under an update it is as good as trained."""
+        if self.state is State.JUDGED:
+            return not self.leased(now)
+        if self.state is not State.SKIPPED:
+            return self.state in (State.OPEN, State.ANSWERED)
+        found_main = self.reason is Reason.UNKNOWN_LINE and self.kind is Kind.MAIN
+        return self.reason in REOPENED_BY_NEXT_STATE or found_main
+
+
+COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision"
+
+
+def find_life(database: Database, turn: str) -> Life | None:
+    row = database.row(f"SELECT {COLUMNS} FROM turns WHERE id = ?", (turn,))
+    return None if row is None else Life.of(row)
+
+
+def life_of(database: Database, turn: str) -> Life:
+    """Raises StoreError for a turn that is not here."""
+    life = find_life(database, turn)
+    if life is None:
+        raise StoreError(f"there is no turn {turn}")
+    return life
+
+
+def move(
+    database: Database,
+    life: Life,
+    new: State,
+    *,
+    now: float,
+    reason: Reason | None = None,
+    error: str | None = None,
+) -> None:
+    """Raises IllegalMove where the table has no such move. Ends the lease and forgets failed attempts."""
+    check_move(life.id, life.state, new)
+    database.execute(
+        "UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, owner = NULL, lease_until = NULL,"
+        " claimed_revision = NULL, attempts = 0, retry_at = 0 WHERE seq = ?",
+        (new, reason, error, now, life.seq),
+    )
+
+
+def unlease(database: Database, life: Life, *, now: float) -> None:
+    """Give a claimed turn back. A verdict that newer words overtook meanwhile sends it to be judged anew."""
+    if life.overtaken:
+        move(database, life, State.ANSWERED, now=now)
+        return
+    database.execute(
+        "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
+        (life.seq,),
+    )

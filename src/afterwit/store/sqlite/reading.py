@@ -1,0 +1,119 @@
+"""Reading turns back, one or many."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from afterwit.core.errors import StoreError
+from afterwit.core.lifecycle import Reason, State
+from afterwit.store.rows import Counts, Filter, Record
+from afterwit.store.sqlite.codec import read_record
+from afterwit.store.sqlite.database import Database, marks
+from afterwit.store.sqlite.part import Part
+
+RECORD = (
+    "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd FROM turns t"
+    " JOIN contents c USING (seq) LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)"
+)
+PAGE = 64
+"""Turns read at once when listing: about a megabyte."""
+
+
+def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
+    """Whole records in the order of arrival; turns whose content was pruned are left out."""
+    here = marks(len(seqs))
+    rows = database.rows(f"{RECORD} WHERE t.seq IN ({here}) ORDER BY t.seq", seqs)
+    votes = _grouped(database, f"SELECT * FROM votes WHERE seq IN ({here}) ORDER BY seq, place", seqs, "seq")
+    said = _grouped(database, f"SELECT * FROM feedback WHERE seq IN ({here}) ORDER BY number", seqs, "seq")
+    ids = [row["id"] for row in rows]
+    lineage = f"SELECT * FROM trained WHERE turn IN ({marks(len(ids))}) ORDER BY version"
+    trained = _grouped(database, lineage, ids, "turn")
+    return [
+        read_record(row, votes[row["seq"]], next(reversed(said[row["seq"]]), None), trained[row["id"]])
+        for row in rows
+    ]
+
+
+def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> defaultdict[Any, list[Any]]:
+    groups: defaultdict[Any, list[Any]] = defaultdict(list)
+    for row in database.rows(sql, values):
+        groups[row[by]].append(row)
+    return groups
+
+
+class Reading(Part):
+    """Nothing here changes anything."""
+
+    def turn(self, turn: str) -> Record:
+        """Raises StoreError where it is not here, or its content was pruned."""
+        row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
+        if row is None:
+            raise StoreError(f"there is no turn {turn}")
+        records = records_by_seq(self._database, (row["seq"],))
+        if not records:
+            raise StoreError(f"the content of turn {turn} was removed to keep the store within its limits")
+        return records[0]
+
+    def turns(
+        self,
+        where: Filter | None = None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Record]:
+        """Turns past `after` (a record's `seq`) in the order of arrival, or the newest first."""
+        clauses, values = _clauses(where or Filter())
+        order, past = ("DESC", "<") if newest_first else ("ASC", ">")
+        position = after if after or not newest_first else 2**62
+        left = limit
+        while left is None or left > 0:
+            sql = f"SELECT t.seq FROM turns t JOIN contents USING (seq) WHERE t.seq {past} ?{clauses}"
+            size = PAGE if left is None else min(PAGE, left)
+            found = self._database.rows(f"{sql} ORDER BY t.seq {order} LIMIT {size}", (position, *values))
+            if not found:
+                return
+            records = records_by_seq(self._database, [row["seq"] for row in found])
+            yield from reversed(records) if newest_first else records
+            position = found[-1]["seq"]
+            left = None if left is None else left - len(found)
+
+    def counts(self) -> Counts:
+        rows = self._database.rows(
+            "SELECT state, reason, count(*) AS count FROM turns GROUP BY state, reason"
+        )
+        states: dict[State, int] = defaultdict(int)
+        reasons: dict[Reason, int] = {}
+        for row in rows:
+            states[State(row["state"])] += row["count"]
+            if row["reason"] is not None:
+                reasons[Reason(row["reason"])] = row["count"]
+        return Counts(states=dict(states), reasons=reasons)
+
+    def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
+        """A random choice, fixed by `seed`, of trained turns that have hints, for replay and the memory term.
+
+        Only turns whose oldest token was sampled by `min_version` or later.
+        """
+        found = self._database.rows(
+            "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
+            " WHERE t.state = 'TRAINED' AND v.hinted AND t.oldest_version >= ? ORDER BY t.seq",
+            (min_version,),
+        )
+        seqs = [row["seq"] for row in found]
+        chosen = random.Random(seed).sample(seqs, min(limit, len(seqs)))
+        return records_by_seq(self._database, chosen)
+
+
+def _clauses(where: Filter) -> tuple[str, list[Any]]:
+    plain = {"session": where.session, "state": where.state, "reason": where.reason, "kind": where.kind}
+    chosen = {column: value for column, value in plain.items() if value is not None}
+    sql = "".join(f" AND t.{column} = ?" for column in chosen)
+    values: list[Any] = list(chosen.values())
+    if where.version is not None:
+        sql += " AND t.id IN (SELECT turn FROM trained WHERE version = ? AND NOT replayed)"
+        values.append(where.version)
+    return sql, values

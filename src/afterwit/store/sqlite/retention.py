@@ -1,0 +1,103 @@
+"""Keeping the store within its limits, and putting failed turns back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
+from afterwit.store.rows import Pruned
+from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.moves import Life, find_life, move
+from afterwit.store.sqlite.part import Part
+
+BATCH = 32
+"""Turns removed in one transaction, so that others can write in between."""
+FAILED = frozenset(reason for reason, kind in CLASS_OF.items() if kind is ReasonClass.FAILED)
+BY_HAND = FAILED | {Reason.REVERTED}
+"""What may be put back when somebody names the very turn."""
+HANGING_OFF = ("contents", "next_states", "feedback", "verdicts", "votes")
+"""Tables that hold what `seq` said, and go with it."""
+
+
+class Retention(Part):
+    """Turns that wait are never removed; a trained turn leaves behind the row that its version counts."""
+
+    def prune(
+        self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
+    ) -> Pruned:
+        """Remove ended turns older than `max_age_s`, then the oldest until `max_bytes` hold (None: any).
+
+        At most `limit` turns a call: call again for more. The file keeps its length and reuses the room.
+        """
+        removed = 0
+        if max_age_s is not None:
+            while removed < limit and (batch := self._ended(min(BATCH, limit - removed), now - max_age_s)):
+                removed += self._remove(batch)
+        if max_bytes is not None:
+            while removed < limit and self.size() > max_bytes and (batch := self._ended(BATCH)):
+                removed += self._remove(batch)
+        size = self.size()
+        return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
+
+    def size(self) -> int:
+        """Bytes in use: the file's pages but for the free ones, which new turns take before it grows."""
+        pages, free, size = (
+            self._database.rows(f"PRAGMA {name}")[0][0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def _ended(self, limit: int, created_before: float = float("inf")) -> list[sqlite3.Row]:
+        """The oldest turns that ended and have content, up to the first one created later."""
+        young = self._database.row(
+            "SELECT seq FROM contents CROSS JOIN turns t USING (seq) WHERE t.created > ?"
+            " ORDER BY seq LIMIT 1",
+            (created_before,),
+        )
+        return self._database.rows(
+            "SELECT seq, t.id FROM contents CROSS JOIN turns t USING (seq)"
+            " WHERE seq < ? AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY seq LIMIT ?",
+            (2**62 if young is None else young["seq"], limit),
+        )
+
+    def _remove(self, batch: Sequence[sqlite3.Row]) -> int:
+        seqs = [row["seq"] for row in batch]
+        here = marks(len(seqs))
+        with self._database.transaction():
+            for table in HANGING_OFF:
+                self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
+            self._database.execute(
+                f"DELETE FROM turns WHERE seq IN ({here}) AND id NOT IN (SELECT turn FROM trained)", seqs
+            )
+        return len(batch)
+
+    def requeue(self, turns: Sequence[str] | None = None, *, reason: Reason | None = None, now: float) -> int:
+        """Put skipped turns back where their step failed; how many.
+
+        Of the `turns` named (None: of all) those that failed, or only those with `reason`. A turn that was
+        rolled back returns only when it is named itself.
+        """
+        allowed = FAILED if turns is None else BY_HAND
+        with self._database.transaction():
+            named = self._skipped() if turns is None else turns
+            lives = [life for turn in named if (life := find_life(self._database, turn)) is not None]
+            chosen = [life for life in lives if life.reason in allowed and reason in (None, life.reason)]
+            return sum(self._put_back(life, now) for life in chosen)
+
+    def _skipped(self) -> list[str]:
+        here = marks(len(FAILED))
+        sql = f"SELECT id FROM turns WHERE state = 'SKIPPED' AND reason IN ({here}) ORDER BY seq"
+        return [row["id"] for row in self._database.rows(sql, tuple(FAILED))]
+
+    def _put_back(self, life: Life, now: float) -> bool:
+        """To JUDGED where a verdict on its newest next state trains, else to ANSWERED; False: to neither."""
+        row = self._database.row(
+            "SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t"
+            " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",
+            (life.seq,),
+        )
+        if row is None or not (life.revision or row["trains"]):
+            return False
+        move(self._database, life, State.JUDGED if row["trains"] else State.ANSWERED, now=now)
+        return True

@@ -1,0 +1,1 @@
+"""The judge's prompts and the fences around what it is shown."""

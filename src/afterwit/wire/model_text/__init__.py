@@ -1,0 +1,1 @@
+"""Between messages and the model's own text: template, tokens, tool calls."""

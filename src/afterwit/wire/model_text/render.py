@@ -1,0 +1,199 @@
+"""From a conversation to prompt ids: the model's own tokenizer and chat template, without transformers.
+
+The template runs as transformers runs it (`apply_chat_template`): the same sandbox, filters, functions and
+variables, special tokens never added twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from tokenizers import Tokenizer
+
+from afterwit.core.errors import RequestError, SettingError
+from afterwit.core.message import Conversation, Message
+from afterwit.wire.model_text.template import Template, read_templates
+
+CLOCK = "strftime_now"
+"""The template function that prints the date, and the template argument that pins it (epoch seconds)."""
+_PINNED = 0.0
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Renderer:
+    """A model folder's tokenizer and chat template. Immutable; its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        templates: Mapping[str, str],
+        *,
+        special_tokens: Mapping[str, str],
+        end_ids: frozenset[int],
+    ) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._templates = {name: Template(source) for name, source in templates.items()}
+        self._special_tokens = dict(special_tokens)
+        self.end_ids = end_ids
+        """Ids that end a turn."""
+        self.vocabulary: int = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.tokenizer_hash = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids = {index: token.content for index, token in added.items() if token.special}
+        """Control tokens: id and text."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Renderer:
+        """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing."""
+        tokenizer_file = folder / "tokenizer.json"
+        if not tokenizer_file.is_file():
+            raise SettingError(
+                f"{folder} has no tokenizer.json: it is not a model folder with a fast tokenizer"
+            )
+        try:
+            tokenizer = Tokenizer.from_file(str(tokenizer_file))
+        except Exception as error:  # the tokenizers library raises bare Exception
+            raise SettingError(f"{tokenizer_file} cannot be read: {error}") from error
+        config = _json(folder / "tokenizer_config.json")
+        special_tokens = _special_tokens(_json(folder / "special_tokens_map.json") | config)
+        try:
+            templates = read_templates(folder, config)
+            return cls(
+                tokenizer,
+                templates,
+                special_tokens=special_tokens,
+                end_ids=_end_ids(folder, tokenizer, special_tokens.get("eos_token")),
+            )
+        except jinja2.TemplateSyntaxError as error:
+            raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
+
+    @property
+    def template_source(self) -> str:
+        """The template that serves requests with tools."""
+        return self._template(has_tools=True).source
+
+    def dated(self, conversation: Conversation, now: float) -> Conversation:
+        """The conversation with today's date pinned, where the template asks for the date.
+
+        A turn stores what is returned here, so that it renders the same on any later day.
+        """
+        if CLOCK not in self._template(has_tools=bool(conversation.tools)).source:
+            return conversation
+        return replace(conversation, template_args={**conversation.template_args, CLOCK: now})
+
+    def text(self, conversation: Conversation, *, generation_prompt: bool = True) -> str:
+        """The rendered prompt. Raises RequestError(400, "template_error") where the template refuses."""
+        template = self._template(has_tools=bool(conversation.tools))
+        arguments = dict(conversation.template_args)
+        arguments[CLOCK] = partial(_strftime, float(arguments.get(CLOCK, _PINNED)))
+        variables = {
+            **self._special_tokens,
+            **arguments,
+            "messages": [template_message(message, template.source) for message in conversation.messages],
+            "tools": [dict(tool) for tool in conversation.tools] or None,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+        }
+        try:
+            return template.render(variables)
+        except Exception as error:  # a template is foreign code: whatever it raises, it refused this request
+            raise RequestError(
+                400, "template_error", f"the chat template refuses these messages: {error}", param="messages"
+            ) from error
+
+    def prompt_ids(self, conversation: Conversation, *, generation_prompt: bool = True) -> tuple[int, ...]:
+        """The prompt's ids, as they are sampled from and scored."""
+        text = self.text(conversation, generation_prompt=generation_prompt)
+        try:
+            return self.encode(text)
+        except (UnicodeEncodeError, TypeError) as error:
+            raise RequestError(400, "invalid_unicode", "the messages hold half a surrogate pair") from error
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text; nothing is added to it."""
+        if not text:
+            return ()
+        # the batch of one is the only way that does not also follow where in the text each id stands
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return tuple(encoding.ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def _template(self, *, has_tools: bool) -> Template:
+        if has_tools and "tool_use" in self._templates:
+            return self._templates["tool_use"]
+        return self._templates["default"]
+
+
+def template_message(message: Message, template_source: str) -> dict[str, Any]:
+    """A message as templates expect it: call arguments as an object, `content` always a string."""
+    data = message.to_dict()
+    data["content"] = message.content or ""
+    if message.role == "developer" and "developer" not in template_source:
+        data["role"] = "system"
+    if message.reasoning is not None:
+        data["thinking"] = message.reasoning
+    for call in data.get("tool_calls", ()):
+        call["function"]["arguments"] = _as_object(call["function"]["arguments"])
+    return data
+
+
+def _as_object(arguments: str) -> Any:
+    """Arguments parsed where they are a JSON object, else the text."""
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def _strftime(seconds: float, form: str) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object of a model folder; a file that is not there is an empty one."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise SettingError(f"{path} holds no JSON object")
+    return data
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {}
+    for name in SPECIAL_TOKENS:
+        value = config.get(name)
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(content, str):
+            tokens[name] = content
+    return tokens
+
+
+def _end_ids(folder: Path, tokenizer: Tokenizer, eos: str | None) -> frozenset[int]:
+    """What the generation config, the model's config and the tokenizer call the end of a turn."""
+    ids: set[object] = set()
+    for file in ("generation_config.json", "config.json"):
+        value = _json(folder / file).get("eos_token_id")
+        ids.update(value if isinstance(value, list) else [value])
+    ids.add(tokenizer.token_to_id(eos) if eos else None)
+    ends = frozenset(index for index in ids if isinstance(index, int))
+    if not ends:
+        raise SettingError(f"{folder} names no end-of-turn token (eos_token, eos_token_id)")
+    return ends

@@ -1,0 +1,60 @@
+"""Whether a response's tool calls are ones that its tools could take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from afterwit.core.message import Message, ToolCall
+from afterwit.wire.model_text.tool_calls import CALL
+
+
+def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the first call that no tool takes, in words; None where every call is well formed.
+
+    Wrong are an unknown name, arguments that are no JSON object or that the tool's JSON schema refuses, and,
+    where there are tools, a call that could not be read at all.
+    """
+    schemas = dict(_declared(tool) for tool in tools)
+    if tools and CALL in (response.content or ""):
+        return "a tool call could not be read"
+    errors = (_call_error(call, schemas) for call in response.tool_calls)
+    return next((error for error in errors if error is not None), None)
+
+
+def _declared(tool: Mapping[str, Any]) -> tuple[str, Any]:
+    function = tool.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    return str(function.get("name")), function.get("parameters")
+
+
+def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
+    if call.name not in schemas:
+        return f"there is no tool {call.name}"
+    try:
+        arguments = orjson.loads(call.arguments or b"{}")
+    except orjson.JSONDecodeError:
+        return f"the arguments of {call.name} are not JSON"
+    if not isinstance(arguments, dict):
+        return f"the arguments of {call.name} are no JSON object"
+    return _refusal(call.name, arguments, schemas[call.name])
+
+
+def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
+    """A schema that cannot be applied refuses nothing: that is no fault of the response.
+
+    References are not fetched and patterns match in linear time: schemas come from whoever may chat.
+    """
+    if not schema:
+        return None
+    try:
+        validator = jsonschema_rs.validator_for(
+            schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+        error = next(iter(validator.iter_errors(arguments)), None)
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return None
+    return None if error is None else f"the arguments of {name} do not fit its schema: {error.message}"

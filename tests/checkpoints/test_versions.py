@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.lineage import learned, taken_back
+from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints.versions import MODEL, STATE, Versions
+from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
+from afterwit.core.version import Origin, Probe, Version
+
+PROBE = Probe(ids=(1, 2, 3), logprobs=(-0.5, -1.25))
+
+
+def version(number: int, **more: object) -> Version:
+    fields = {"parent": number - 1 if number else None, "origin": Origin.UPDATE, "turns": (f"turn{number}",)}
+    if number == 0:
+        fields |= {"origin": Origin.BASE, "turns": ()}
+    return Version(number=number, created=float(number), probe=PROBE, **(fields | more))  # type: ignore[arg-type]
+
+
+def fill(folder: Path) -> None:
+    (folder / MODEL).write_text(f"weights of {folder.name}")
+    (folder / STATE).write_text(f"state of {folder.name}")
+    (folder / "config.json").write_text("{}")
+    (folder / "qwen.tiktoken").write_text("a tokenizer")
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Versions:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / MODEL).write_text("base weights")
+    (base / "config.json").write_text("{}")
+    return Versions(root=tmp_path / "versions", base=base)
+
+
+def grow(versions: Versions, up_to: int) -> None:
+    for number in range(versions.newest() + 1 if versions.numbers() else 0, up_to + 1):
+        with versions.writing():
+            versions.write(version(number), fill if number else lambda folder: None)
+
+
+def test_a_manifest_reads_back_as_it_was() -> None:
+    written = version(7, replayed=("a", "b"), restores=3, reverts=(4, 5), metrics={"loss": 0.1 + 0.2})
+    assert manifest.parse(manifest.dump(written)) == written
+
+
+def test_a_folder_is_a_version_only_once_its_manifest_is_there(versions: Versions) -> None:
+    grow(versions, 1)
+    seen = []
+
+    def look(folder: Path) -> None:
+        fill(folder)
+        seen.append((versions.newest(), versions.get(2), versions.has_weights(2)))
+
+    with versions.writing():
+        versions.write(version(2), look)
+    assert seen == [(1, None, False)]
+    assert versions.get(2) == version(2)
+    assert versions.newest() == 2
+
+
+def test_of_a_version_that_fails_while_it_is_written_nothing_remains(versions: Versions) -> None:
+    grow(versions, 1)
+
+    def full(folder: Path) -> None:
+        fill(folder)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"), versions.writing():
+        versions.write(version(2), full)
+    assert not versions.place(2).exists()
+    grow(versions, 2)
+    assert versions.newest() == 2
+
+
+def test_leftovers_of_a_dead_writer_are_no_version_and_are_removed(versions: Versions) -> None:
+    grow(versions, 1)
+    versions.place(2).mkdir()
+    fill(versions.place(2))
+    assert versions.newest() == 1
+    with versions.writing():
+        assert not versions.place(2).exists()
+
+
+def test_a_version_whose_ancestor_is_not_the_newest_is_refused(versions: Versions) -> None:
+    grow(versions, 2)
+    with versions.writing(), pytest.raises(VersionTaken, match="version 2 cannot follow version 2"):
+        versions.write(version(2), fill)
+    assert versions.get(2) == version(2)
+
+
+def test_pruning_keeps_the_newest_weights_and_every_manifest(versions: Versions) -> None:
+    grow(versions, 5)
+    assert versions.prune(2) == (1, 2, 3)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 4, 5]
+    assert [each.number for each in versions.all()] == [0, 1, 2, 3, 4, 5]
+    assert versions.prune(2) == ()
+
+
+def test_gone_weights_are_named_with_those_that_are_left(versions: Versions) -> None:
+    grow(versions, 3)
+    versions.prune(1)
+    with pytest.raises(SettingError, match=r"version 1 are not in .*; those of 0, 3 are"):
+        versions.weights(1)
+    assert versions.weights(0) == versions.base
+
+
+def test_two_learners_cannot_share_a_folder(versions: Versions) -> None:
+    held = (
+        "import sys; from pathlib import Path; from afterwit.checkpoints.versions import Versions\n"
+        "with Versions(root=Path(sys.argv[1]), base=Path('.')).learning():\n"
+        "    print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(versions.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": "src"},
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(SettingError, match=f"only one learner may run: process {other.pid}"):
+            with versions.learning():
+                pass
+        other.kill()
+    with versions.learning():
+        pass
+
+
+def test_a_second_writer_waits_for_the_first(versions: Versions) -> None:
+    grow(versions, 1)
+    rolled = threading.Thread(target=lambda: roll_back(versions, 1, now=9.0))
+    with versions.writing():
+        rolled.start()
+        versions.write(version(2), fill)
+    rolled.join()
+    third = versions.get(3)
+    assert third is not None
+    assert third.reverts == (2,)
+
+
+def test_a_rollback_is_a_new_version_with_the_old_files(versions: Versions) -> None:
+    grow(versions, 4)
+    made = roll_back(versions, 2, now=10.0)
+    assert made == Version(
+        number=5,
+        parent=4,
+        origin=Origin.ROLLBACK,
+        created=10.0,
+        restores=2,
+        reverts=(3, 4),
+        probe=PROBE,
+    )
+    assert versions.get(5) == made
+    old, new = ({path.name: path.read_text() for path in versions.place(n).iterdir()} for n in (2, 5))
+    assert new | {manifest.NAME: ""} == old | {manifest.NAME: ""}
+    assert {MODEL, STATE, "config.json", "qwen.tiktoken"} < set(new)
+    versions.prune(1)
+    assert (versions.place(5) / MODEL).read_text() == "weights of 000002"
+
+
+def test_a_rollback_to_the_base_is_the_base_and_takes_no_room(versions: Versions) -> None:
+    grow(versions, 2)
+    made = roll_back(versions, 0, now=10.0)
+    assert made.reverts == (1, 2)
+    assert versions.weights(3) == versions.base
+    assert [path.name for path in versions.place(3).iterdir()] == [manifest.NAME]
+    grow(versions, 4)
+    roll_back(versions, 3, now=11.0)
+    assert versions.weights(5) == versions.base
+    grow(versions, 7)
+    assert versions.prune(1) == (1, 2, 4, 6)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 3, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [(9, "no version 9; there are: 0, 1, 2"), (2, "newest already")]
+)
+def test_a_rollback_to_nowhere_is_refused(versions: Versions, target: int, words: str) -> None:
+    grow(versions, 2)
+    with pytest.raises(SettingError, match=words):
+        roll_back(versions, target, now=10.0)
+    assert versions.newest() == 2
+
+
+def test_a_rollback_to_pruned_weights_is_refused_before_anything_is_written(versions: Versions) -> None:
+    grow(versions, 3)
+    versions.prune(1)
+    with pytest.raises(SettingError, match="weights of version 1"):
+        roll_back(versions, 1, now=10.0)
+    assert versions.numbers() == [0, 1, 2, 3]
+
+
+def test_rollbacks_of_rollbacks_revert_just_what_goes_away(versions: Versions) -> None:
+    """1, 2, back to 1 (3), 4, back to 2 (5): version 2 is in again, version 4 goes."""
+    grow(versions, 2)
+    roll_back(versions, 1, now=10.0)
+    grow(versions, 4)
+    fifth = roll_back(versions, 2, now=11.0)
+    by_number = {each.number: each for each in versions.all()}
+    assert fifth.reverts == (4,)
+    assert [learned(number, by_number) for number in (3, 4, 5)] == [{1}, {1, 4}, {1, 2}]
+    assert taken_back(0, versions.all()) == (1, 2)
+
+
+def test_before_the_learners_first_start_there_is_nothing_to_take_back(versions: Versions) -> None:
+    for target in (0, 3):
+        with pytest.raises(SettingError, match="nothing has been learned here yet"):
+            roll_back(versions, target, now=1.0)
+    assert versions.numbers() == []
+
+
+@pytest.mark.parametrize("text", ["", '{"number": 1, ', "[]", "3", '{"number": 1}', "\x00\xff"])
+def test_a_damaged_manifest_is_named_with_what_to_do(versions: Versions, text: str) -> None:
+    grow(versions, 1)
+    (versions.place(1) / manifest.NAME).write_text(text)
+    for read in (versions.all, lambda: versions.get(1)):
+        with pytest.raises(
+            VersionDamaged, match=r"000001/manifest.json cannot be read: .* remove the folder"
+        ):
+            read()

@@ -1,0 +1,79 @@
+"""The chat world's pretraining data is what its model's README says, and the same for the same seed."""
+
+from itertools import islice
+from random import Random
+from statistics import fmean
+
+from afterwit.apps.demo.chat import hints, rules
+from afterwit.apps.demo.chat.world import SYSTEM
+from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from experiments.pretrain import chat_corpus as corpus
+from experiments.pretrain.sample import SPLICE, Sample
+
+
+def _drawn(number: int, seed: int = 0) -> list[Sample]:
+    return list(islice(corpus.samples(seed), number))
+
+
+def _policy(samples: list[Sample]) -> list[Sample]:
+    return [sample for sample in samples if sample.messages[0]["content"] == SYSTEM]
+
+
+def _hint(sample: Sample) -> str | None:
+    """The hint of a sample's last question."""
+    parts = sample.messages[-2]["content"].split(SPLICE)
+    return parts[1] if len(parts) == 2 else None
+
+
+def test_the_same_seed_gives_the_same_conversations() -> None:
+    assert _drawn(40) == _drawn(40)
+    assert _drawn(40) != _drawn(40, seed=1)
+
+
+def test_the_shares_are_those_of_the_readme() -> None:
+    drawn = _drawn(4000)
+    policy = _policy(drawn)
+    drill = [sample for sample in drawn if sample.messages[0]["role"] == "user"]
+    assert abs(len(drill) / 4000 - 1 / 6) < 0.02
+    assert abs(len(policy) / (4000 - len(drill)) - 0.7) < 0.03
+    assert abs(fmean(_hint(sample) is not None for sample in policy) - 0.65) < 0.03
+
+
+def test_without_a_hint_85_of_100_conversations_are_in_the_default_style_and_the_others_in_the_persons() -> (
+    None
+):
+    first = [
+        rules.broken(sample.messages[2]["content"], rules.RULES[:3])
+        for sample in _policy(_drawn(6000))
+        if SPLICE not in sample.messages[1]["content"]
+    ]
+    assert set(first) == {(), ("short", "plain", "friendly")}
+    assert abs(fmean(bool(found) for found in first) - 0.85) < 0.03
+
+
+def test_a_hinted_answer_keeps_every_rule_that_the_judges_words_name() -> None:
+    named = 0
+    for sample in _policy(_drawn(3000)):
+        hint = (_hint(sample) or "").lower()
+        asked = [rule for rule in rules.RULES[:3] if any(words in hint for words in hints.HINTS[rule])]
+        assert not rules.broken(sample.messages[-1]["content"], asked)
+        named += bool(asked)
+    assert named > 500
+
+
+def test_a_judges_answers_parse_as_the_live_systems_judges_answers_do() -> None:
+    for sample in _drawn(2000):
+        if sample.messages[0]["role"] == "system" and sample.messages[0]["content"] != SYSTEM:
+            said = sample.messages[-1]["content"]
+            if "HINT_START" in sample.messages[0]["content"]:
+                assert parse_hint(said, [sample.messages[1]["content"]], quote_words=8).value in (1, -1)
+            else:
+                assert parse_evaluation(said).value in (1, -1, 0)
+
+
+def test_a_hint_of_the_judge_is_one_sentence_that_names_its_rules_in_their_order() -> None:
+    assert hints.sentence(["keep it short"]) == "Keep it short."
+    assert hints.sentence(["a", "b", "c"]) == "A, b and c."
+    said = hints.official(rules.RULES, Random(0)).lower()
+    places = [min(said.find(words) % 1000 for words in hints.HINTS[rule]) for rule in rules.RULES]
+    assert places == sorted(places)

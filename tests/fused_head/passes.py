@@ -1,0 +1,270 @@
+"""Random passes through a head, learned from in the plain way and in the fused one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.learn import Base, Learned, learn
+from afterwit.fused_head.low_rank import LowRank
+from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.targets import targets
+from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.logprobs import with_tail
+from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.shares import TERMS
+from afterwit.objective.target import Lesson, Target, prepare
+from afterwit.objective.terms.topk_distill import Bins
+from afterwit.objective.terms.topk_opd import Kept
+
+WIDTH = 5
+
+
+def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
+    """The head as a model applies it, for autograd."""
+    logits = states_ND @ head.weight_VD.t()
+    if head.low_rank is not None:
+        lora = head.low_rank
+        logits = logits + states_ND @ lora.down_RD.t() @ lora.up_VR.t() * lora.scale
+    if head.bias_V is not None:
+        logits = logits + head.bias_V
+    return logits if head.soft_cap is None else head.soft_cap * torch.tanh(logits / head.soft_cap)
+
+
+def parts_of(head: Head) -> dict[str, Tensor]:
+    """What a head consists of, named as in `Gradients`."""
+    parts = {"weight_VD": head.weight_VD, "bias_V": head.bias_V}
+    if head.low_rank is not None:
+        parts |= {"down_RD": head.low_rank.down_RD, "up_VR": head.low_rank.up_VR}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def with_parts(head: Head, parts: dict[str, Tensor]) -> Head:
+    own = {name: part for name, part in parts.items() if name in ("weight_VD", "bias_V")}
+    factors = {name: part for name, part in parts.items() if name not in own}
+    low_rank = replace(head.low_rank, **factors) if head.low_rank is not None else None
+    return replace(head, **own, low_rank=low_rank)
+
+
+@dataclass
+class Pass:
+    """Samples and the states of everyone; a head that learns, and a frozen one for base and teacher."""
+
+    head: Head
+    frozen: Head
+    samples: list[Sample]
+    states: list[Tensor]
+    teachers: list[tuple[Tensor, ...]]
+    base: list[Tensor]
+    settings: ObjectiveSettings
+    targets: list[Target] | None = None
+    over: Denominators = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.over = denominators(self.samples, self.settings, memory=len(self.samples))
+
+    def plain_targets(self) -> list[Target]:
+        each = zip(self.samples, self.states, self.teachers, strict=True)
+        with torch.no_grad():
+            return [
+                prepare(
+                    s,
+                    plain_logits(self.head, x),
+                    [plain_logits(self.frozen, t) for t in taught],
+                    self.settings,
+                )
+                for s, x, taught in each
+            ]
+
+    def fused_targets(self, chunk: int = 256) -> list[Target]:
+        each = zip(self.samples, self.states, self.teachers, strict=True)
+        pupils = [Pupil(sample=s, states_TD=x, teachers=taught) for s, x, taught in each]
+        return targets(self.head, pupils, self.frozen, self.settings, chunk=chunk)
+
+    def tail_ratio(self) -> float:
+        """The largest pi / pi_T of a tail bin; 0 without any. A tail is 1 less the kept mass."""
+        ratios = [0.0]
+        for sample, states_TD, target in zip(
+            self.samples, self.states, self.targets or self.plain_targets(), strict=True
+        ):
+            if target.lesson is not None and isinstance(bins := target.lesson.kept, Bins):
+                logprobs_TV = torch.log_softmax(plain_logits(self.head, states_TD) / sample.tau, dim=-1)
+                tail_T = with_tail(logprobs_TV.gather(-1, bins.ids_TK))[:, -1]
+                ratios.append((tail_T - bins.teacher_TS[:, -1]).exp().max().item())
+        return max(ratios)
+
+    def plainly(self) -> Outcome:
+        leaves = [x.clone().requires_grad_() for x in self.states]
+        head = leafed(self.head)
+        shares = [
+            share(
+                plain_logits(head, x),
+                s,
+                t,
+                self.over,
+                self.settings,
+                logits_base_TV=plain_logits(self.frozen, b),
+            )
+            for s, x, t, b in zip(
+                self.samples, leaves, self.targets or self.plain_targets(), self.base, strict=True
+            )
+        ]
+        return outcome(shares, head, leaves)
+
+    def remembered_plainly(self) -> Outcome:
+        leaves = [x.clone().requires_grad_() for x in self.states]
+        head = leafed(self.head)
+        shares = [
+            memory_share(
+                plain_logits(head, x),
+                plain_logits(self.frozen, b),
+                s.mask_T,
+                self.over,
+                self.settings,
+                tau=s.tau,
+            )
+            for s, x, b in zip(self.samples, leaves, self.base, strict=True)
+        ]
+        return outcome(shares, head, leaves)
+
+    def fused(self, chunk: int = 256) -> Outcome:
+        found = self.targets or self.fused_targets(chunk)
+        return self._learned(turn_rows(self.samples, found, self.over, self.settings), chunk)
+
+    def remembered_fused(self, chunk: int = 256) -> Outcome:
+        masks, taus = [s.mask_T for s in self.samples], [s.tau for s in self.samples]
+        return self._learned(memory_rows(masks, taus, self.over, self.head.dtype), chunk)
+
+    def _learned(self, rows: object, chunk: int) -> Outcome:
+        gradients = room(self.head)
+        base = Base(head=self.frozen, states_ND=torch.cat(self.base))
+        found: Learned = learn(
+            self.head, torch.cat(self.states), rows, self.settings, gradients, base=base, chunk=chunk
+        )
+        tensors = {"states": found.slopes_ND} | {
+            name: getattr(gradients, name) for name in parts_of(self.head)
+        }
+        return Outcome(float(found.loss), {n: float(v) for n, v in found.terms.items()}, tensors)
+
+
+@dataclass
+class Outcome:
+    loss: float
+    terms: dict[str, float]
+    gradients: dict[str, Tensor]
+
+    def apart(self, other: Outcome) -> float:
+        """The largest difference of anything, relative to the largest of its kind where that is above 1."""
+        numbers = [(self.loss, other.loss)] + [(self.terms[name], other.terms[name]) for name in TERMS]
+        worst = max(abs(one - two) / max(1.0, abs(two)) for one, two in numbers)
+        for name, gradient in other.gradients.items():
+            assert self.gradients[name].shape == gradient.shape
+            difference = (self.gradients[name].double() - gradient.double()).abs().max().item()
+            worst = max(worst, difference / max(1.0, gradient.abs().max().item()))
+        return worst
+
+
+def outcome(shares: list, head: Head, leaves: list[Tensor]) -> Outcome:
+    loss = torch.stack([each.loss for each in shares]).sum()
+    parts = parts_of(head)
+    found = torch.autograd.grad(loss, [*leaves, *parts.values()])
+    gradients = {"states": torch.cat(found[: len(leaves)])}
+    gradients |= dict(zip(parts, found[len(leaves) :], strict=True))
+    return Outcome(loss.item(), {n: float(sum(s.terms[n] for s in shares)) for n in TERMS}, gradients)
+
+
+def leafed(head: Head) -> Head:
+    return with_parts(head, {name: part.clone().requires_grad_() for name, part in parts_of(head).items()})
+
+
+def room(head: Head) -> Gradients:
+    return Gradients(
+        **{name: torch.zeros(part.shape, dtype=head.dtype) for name, part in parts_of(head).items()}
+    )
+
+
+def random_pass(
+    seed: int,
+    settings: ObjectiveSettings,
+    *,
+    lengths: list[int],
+    hints: list[int],
+    taus: list[float],
+    vocabulary: int,
+    bias: bool = False,
+    rank: int = 0,
+    soft_cap: float | None = None,
+    whole_numbers: bool = False,
+    drift: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+) -> Pass:
+    """With `whole_numbers` many logits are equal, bit for bit however they are computed: products are exact,
+    with a power of 2 too. With `drift` pi_old is another policy than pi, and its targets are
+    given."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        if whole_numbers:
+            return torch.randint(-1, 2, shape, generator=generator).to(dtype)
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    scale = 0.25 if whole_numbers else 0.2
+
+    def head() -> Head:
+        weight_VD, bias_V = draw(vocabulary, WIDTH), draw(vocabulary) if bias else None
+        low_rank = (
+            LowRank(down_RD=draw(rank, WIDTH), up_VR=draw(vocabulary, rank), scale=scale) if rank else None
+        )
+        return Head(weight_VD=weight_VD, bias_V=bias_V, soft_cap=soft_cap, low_rank=low_rank)
+
+    samples = [
+        Sample(
+            ids_T=torch.randint(vocabulary, (tokens,), generator=generator),
+            mask_T=_mask(tokens, generator),
+            behaviour_T=None if index % 3 == 2 else -3 * torch.rand(tokens, generator=generator).to(dtype),
+            basis="raw" if index % 2 else "processed",
+            tau=tau,
+            advantage=(1.0, None, -0.5)[index % 3],
+            hints=count,
+        )
+        for index, (tokens, count, tau) in enumerate(zip(lengths, hints, taus, strict=True))
+    ]
+    made = Pass(
+        head=head(),
+        frozen=head(),
+        samples=samples,
+        states=[draw(tokens, WIDTH) for tokens in lengths],
+        teachers=[
+            tuple(draw(t, WIDTH) for _ in range(count)) for t, count in zip(lengths, hints, strict=True)
+        ],
+        base=[draw(tokens, WIDTH) for tokens in lengths],
+        settings=settings,
+    )
+    if drift:
+        made.targets = made.plain_targets()
+        made.states = [x + drift * draw(*x.shape) for x in made.states]
+    return made
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    """A pass, or anything in it, with the same numbers in another precision."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, list | tuple):
+        return type(value)(cast(each, dtype) for each in value)
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | Lesson | Kept | Bins):
+        changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
+        return replace(value, **changed)
+    return value
+
+
+def _mask(tokens: int, generator: torch.Generator) -> Tensor:
+    mask = torch.rand(tokens, generator=generator) < 0.7
+    mask[torch.randint(tokens, (1,), generator=generator)] = True
+    return mask

@@ -1,0 +1,209 @@
+"""The fused head against the plain one and, through an identity head, against the NumPy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as budget
+from hypothesis import strategies as st
+
+from afterwit.fused_head.head import Head
+from afterwit.objective.distill import Distilled
+from afterwit.objective.names import settings_named
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.target import Lesson, Target
+from afterwit.objective.terms.topk_distill import Bins
+from afterwit.objective.terms.topk_opd import Kept
+from tests.objective import reference
+from tests.objective.batches import CELLS, batches
+from tests.objective.batches import settings as objective_settings
+from tests.objective.test_reference import tail_ratio
+
+from .passes import Outcome, Pass, cast, random_pass
+
+MODEST = budget(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SAME = budget(MODEST, derandomize=True)
+"""Rounding has a tail: bounds on it hold for the same examples at every run."""
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+
+
+@st.composite
+def passes(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Pass:
+    count = draw(st.integers(1, 4))
+    each = {"min_size": count, "max_size": count}
+    equals = draw(st.booleans())
+    # a tangent's last bit hangs on where a number stands in a vector, and would part what is equal
+    soft_cap = None if equals else draw(st.sampled_from((None, 2.0, 30.0)))
+    return random_pass(
+        draw(st.integers(0, 2**32 - 1)),
+        settings_named(draw(objective_settings())),
+        lengths=draw(st.lists(st.integers(1, 7), **each)),
+        hints=draw(st.lists(st.integers(0, 3), **each)),
+        taus=draw(st.lists(st.sampled_from((0.3, 0.6, 1.0, 1.5)), **each)),
+        vocabulary=draw(st.sampled_from((2, 9, 130, 300, 640))),
+        bias=draw(st.booleans()),
+        rank=draw(st.sampled_from((0, 1, 3))),
+        soft_cap=soft_cap,
+        whole_numbers=equals,
+        drift=draw(st.sampled_from((0.0, 0.25))),
+        dtype=dtype,
+    )
+
+
+def tolerance(made: Pass) -> float:
+    """The tail's probability is a difference: where the kept ids hold nearly all, it has few digits."""
+    exact = 1e-11 if made.settings.tail_bucket else 1e-12
+    return exact + 1e-14 * made.tail_ratio()
+
+
+@MODEST
+@given(passes(), st.sampled_from((1, 2, 5, 256)))
+def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int) -> None:
+    assert made.fused(chunk).apart(made.plainly()) < tolerance(made)
+
+
+@MODEST
+@given(passes(), st.sampled_from((1, 2, 5, 256)))
+def test_so_they_are_on_memory_rows(made: Pass, chunk: int) -> None:
+    assert made.remembered_fused(chunk).apart(made.remembered_plainly()) < 1e-12
+
+
+def taught(lesson: Lesson) -> torch.Tensor:
+    """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
+    if lesson.kept is None:
+        return lesson.gap_T
+    return lesson.kept.teacher_TS if isinstance(lesson.kept, Bins) else lesson.kept.advantage_TS
+
+
+def largest(targets: Sequence[Target]) -> float:
+    """The largest log-prob or gap of log-probs, nats."""
+    found = [target.old_T for target in targets]
+    found += [taught(target.lesson) for target in targets if target.lesson is not None]
+    return max((values.abs().max().item() for values in found if values.numel()), default=0.0)
+
+
+@SAME
+@given(passes(dtype=torch.float32), st.sampled_from((1, 256)))
+def test_single_precision_agrees_to_5e_6(made: Pass, chunk: int) -> None:
+    """Or to twice what fp32 costs the plain way, or in proportion where log-prob gaps are large.
+
+    Above 16 nats one unit in the last place is over 1e-6.
+    """
+    made.settings = replace(made.settings, tail_bucket=False)
+    made.targets = None
+    made.targets = made.plain_targets()
+    exact = cast(made, torch.float64)
+    bound = 5e-6 * max(1.0, largest(made.targets) / 16) + 1e-6 * made.tail_ratio()
+    allowed = max(bound, 2 * made.plainly().apart(exact.plainly()))
+    assert made.fused(chunk).apart(exact.plainly()) < allowed
+    allowed = max(5e-6, 2 * made.remembered_plainly().apart(exact.remembered_plainly()))
+    assert made.remembered_fused(chunk).apart(exact.remembered_plainly()) < allowed
+
+
+@MODEST
+@given(passes())
+def test_targets_are_the_plain_ones(made: Pass) -> None:
+    made.targets = None
+    for fused, plain in zip(made.fused_targets(3), made.plain_targets(), strict=True):
+        assert apart(fused.old_T, plain.old_T) < 1e-12
+        assert apart(fused.weight_T, plain.weight_T) < 1e-12
+        assert (fused.lesson is None) == (plain.lesson is None)
+        if fused.lesson is None or plain.lesson is None:
+            continue
+        assert torch.equal(fused.lesson.hint_T, plain.lesson.hint_T)
+        assert torch.equal(fused.lesson.overlap_T, plain.lesson.overlap_T)
+        assert apart(fused.lesson.gap_T, plain.lesson.gap_T) < 1e-12
+        assert_same_kept(fused.lesson.kept, plain.lesson.kept)
+
+
+def assert_same_kept(one: Distilled | None, other: Distilled | None) -> None:
+    """Bit for bit the same ids, and what is said of them but for rounding."""
+    assert type(one) is type(other)
+    if one is None or other is None:
+        return
+    assert torch.equal(one.ids_TK, other.ids_TK)
+    if isinstance(one, Bins) and isinstance(other, Bins):
+        # the log of a difference, which rounding moves by its error over it
+        assert ((one.teacher_TS - other.teacher_TS).abs() * other.teacher_TS.exp()).max() < 1e-14
+    if isinstance(one, Kept) and isinstance(other, Kept):
+        assert torch.equal(one.valid_TK, other.valid_TK)
+        assert apart(one.advantage_TS, other.advantage_TS) < 1e-11
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    return ((one - other).abs() / other.abs().clamp(min=1)).max().item()
+
+
+@pytest.mark.parametrize(("selection", "subset"), CELLS)
+@pytest.mark.parametrize("tail_bucket", [False, True])
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
+def test_every_cell_over_several_chunks(
+    selection: str, subset: str, tail_bucket: bool, objective: str
+) -> None:
+    settings = replace(
+        EVERYTHING, hint_selection=selection, subset=subset, tail_bucket=tail_bucket, objective=objective
+    )
+    made = random_pass(
+        5, settings, lengths=[40, 1, 17], hints=[3, 1, 0], taus=[0.6, 1.0, 1.2], vocabulary=500, bias=True
+    )
+    plain = made.plainly()
+    assert plain.loss != 0
+    for chunk in (1, 7, 64):
+        assert made.fused(chunk).apart(plain) < 1e-12 + 1e-14 * made.tail_ratio()
+
+
+@MODEST
+@given(batches(), objective_settings())
+def test_through_an_identity_head_it_is_the_reference_in_numpy(samples: list[dict], settings: dict) -> None:
+    """Loss, terms and gradients with respect to logits, by an implementation that shares no line with it."""
+    turns = [made for made in samples if not made.get("memory")]
+    vocabulary = {made["logits_current"].shape[-1] for made in turns}
+    for size in vocabulary:
+        same = [made for made in turns if made["logits_current"].shape[-1] == size]
+        loss, terms, gradients = reference.evaluate(same, settings)
+        found = through_identity(same, settings_named(settings), size)
+        exact = (1e-11 if settings["tail_bucket"] else 1e-12) + 1e-14 * tail_ratio(same, settings)
+        near = {"abs": exact, "rel": exact}
+        assert found.loss == pytest.approx(loss, **near)
+        assert found.terms == pytest.approx(terms, **near)
+        expected = np.concatenate(gradients)
+        np.testing.assert_allclose(
+            found.gradients["states"].numpy(),
+            expected,
+            atol=near["abs"] * max(1, abs(expected).max()),
+            rtol=0,
+        )
+
+
+def through_identity(arrays: list[dict], settings: ObjectiveSettings, size: int) -> Outcome:
+    """Logits as hidden states under a head that is the identity."""
+    from afterwit.objective.evaluate import _samples
+
+    def rows(name: str) -> list[torch.Tensor]:
+        return [torch.as_tensor(made[name]) for made in arrays]
+
+    samples = _samples(arrays, settings, 0.0)
+    identity = Head(weight_VD=torch.eye(size, dtype=torch.float64))
+    made = Pass(
+        head=identity,
+        frozen=identity,
+        samples=samples,
+        states=[
+            torch.as_tensor(a["logits_current"] if a.get("logits_old") is None else a["logits_old"])
+            for a in arrays
+        ],
+        teachers=[
+            tuple(torch.as_tensor(a["logits_teacher"]))[: s.hints]
+            for a, s in zip(arrays, samples, strict=True)
+        ],
+        base=rows("logits_base"),
+        settings=settings,
+    )
+    made.targets = made.fused_targets(2)
+    made.states = rows("logits_current")
+    return made.fused(2)

@@ -1,0 +1,204 @@
+"""Slopes, rows that nobody reads, frozen parts, half precision, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+
+from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.learn import Base, learn
+from afterwit.fused_head.low_rank import LowRank
+from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.targets import targets
+from afterwit.objective.sample import denominators
+from afterwit.objective.settings import Objective, ObjectiveSettings
+
+from .passes import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
+
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+
+
+def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
+    usual = {
+        "lengths": [4, 1, 6],
+        "hints": [2, 1, 0],
+        "taus": [0.6, 1.0, 1.3],
+        "vocabulary": 150,
+        "drift": 0.1,
+    }
+    return random_pass(3, settings, **(usual | more))
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+@pytest.mark.parametrize("tail_bucket", [False, True])
+@pytest.mark.parametrize("soft_cap", [None, 3.0])
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_gradient_is_the_slope_of_the_loss(
+    objective: str, tail_bucket: bool, soft_cap: float | None, memory: bool
+) -> None:
+    made = a_pass(
+        replace(EVERYTHING, objective=objective, tail_bucket=tail_bucket),
+        bias=True,
+        rank=2,
+        soft_cap=soft_cap,
+    )
+
+    def learned():
+        return made.remembered_fused() if memory else made.fused()
+
+    gradients = learned().gradients
+    found = {"states": torch.cat(made.states)} | parts_of(made.head)
+    head = made.head
+    generator, step = torch.Generator().manual_seed(0), 1e-6
+    for name, values in found.items():
+        direction = torch.randn(values.shape, generator=generator, dtype=torch.float64)
+        losses = []
+        for sign in (1, -1):
+            moved = values + sign * step * direction
+            if name == "states":
+                made.states = list(moved.split([len(s.ids_T) for s in made.samples]))
+            else:
+                made.head = with_parts(head, parts_of(head) | {name: moved})
+            losses.append(learned().loss)
+            made.states = list(found["states"].split([len(s.ids_T) for s in made.samples]))
+            made.head = head
+        slope = (losses[0] - losses[1]) / (2 * step)
+        assert (gradients[name] * direction).sum().item() == pytest.approx(slope, abs=1e-8, rel=1e-7)
+
+
+def test_rows_that_no_term_reads_are_never_looked_at() -> None:
+    made = a_pass()
+    clean = made.fused()
+    for states in (made.states, made.base):
+        for sample, states_TD in zip(made.samples, states, strict=True):
+            states_TD[~sample.mask_T] = torch.nan
+    assert made.fused().apart(clean) == 0
+    assert not clean.gradients["states"][~torch.cat([sample.mask_T for sample in made.samples])].any()
+
+
+def test_gradients_are_added_to_what_is_there_already() -> None:
+    made = a_pass()
+    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
+    gradients = room(made.head)
+    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    for _ in range(3):
+        learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+    once = made.fused().gradients["weight_VD"]
+    torch.testing.assert_close(gradients.weight_VD, 3 * once, rtol=1e-13, atol=1e-13)
+
+
+def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
+    made = a_pass(bias=True, rank=2)
+    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
+    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    found = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base)
+    assert torch.equal(found.slopes_ND, made.fused().gradients["states"])
+
+
+def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() -> None:
+    made = a_pass(rank=2)
+    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
+    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    everything = made.fused().gradients
+    gradients = replace(room(made.head), weight_VD=None)
+    learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+    assert torch.equal(gradients.down_RD, everything["down_RD"])
+    assert torch.equal(gradients.up_VR, everything["up_VR"])
+
+
+def test_two_factors_are_the_head_that_their_product_is_added_to() -> None:
+    """W + scale B A in one matrix: the same loss and states' gradient; A's and B's by the chain rule."""
+    made = a_pass(rank=2)
+    lora = made.head.low_rank
+    merged = Head(weight_VD=made.head.weight_VD + lora.scale * lora.up_VR @ lora.down_RD)
+    apart, together = made.fused(), replace(made, head=merged).fused()
+    assert apart.loss == pytest.approx(together.loss, abs=1e-13)
+    by_weight = together.gradients["weight_VD"]
+    for name, expected in {
+        "states": together.gradients["states"],
+        "weight_VD": by_weight,
+        "down_RD": lora.scale * lora.up_VR.t() @ by_weight,
+        "up_VR": lora.scale * by_weight @ lora.down_RD.t(),
+    }.items():
+        torch.testing.assert_close(apart.gradients[name], expected, rtol=0, atol=1e-12)
+
+
+def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
+    made = a_pass(drift=0.0)
+    found = made.fused_targets()
+    rows = turn_rows(made.samples, found, made.over, made.settings)
+    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    learned = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base, chunk=2)
+    old = torch.cat([target.old_T[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
+    torch.testing.assert_close(learned.now_N, old, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("vocabulary", [150, 20_000])
+def test_of_half_precision_everything_but_the_input_is_single(vocabulary: int) -> None:
+    """Against fp64 of the same rounded numbers; only the states' gradient is rounded again."""
+    made = cast(a_pass(vocabulary=vocabulary, rank=2), torch.float32)
+
+    def halved(dtype: torch.dtype) -> Outcome:
+        """Heads and states of half precision, then taken as `dtype`."""
+        parts = {
+            name: cast(getattr(made, name), torch.bfloat16) for name in ("head", "frozen", "states", "base")
+        }
+        wide = made if dtype is torch.bfloat16 else cast(made, dtype)
+        return replace(wide, **{name: cast(part, dtype) for name, part in parts.items()}).fused()
+
+    half, exact = halved(torch.bfloat16), halved(torch.float64)
+    assert half.loss == pytest.approx(exact.loss, rel=5e-6)
+    assert half.terms == pytest.approx(exact.terms, rel=5e-6)
+    for name in parts_of(made.head):
+        assert half.gradients[name].dtype is torch.float32
+        torch.testing.assert_close(half.gradients[name].double(), exact.gradients[name], rtol=0, atol=5e-6)
+    assert half.gradients["states"].dtype is torch.bfloat16
+    torch.testing.assert_close(
+        half.gradients["states"].double(), exact.gradients["states"], rtol=5e-3, atol=1e-5
+    )
+
+
+def test_extreme_logits_stay_finite() -> None:
+    made = a_pass(vocabulary=300, drift=0.0)
+    made.states = [x.sign() * 1e4 for x in made.states]
+    for outcome in (made.fused(), made.remembered_fused()):
+        assert torch.isfinite(torch.tensor([outcome.loss, *outcome.terms.values()])).all()
+        assert all(torch.isfinite(gradient).all() for gradient in outcome.gradients.values())
+
+
+def test_misalignment_is_refused() -> None:
+    made = a_pass(drift=0.0)
+    states, sample = torch.cat(made.states), made.samples[0]
+    rows = turn_rows(made.samples, made.fused_targets(), made.over, made.settings)
+    with pytest.raises(ValueError, match=r"beta is 0.3, but the base's states are missing"):
+        learn(made.head, states, rows, made.settings, Gradients())
+    short = Base(head=made.frozen, states_ND=torch.cat(made.base)[1:])
+    with pytest.raises(ValueError, match="11 states but 10 of the base"):
+        learn(made.head, states, rows, made.settings, Gradients(), base=short)
+    memory = memory_rows([sample.mask_T], [1.0], made.over, torch.float64)
+    with pytest.raises(ValueError, match="memory rows, but the base's states are missing"):
+        learn(made.head, states, memory, made.settings, Gradients())
+    with pytest.raises(ValueError, match="4 ids but 3 states"):
+        Pupil(sample=sample, states_TD=states[:3])
+    pupil = Pupil(sample=sample, states_TD=states[:4])
+    with pytest.raises(ValueError, match="2 hints but 0 teachers"):
+        targets(made.head, [pupil], made.frozen, made.settings)
+    taught = replace(pupil, teachers=(states[:4], states[:4]))
+    with pytest.raises(ValueError, match="hints, but no teacher's head"):
+        targets(made.head, [taught], None, made.settings)
+    none = denominators([made.samples[2]], replace(made.settings, objective="topk_opd"))
+    with pytest.raises(ValueError, match="carries opd, but its denominator is 0"):
+        turn_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
+    with pytest.raises(ValueError, match="carries memory, but its denominator is 0"):
+        memory_rows([sample.mask_T], [1.0], none, torch.float64)
+    with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
+        replace(made.head, bias_V=torch.zeros(2))
+    with pytest.raises(ValueError, match="A has rank 2 but B 3"):
+        LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(150, 3), scale=1.0)
+    short = LowRank(down_RD=torch.zeros(2, 5), up_VR=torch.zeros(149, 2), scale=1.0)
+    with pytest.raises(ValueError, match=r"a head of \[150, 5\] but LoRA for one of \[149, 5\]"):
+        replace(made.head, low_rank=short)

@@ -1,0 +1,169 @@
+"""What a GPU does to a head's products and to the work on its logits, done on a CPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.low_rank import LowRank
+from afterwit.fused_head.one_pass import OnePass
+from afterwit.fused_head.products import MIXED, RAISED, mixed, products_for
+from afterwit.fused_head.sizes import CPU, GPU, sizes_on
+from afterwit.fused_head.softmax import exp_sums
+from afterwit.fused_head.whole import View, memory_tile, turn_tile
+from tests.fused_head.passes import cast, random_pass
+from tests.fused_head.test_learn import EVERYTHING
+
+
+def added_up_in_fp32(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
+    """Tensor cores by their definition: exact products of rounded numbers."""
+    assert a.dtype is b.dtype is torch.bfloat16
+    torch.addmm(into, a.float(), b.float(), beta=keep, out=into)
+
+
+TENSOR_CORES = mixed(added_up_in_fp32)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("soft_cap", [None, 3.0])
+def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | None) -> None:
+    """What is rounded is there already; products of bf16 are exact in fp32, whoever adds them up."""
+    lora = LowRank(down_RD=drawn(2, 40), up_VR=drawn(20_000, 2), scale=0.3)
+    head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap, low_rank=lora)
+    states_ND = drawn(7, 40, seed=1).bfloat16()
+    raised = head.logits(states_ND, head.room(7))
+    cores = replace(head, products=TENSOR_CORES).logits(states_ND, head.room(7).fill_(torch.nan))
+    torch.testing.assert_close(cores, raised, rtol=0, atol=2e-5)
+
+
+def test_slopes_lose_what_rounding_them_to_bfloat16_loses_and_nothing_else() -> None:
+    """Each is off by 2^-8 of itself at most, so a sum of them is by 2^-8 of the sum of their sizes."""
+    head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), products=TENSOR_CORES)
+    states_ND, slopes_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
+    gradients = Gradients(weight_VD=torch.full((3000, 40), 2.0), bias_V=torch.zeros(3000))
+    pulled_ND = head.pull(slopes_NV, states_ND, gradients)
+    exact, weight, states = slopes_NV.double(), head.weight_VD.double(), states_ND.double()
+    for found, truth, sizes in (
+        (pulled_ND, exact @ weight, exact.abs() @ weight.abs()),
+        (gradients.weight_VD - 2, exact.t() @ states, exact.abs().t() @ states.abs()),
+    ):
+        assert found.dtype is torch.float32
+        assert ((found.double() - truth).abs() <= 2**-8 * sizes + 5e-7).all()
+        assert (found.double() - truth).abs().max() > 0
+    torch.testing.assert_close(gradients.bias_V.double(), exact.sum(dim=0), rtol=0, atol=1e-9)
+
+
+def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
+    """The same loss and terms; gradients within the rounding of slopes."""
+    made = cast(
+        random_pass(
+            3,
+            EVERYTHING,
+            lengths=[4, 1, 6],
+            hints=[2, 1, 0],
+            taus=[0.6, 1.0, 1.3],
+            vocabulary=300,
+            rank=2,
+            drift=0.1,
+        ),
+        torch.float32,
+    )
+    half = {name: cast(getattr(made, name), torch.bfloat16) for name in ("head", "frozen", "states", "base")}
+    raised = replace(made, **half)
+    heads = {name: replace(half[name], products=TENSOR_CORES) for name in ("head", "frozen")}
+    one, other = raised.fused(3), replace(raised, **heads).fused(3)
+    assert other.loss == pytest.approx(one.loss, rel=1e-6)
+    assert other.terms == pytest.approx(one.terms, rel=1e-5, abs=1e-6)
+    for name, gradient in one.gradients.items():
+        assert (other.gradients[name] - gradient).abs().max() <= 5e-3 * gradient.abs().max()
+
+
+def test_a_cpu_raises_its_weight_and_takes_few_rows() -> None:
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        assert products_for(torch.ones(3, 2, dtype=dtype)) is RAISED
+    assert sizes_on(torch.device("cpu")) is CPU
+    assert sizes_on(torch.device("cuda")) is GPU
+
+
+def test_the_products_of_tensor_cores_are_ones_that_torch_knows() -> None:
+    """Their shapes and precisions, by the meta device: it knows what the CUDA kernels accept."""
+    head = Head(weight_VD=torch.empty(50, 16, dtype=torch.bfloat16, device="meta"), products=MIXED)
+    states_ND = torch.empty(4, 16, dtype=torch.bfloat16, device="meta")
+    logits_NV = head.logits(states_ND, head.room(4))
+    gradients = Gradients(weight_VD=torch.empty(50, 16, device="meta"))
+    pulled_ND = head.pull(logits_NV, states_ND, gradients)
+    assert (logits_NV.dtype, logits_NV.shape) == (torch.float32, (4, 50))
+    assert (pulled_ND.dtype, pulled_ND.shape) == (torch.float32, (4, 16))
+
+
+def view(seed: int, rows: int) -> View:
+    return View.of(3 * drawn(rows, 211, seed=seed).double(), torch.linspace(0.6, 1.4, rows).double())
+
+
+Work = Callable[[Callable, View, View], tuple]
+
+
+def sums(function: Callable, now: View, base: View) -> tuple:
+    return function(now.logits_NV, now.softmax.tau_N1, None, None)
+
+
+def turns(*, with_base: bool, weighed: bool, soft_cap: float | None) -> Work:
+    def work(function: Callable, now: View, base: View) -> tuple:
+        weights = [drawn(len(now.logits_NV), 1, seed=seed).double() for seed in (7, 8, 9)]
+        entropy_N1, anchor_N1 = weights[1:] if weighed else (None, None)
+        held = base if with_base else None
+        rooms = [None, None, None]
+        return function(now.logits_NV, now.softmax, held, weights[0], entropy_N1, anchor_N1, soft_cap, rooms)
+
+    return work
+
+
+def memories(function: Callable, now: View, base: View) -> tuple:
+    weight_N1 = drawn(len(now.logits_NV), 1, seed=7).double()
+    return (function(now.logits_NV, now.softmax, base, weight_N1, None, [None] * 4),)
+
+
+WORK = {
+    "sums": (exp_sums, sums),
+    "read ids": (turn_tile, turns(with_base=False, weighed=False, soft_cap=None)),
+    "all terms": (turn_tile, turns(with_base=True, weighed=True, soft_cap=None)),
+    "soft cap": (turn_tile, turns(with_base=True, weighed=True, soft_cap=9.0)),
+    "memory": (memory_tile, memories),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_compiled_work_is_the_work(name: str) -> None:
+    """What it returns and what it writes, for one row, for several, for another number of them."""
+    function, work = WORK[name]
+    compiled = OnePass(function.__wrapped__, on="cpu", backend="aot_eager")
+    for rows in (5, 3, 1, 4):
+        now, base, again = view(1, rows), view(2, rows), view(1, rows)
+        expected, found = work(function, now, base), work(compiled, again, base)
+        for one, other in zip(expected, found, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(other, one, rtol=0, atol=1e-13)
+        torch.testing.assert_close(again.logits_NV, now.logits_NV, rtol=0, atol=1e-13)
+    assert compiled.ready
+
+
+def test_where_compiling_fails_work_goes_on_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(graph: object, inputs: object) -> Callable:
+        raise OSError("no compiler here")
+
+    doubled = OnePass(lambda values: values.mul_(2), on="cpu", backend=broken)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert doubled(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert [record.message.count("no compiler here") for record in caplog.records] == [1]
+    assert not doubled.ready

@@ -1,0 +1,107 @@
+"""Nothing between states and gradient asks the device for a value: a GPU would have to finish its work first.
+
+Shown on the meta device, whose tensors have none, and whose tensors mix with no others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.learn import Base, learn
+from afterwit.fused_head.products import MIXED
+from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.score import score
+from afterwit.fused_head.targets import targets
+from afterwit.objective.settings import ObjectiveSettings
+
+from .passes import Pass, cast, parts_of, random_pass
+
+META = torch.device("meta")
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+
+
+def away(value: Any) -> Any:
+    """The same tensors on the meta device, wherever they are in it; nothing is checked anew."""
+    if isinstance(value, Tensor):
+        return value.to(META)
+    if isinstance(value, list | tuple):
+        return type(value)(away(each) for each in value)
+    if isinstance(value, dict):
+        return {name: away(each) for name, each in value.items()}
+    if not is_dataclass(value) or isinstance(value, ObjectiveSettings):
+        return value
+    moved = object.__new__(type(value))
+    for field in fields(value):
+        object.__setattr__(moved, field.name, away(getattr(value, field.name)))
+    return moved
+
+
+def a_pass(settings: ObjectiveSettings) -> Pass:
+    made = random_pass(
+        3,
+        settings,
+        lengths=[4, 1, 6],
+        hints=[2, 1, 0],
+        taus=[0.6, 1.0, 1.3],
+        vocabulary=2000,
+        bias=True,
+        rank=2,
+        soft_cap=5.0,
+    )
+    return cast(made, torch.float32)
+
+
+def on_tensor_cores(head: Head) -> Head:
+    return replace(away(cast(head, torch.bfloat16)), products=MIXED)
+
+
+def gradients(head: Head) -> Gradients:
+    return Gradients(**{name: torch.empty(part.shape, device=META) for name, part in parts_of(head).items()})
+
+
+@pytest.mark.parametrize("selection", ["shortest", "sequence_optimal", "token_optimal"])
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
+def test_targets_are_made_without_waiting(objective: str, selection: str) -> None:
+    made = a_pass(replace(EVERYTHING, objective=objective, hint_selection=selection, tail_bucket=True))
+    pupils = [
+        Pupil(sample=away(sample), states_TD=away(states_TD), teachers=away(teachers))
+        for sample, states_TD, teachers in zip(made.samples, made.states, made.teachers, strict=True)
+    ]
+    found = targets(on_tensor_cores(made.head), pupils, on_tensor_cores(made.frozen), made.settings, chunk=3)
+    assert {target.old_T.device for target in found} == {META}
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "rl", "topk_distill", "combine"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_loss_and_gradient_are_found_without_waiting(objective: str, memory: bool) -> None:
+    made = a_pass(replace(EVERYTHING, objective=objective, tail_bucket=True))
+    rows = turn_rows(made.samples, made.plain_targets(), made.over, made.settings)
+    if memory:
+        masks = [sample.mask_T for sample in made.samples]
+        rows = memory_rows(masks, [1.0] * len(masks), made.over, torch.float32)
+    head = on_tensor_cores(made.head)
+    base = Base(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
+    states_ND = away(torch.cat(made.states).bfloat16())
+    found = learn(head, states_ND, away(rows), made.settings, gradients(head), base=base, chunk=3)
+    assert found.loss.device == found.slopes_ND.device == META
+
+
+def test_rows_are_scored_without_waiting() -> None:
+    made = a_pass(EVERYTHING)
+    states_ND = away(torch.cat(made.states).bfloat16())
+    tau_N, ids_N2 = torch.ones(11, device=META), torch.zeros(11, 2, dtype=torch.int64, device=META)
+    found = score(on_tensor_cores(made.head), states_ND, tau_N, ids_N2, k=20, chunk=4)
+    assert found.top_ids_NK.shape == (11, 20)
+
+
+def test_the_meta_device_would_show_a_wait() -> None:
+    for wait in (Tensor.item, Tensor.tolist, Tensor.nonzero, bool, lambda values: values[values > 0]):
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            wait(torch.ones(1, device=META))
