@@ -10,7 +10,7 @@ from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.stages.judge.claims import Refusal, outcome
 from afterwit.stages.learn.stage import Learn
-from afterwit.stages.publish import Publisher, Shelf
+from afterwit.stages.publish import Checkpoints, Publisher
 from afterwit.store import Store
 from experiments.simulation.bench import Answered, Bench
 
@@ -37,7 +37,7 @@ class School:
     bench: Bench
     refusal: Refusal
     learn: Learn
-    shelf: Shelf
+    checkpoints: Checkpoints
     publisher: Publisher
     publish_every: int
     """Versions that come before the engine takes the newest: more makes its turns staler."""
@@ -76,5 +76,5 @@ class School:
         self.store.judged(turn.id, verdict, rl=rl, opd=opd, reason=reason, owner=OWNER, now=self.clock())
 
     async def _publish(self) -> None:
-        if max(self.shelf.numbers()) % self.publish_every == 0:
+        if max(self.checkpoints.numbers()) % self.publish_every == 0:
             await self.publisher.step()

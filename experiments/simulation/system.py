@@ -44,7 +44,7 @@ class Laboratory:
     @property
     def updates(self) -> int:
         """Versions that were learned so far."""
-        return max(self.school.shelf.numbers())
+        return max(self.school.checkpoints.numbers())
 
     async def measure(self, tasks: Sequence[Task]) -> Score:
         """The policy on these tasks, nobody watching; the same draws at every measurement."""
@@ -94,8 +94,8 @@ async def laboratory(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-laboratory-")))
         store = bound_store(settings, home, folder)
         stack.callback(store.close)
-        trainer, shelf = trainer_of(settings, home, folder), versions_of(home, folder)
-        stack.enter_context(shelf.learning())
+        trainer, checkpoints = trainer_of(settings, home, folder), versions_of(home, folder)
+        stack.enter_context(checkpoints.learning())
         trainer.begin(now=clock())
         school = School(
             store=store,
@@ -109,10 +109,10 @@ async def laboratory(
             ),
             refusal=settings.objective.refusal,
             learn=Learn(store, trainer, owner=OWNER, now=clock),
-            shelf=shelf,
+            checkpoints=checkpoints,
             publisher=Publisher(
                 engine=engine,
-                shelf=shelf,
+                checkpoints=checkpoints,
                 published=_unrecorded,
                 tolerance=settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype),
             ),

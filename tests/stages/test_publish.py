@@ -16,7 +16,7 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_probe
 from afterwit.stages.retry import BackOff
-from afterwit.stages.worker import WELL, Signals
+from afterwit.stages.worker import WORKING, Signals
 from tests.engines.talk import ask, plain_logits, say
 from tests.fakes.models import reweighted, tiny_qwen3
 
@@ -37,7 +37,7 @@ def version(
 
 
 @dataclass
-class MemoryShelf:
+class MemoryCheckpoints:
     """Versions without a disk."""
 
     versions: dict[int, Version] = field(default_factory=dict)
@@ -92,11 +92,11 @@ class House:
 
     def __init__(self, **engine: object) -> None:
         self.engine = PretendEngine(**engine)
-        self.shelf = MemoryShelf()
+        self.checkpoints = MemoryCheckpoints()
         self.recorded: list[int] = []
         self.unknown: set[int] = set()
         self.publisher = Publisher(
-            engine=self.engine, shelf=self.shelf, published=self.record, tolerance=1e-4
+            engine=self.engine, checkpoints=self.checkpoints, published=self.record, tolerance=1e-4
         )
 
     async def record(self, number: int) -> None:
@@ -108,7 +108,7 @@ class House:
 async def test_the_newest_version_is_staged_probed_promoted_and_recorded() -> None:
     house = House()
     assert not await house.publisher.step()
-    house.shelf.put(version(1), version(2))
+    house.checkpoints.put(version(1), version(2))
     assert await house.publisher.step()
     assert (house.engine.version, house.recorded, house.engine.tried) == (2, [2], [2])
     assert not await house.publisher.step()
@@ -116,21 +116,21 @@ async def test_the_newest_version_is_staged_probed_promoted_and_recorded() -> No
 
 async def test_a_probe_that_disagrees_keeps_the_old_version_and_is_not_tried_again() -> None:
     house = House(probes={2: [-1.0, -2.5]})
-    house.shelf.put(version(1))
+    house.checkpoints.put(version(1))
     await house.publisher.step()
-    house.shelf.put(version(2))
+    house.checkpoints.put(version(2))
     with pytest.raises(ProbeMismatch, match=r"version 2 .* differ .* 0\.25 on average"):
         await house.publisher.step()
     assert (house.engine.version, house.engine.staged, house.recorded) == (1, None, [1])
     assert not await house.publisher.step()
-    house.shelf.put(version(3))
+    house.checkpoints.put(version(3))
     assert await house.publisher.step()
     assert house.engine.version == 3
 
 
 async def test_a_version_that_does_not_load_is_tried_again() -> None:
     house = House(broken={1})
-    house.shelf.put(version(1))
+    house.checkpoints.put(version(1))
     for _ in range(2):
         with pytest.raises(EngineError, match="out of memory"):
             await house.publisher.step()
@@ -142,7 +142,7 @@ async def test_a_version_that_does_not_load_is_tried_again() -> None:
 
 async def test_a_fresh_engine_takes_the_newest_that_agrees_and_says_what_was_wrong_with_newer_ones() -> None:
     house = House(probes={3: [0.0, 0.0]})
-    house.shelf.put(version(1), version(2), version(3))
+    house.checkpoints.put(version(1), version(2), version(3))
     with pytest.raises(ProbeMismatch, match="version 3"):
         await house.publisher.step()
     assert (house.engine.version, house.recorded) == (2, [2])
@@ -150,7 +150,7 @@ async def test_a_fresh_engine_takes_the_newest_that_agrees_and_says_what_was_wro
 
 async def test_what_was_taken_back_is_not_served_even_if_the_rollback_does_not_agree() -> None:
     house = House(probes={4: [0.0, 0.0]})
-    house.shelf.put(version(1), version(2), version(3), version(4, reverts=(2, 3)))
+    house.checkpoints.put(version(1), version(2), version(3), version(4, reverts=(2, 3)))
     with pytest.raises(ProbeMismatch):
         await house.publisher.step()
     assert house.engine.version == 1
@@ -159,7 +159,7 @@ async def test_what_was_taken_back_is_not_served_even_if_the_rollback_does_not_a
 async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:
     house = House()
     house.unknown = {1}
-    house.shelf.put(version(1))
+    house.checkpoints.put(version(1))
     with pytest.raises(StoreError):
         await house.publisher.step()
     assert (house.engine.version, house.recorded) == (1, [])
@@ -170,10 +170,10 @@ async def test_a_store_that_lags_behind_the_manifest_is_told_later() -> None:
 
 
 def test_versions_without_weights_are_no_candidates() -> None:
-    shelf = MemoryShelf(gone={2})
-    shelf.put(version(1), version(2), version(3))
-    assert [found.number for found in candidates(shelf, 0, frozenset())] == [3, 1]
-    assert [found.number for found in candidates(shelf, 1, frozenset({3}))] == []
+    checkpoints = MemoryCheckpoints(gone={2})
+    checkpoints.put(version(1), version(2), version(3))
+    assert [found.number for found in candidates(checkpoints, 0, frozenset())] == [3, 1]
+    assert [found.number for found in candidates(checkpoints, 1, frozenset({3}))] == []
 
 
 @pytest.mark.parametrize("served", [[-1.0, -2.1], [float("nan"), -2.0], [-1.0, float("-inf")]])
@@ -191,19 +191,19 @@ def test_the_tolerance_follows_the_coarser_dtype_unless_set() -> None:
 
 async def test_the_alarm_stands_until_another_version_is_served() -> None:
     house, signals = House(probes={1: [0.0, 0.0]}), Signals()
-    house.shelf.put(version(1))
+    house.checkpoints.put(version(1))
     told: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
 
-    async def tell(ok: bool, sentence: str) -> None:
+    async def report(ok: bool, sentence: str) -> None:
         told.put_nowait((ok, sentence))
 
     back_off = BackOff(base_s=0.001, max_s=0.001, random=lambda: 0.5)
-    loop = asyncio.create_task(house.publisher.run(signals, tell=tell, poll_s=0.001, back_off=back_off))
+    loop = asyncio.create_task(house.publisher.run(signals, report=report, poll_s=0.001, back_off=back_off))
     ok, sentence = await told.get()
     assert not ok
     assert "version 1 was not published" in sentence
-    house.shelf.put(version(2))
-    assert await told.get() == (True, WELL)
+    house.checkpoints.put(version(2))
+    assert await told.get() == (True, WORKING)
     assert house.engine.version == 2
     signals.stop.set()
     await loop
@@ -212,12 +212,12 @@ async def test_the_alarm_stands_until_another_version_is_served() -> None:
 async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_it(tmp_path: Path) -> None:
     base = tiny_qwen3(tmp_path / "base")
     ids = tuple(range(20, 84))
-    shelf = FolderShelf(tmp_path)
+    checkpoints = FolderCheckpoints(tmp_path)
     for number in (1, 2):
-        reweighted(shelf.weights(number), base, seed=number)
-        plain = plain_logits(shelf.weights(number), ids)[:-1].log_softmax(-1)
+        reweighted(checkpoints.weights(number), base, seed=number)
+        plain = plain_logits(checkpoints.weights(number), ids)[:-1].log_softmax(-1)
         learner = plain.gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
-        shelf.put(version_of(number, ids, learner))
+        checkpoints.put(version_of(number, ids, learner))
     recorded: list[int] = []
 
     async def record(number: int) -> None:
@@ -225,14 +225,14 @@ async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_i
 
     for _ in range(2):
         engine = EmbeddedEngine.load(base, EmbeddedSettings())
-        publisher = Publisher(engine=engine, shelf=shelf, published=record, tolerance=1e-4)
+        publisher = Publisher(engine=engine, checkpoints=checkpoints, published=record, tolerance=1e-4)
         assert await publisher.step()
         assert set((await say(engine, ask(ids))).versions) == {2}
         await engine.close()
     assert recorded == [2, 2]
 
 
-class FolderShelf(MemoryShelf):
+class FolderCheckpoints(MemoryCheckpoints):
     """Manifests in memory, weights in folders."""
 
     def __init__(self, root: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.core.errors import JudgeUnavailable, StoreError
 from afterwit.stages.retry import BackOff
-from afterwit.stages.worker import Signals, Standing, described, renewing, work
+from afterwit.stages.worker import Signals, StageHealth, described, renewing, work
 
 BACK_OFF = BackOff(base_s=1.0, max_s=60.0, random=lambda: 0.0)
 POLL = 30.0
@@ -42,16 +42,16 @@ class FakeSignals(Signals):
 
 
 async def outcome(*outcomes: bool | Exception, lasting: tuple[type[Exception], ...] = ()):
-    """Rests taken (seconds, and whether the bell could end it) and what was told of the stage."""
+    """Rests taken (seconds, and whether the wake signal could end it) and the reported health."""
     signals, told = FakeSignals(), []
 
-    async def tell(ok: bool, message: str) -> None:
+    async def report(ok: bool, message: str) -> None:
         told.append((ok, message))
 
     await work(
         ScriptedStep(signals, *outcomes),
         signals=signals,
-        standing=Standing("judge", tell),
+        health=StageHealth("judge", report),
         poll_s=POLL,
         back_off=BACK_OFF,
         lasting=lasting,
@@ -65,7 +65,7 @@ async def test_a_busy_stage_does_not_rest_and_an_idle_one_polls():
     assert told == [(True, "working")]
 
 
-async def test_a_failing_step_is_told_on_and_waits_longer_each_time():
+async def test_a_failing_step_is_reported_and_waits_longer_each_time():
     down = JudgeUnavailable("the judge cannot be reached")
     rests, told = await outcome(down, down, down, True, False)
     assert rests == [(0.5, False), (1.0, False), (2.0, False), (POLL, True)]
@@ -78,7 +78,7 @@ async def test_after_a_recovery_the_back_off_begins_anew():
     assert rests == [(0.5, False), (1.0, False), (0.5, False), (POLL, True)]
 
 
-async def test_a_lasting_error_stands_until_something_was_done():
+async def test_a_lasting_error_is_the_health_until_a_step_did_something():
     down = JudgeUnavailable("down")
     _, told = await outcome(True, down, False, False, True, lasting=(JudgeUnavailable,))
     assert told == [(True, "working"), (False, "down"), (True, "working")]
@@ -98,35 +98,35 @@ async def test_a_stage_that_was_told_to_stop_takes_no_step():
     async def step() -> bool:
         pytest.fail("a step was taken")
 
-    async def tell(ok: bool, message: str) -> None:
+    async def report(ok: bool, message: str) -> None:
         pytest.fail("something was told")
 
-    standing = Standing("judge", tell)
-    await work(step, signals=signals, standing=standing, poll_s=1, back_off=BACK_OFF)
+    health = StageHealth("judge", report)
+    await work(step, signals=signals, health=health, poll_s=1, back_off=BACK_OFF)
 
 
 async def test_a_store_that_takes_no_status_does_not_end_the_stage():
     signals = FakeSignals()
 
-    async def tell(ok: bool, message: str) -> None:
+    async def report(ok: bool, message: str) -> None:
         raise StoreError("disk full")
 
     step = ScriptedStep(signals, StoreError("disk full"), True, False)
-    await work(step, signals=signals, standing=Standing("judge", tell), poll_s=POLL, back_off=BACK_OFF)
+    await work(step, signals=signals, health=StageHealth("judge", report), poll_s=POLL, back_off=BACK_OFF)
     assert not step.outcomes
 
 
-async def test_a_status_that_could_not_be_stored_is_told_again():
+async def test_a_status_that_could_not_be_stored_is_reported_again():
     told: list[bool] = []
 
-    async def tell(ok: bool, message: str) -> None:
+    async def report(ok: bool, message: str) -> None:
         told.append(ok)
         if len(told) == 1:
             raise StoreError("locked")
 
-    standing = Standing("judge", tell)
+    health = StageHealth("judge", report)
     for _ in range(3):
-        await standing.well()
+        await health.healthy()
     assert told == [True, True]
 
 
@@ -142,22 +142,22 @@ async def test_a_foreign_error_is_logged_with_its_frames_but_not_its_words(caplo
     assert "swordfish" not in caplog.text
 
 
-async def test_the_bell_ends_a_rest():
+async def test_the_wake_signal_ends_a_rest():
     signals = Signals()
-    resting = asyncio.create_task(signals.rest(3600, heard=signals.wake.rings))
+    resting = asyncio.create_task(signals.rest(3600, heard=signals.wake.count))
     await asyncio.sleep(0)
     signals.wake.set()
     await asyncio.wait_for(resting, 5)
 
 
-async def test_a_ring_during_a_step_ends_the_rest_that_follows_for_every_listener():
+async def test_a_signal_during_a_step_ends_the_next_rest_of_every_waiter():
     signals = Signals()
-    heard = signals.wake.rings
+    heard = signals.wake.count
     signals.wake.set()
     await asyncio.wait_for(asyncio.gather(*(signals.rest(3600, heard=heard) for _ in range(3))), 5)
 
 
-async def test_a_stop_ends_every_rest_and_the_bell_no_back_off():
+async def test_stop_ends_every_rest_and_the_wake_signal_ends_no_back_off():
     signals = Signals()
     resting = asyncio.create_task(signals.rest(3600))
     await asyncio.sleep(0)

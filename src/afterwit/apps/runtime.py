@@ -1,4 +1,4 @@
-"""The loop in one process: gateway, judge, publisher, housekeeping; the learner as a child process."""
+"""The loop in one process: gateway, judge, publisher, housekeeping; the learner in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from afterwit.apps import learner_process as child
+from afterwit.apps import learner_process
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import insist
@@ -27,16 +27,16 @@ from afterwit.engines.port import Engine
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http.hosts import is_loopback
 from afterwit.stages.gateway.http.server import Listener, bind
-from afterwit.stages.housekeeping import Keep, Limits
+from afterwit.stages.housekeeping import Housekeeping, Retention
 from afterwit.stages.judge.clients import JudgeClient
 from afterwit.stages.publish import Publisher
 from afterwit.stages.retry import BackOff
-from afterwit.stages.worker import Signals, Standing, work
+from afterwit.stages.worker import Signals, StageHealth, work
 from afterwit.store import AsyncStore, Store
 from afterwit.wire.model_text.render import Renderer
 
 STAGES = ("gateway", "judge", "learn")
-KEEP_EVERY_S = 60.0
+HOUSEKEEPING_EVERY_S = 60.0
 LEARNER_STOP_S = 20.0
 """Seconds that the learner may take to finish or give up its update at the end."""
 log = logging.getLogger(__name__)
@@ -94,12 +94,12 @@ class Loop:
             await self._start_judge(renderer)
         if "learn" in self._stages:
             self._spawn(self._learn())
-        self._spawn(self._keep())
+        self._spawn(self._housekeeping())
         if sock is not None:
             await self._listen(sock, renderer)
 
     def _claim(self, home: Path) -> None:
-        """Each stage belongs to one process a home: two would overwrite each other's standing."""
+        """Each stage belongs to one process a home: two would overwrite each other's status."""
         for stage in self._stages:
             purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
             self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
@@ -116,27 +116,25 @@ class Loop:
         """Load the model, then what it has learned so far: the first request meets the newest version."""
         self.engine = await asyncio.to_thread(load_engine, self._settings, folder)
         self._stack.push_async_callback(self.engine.close)
-        shelf = versions_of(self._home, folder)
+        checkpoints = versions_of(self._home, folder)
         settings = self._settings.publish
         publisher = Publisher(
             engine=self.engine,
-            shelf=shelf,
-            published=partial(self._published, shelf),
+            checkpoints=checkpoints,
+            published=partial(self._published, checkpoints),
             tolerance=settings.tolerance_for(self.engine.facts.dtype, self._settings.learner.dtype),
         )
-        tell, back_off = (
-            self._teller("publish"),
-            BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random),
-        )
+        report = self._reporter("publish")
+        back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
         try:
             await publisher.step()
         except (EngineError, StoreError) as error:  # an older version is served, or the store lags behind
             log.warning("publish: %s", error)
-        self._spawn(publisher.run(self._signals, tell=tell, poll_s=settings.poll_s, back_off=back_off))
+        self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
 
-    async def _published(self, shelf: Versions, number: int) -> None:
+    async def _published(self, checkpoints: Versions, number: int) -> None:
         """Tell the store what is served; the manifest is enough for it to know the version."""
-        version, now = shelf.get(number), time.time()
+        version, now = checkpoints.get(number), time.time()
         assert version is not None
 
         def record(store: Store) -> None:
@@ -173,43 +171,43 @@ class Loop:
         self._spawn(judge_stage(self._settings, self.store, client).run(self._signals))
 
     async def _learn(self) -> None:
-        await child.keep_alive(
+        await learner_process.keep_alive(
             self._settings,
             self._home,
             pause_s=self._settings.serve.learner_restart_s,
             stop_s=LEARNER_STOP_S,
-            report=self._teller("learn"),
+            report=self._reporter("learn"),
         )
 
-    async def _keep(self) -> None:
+    async def _housekeeping(self) -> None:
         store = self._settings.store
-        limits = Limits(
+        retention = Retention(
             next_state_s=store.next_state_hours * 3600,
             max_age_s=store.keep_days * 86400,
             max_bytes=int(store.keep_gb * 1e9),
         )
-        tell = self._teller("keep")
-        keep = Keep(self.store, self._home, limits, tell=tell, now=time.time)
+        report = self._reporter("housekeeping")
+        housekeeping = Housekeeping(self.store, self._home, retention, report=report, now=time.time)
         await work(
-            keep.step,
+            housekeeping.step,
             signals=self._signals,
-            standing=Standing("keep", tell),
-            poll_s=KEEP_EVERY_S,
-            back_off=BackOff(base_s=KEEP_EVERY_S, max_s=3600.0, random=random.random),
+            health=StageHealth("housekeeping", report),
+            poll_s=HOUSEKEEPING_EVERY_S,
+            back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
         )
 
-    def _teller(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
-        async def tell(ok: bool, message: str) -> None:
+    def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
+        async def report(ok: bool, message: str) -> None:
             await self.store.call(lambda store: store.set_status(stage, ok, message, now=time.time()))
 
-        return tell
+        return report
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._stack.push_async_callback(_ended, task)
+        self._stack.push_async_callback(_cancel, task)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

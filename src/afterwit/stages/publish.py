@@ -12,7 +12,7 @@ from afterwit.core.errors import AfterwitError, ProbeMismatch
 from afterwit.core.version import Version
 from afterwit.engines.port import Engine
 from afterwit.stages.retry import BackOff
-from afterwit.stages.worker import Signals, Standing, Tell, work
+from afterwit.stages.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
 
@@ -40,7 +40,7 @@ class PublishSettings:
         return self.tolerance or (1e-4 if set(dtypes) == {"float32"} else 0.05)
 
 
-class Shelf(Protocol):
+class Checkpoints(Protocol):
     """The versions on disk."""
 
     def numbers(self) -> list[int]:
@@ -66,24 +66,24 @@ class Publisher:
         self,
         *,
         engine: Engine,
-        shelf: Shelf,
+        checkpoints: Checkpoints,
         published: Callable[[int], Awaitable[object]],
         tolerance: float,
     ) -> None:
         self._engine = engine
-        self._shelf = shelf
+        self._checkpoints = checkpoints
         self._published = published
         self._tolerance = tolerance
         self._refused: set[int] = set()
         self._unrecorded: int | None = None
 
-    async def run(self, signals: Signals, *, tell: Tell, poll_s: float, back_off: BackOff) -> None:
-        """Publish until told to stop. A refused version is the stage's standing until another is served."""
-        standing = Standing(STAGE, tell)
+    async def run(self, signals: Signals, *, report: Report, poll_s: float, back_off: BackOff) -> None:
+        """Publish until told to stop. A refused version is the stage's health until another is served."""
+        health = StageHealth(STAGE, report)
         await work(
             self.step,
             signals=signals,
-            standing=standing,
+            health=health,
             poll_s=poll_s,
             back_off=back_off,
             lasting=(ProbeMismatch,),
@@ -97,7 +97,7 @@ class Publisher:
         """
         await self._record()
         newer = await asyncio.to_thread(
-            candidates, self._shelf, self._engine.version, frozenset(self._refused)
+            candidates, self._checkpoints, self._engine.version, frozenset(self._refused)
         )
         trouble: AfterwitError | None = None
         for version in newer:
@@ -113,7 +113,7 @@ class Publisher:
         return bool(newer)
 
     async def _publish(self, version: Version) -> None:
-        await self._engine.stage(version.number, self._shelf.weights(version.number))
+        await self._engine.stage(version.number, self._checkpoints.weights(version.number))
         try:
             check_probe(version, await self._engine.probe(version.probe.ids), self._tolerance)
         except ProbeMismatch:
@@ -132,10 +132,14 @@ class Publisher:
             self._unrecorded = None
 
 
-def candidates(shelf: Shelf, served: int, refused: frozenset[int]) -> list[Version]:
+def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
     """Versions above the served one that may be served in its place, newest first."""
-    numbers = sorted((number for number in shelf.numbers() if number > served), reverse=True)
-    known = [version for number in numbers if shelf.has_weights(number) and (version := shelf.get(number))]
+    numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
+    known = [
+        version
+        for number in numbers
+        if checkpoints.has_weights(number) and (version := checkpoints.get(number))
+    ]
     taken_back = {number for version in known for number in version.reverts}
     return [version for version in known if version.number not in refused | taken_back]
 

@@ -1,4 +1,4 @@
-"""The loop that every stage shares: do what is ready, rest, back off when it fails, stop when told to."""
+"""The loop of every stage: work while there is work, wait, back off after errors, stop on request."""
 
 from __future__ import annotations
 
@@ -11,44 +11,48 @@ from contextlib import asynccontextmanager
 from afterwit.core.errors import AfterwitError
 from afterwit.stages.retry import BackOff
 
-Tell = Callable[[bool, str], Awaitable[object]]
-"""Is told whether a stage is well, and in a sentence how it is."""
-WELL = "working"
+Report = Callable[[bool, str], Awaitable[object]]
+"""Stores a stage's health: whether it is healthy, and a sentence for people."""
+WORKING = "working"
 log = logging.getLogger(__name__)
 
 
-class Bell:
-    """Rings for any number of listeners; each compares with the count it knew, so none misses a ring."""
+class WakeSignal:
+    """Wakes any number of waiters. Each compares with the count it knew, so none misses a signal."""
 
     def __init__(self) -> None:
-        self.rings = 0
+        self.count = 0
+        """How often it was set."""
         self._next = asyncio.Event()
 
     def set(self) -> None:
-        """Ring. Call it on the event loop's thread."""
-        self.rings += 1
+        """Wake all waiters. Call it on the event loop's thread."""
+        self.count += 1
         self._next.set()
         self._next = asyncio.Event()
 
-    async def after(self, rings: int) -> None:
-        """Until it has rung more often than that."""
-        while self.rings <= rings:
+    async def after(self, count: int) -> None:
+        """Wait until it was set more than `count` times."""
+        while self.count <= count:
             await self._next.wait()
 
 
 class Signals:
-    """What resting stages listen to."""
+    """What an idle stage waits for."""
 
     def __init__(self) -> None:
-        self.wake = Bell()
+        self.wake = WakeSignal()
         """There may be work."""
         self.stop = asyncio.Event()
-        """Finish the step at hand, then return."""
+        """Finish the current step, then return."""
 
     async def rest(self, seconds: float, *, heard: int | None = None) -> None:
-        """Until the time is over, the stage is to stop, or the bell has rung since it was `heard`."""
-        listened = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
-        waits = [asyncio.ensure_future(waiting) for waiting in listened]
+        """Wait `seconds`; end early on `stop`, and on `wake` if it was set more than `heard` times.
+
+        Without `heard`, `wake` does not end it.
+        """
+        wanted = [self.stop.wait()] if heard is None else [self.stop.wait(), self.wake.after(heard)]
+        waits = [asyncio.ensure_future(waiting) for waiting in wanted]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -56,39 +60,39 @@ class Signals:
                 wait.cancel()
 
 
-class Standing:
-    """A stage's health, told on when it changes. Shared by the loops of one stage."""
+class StageHealth:
+    """A stage's health; reported when it changes. The loops of one stage share it."""
 
-    def __init__(self, stage: str, tell: Tell) -> None:
+    def __init__(self, stage: str, report: Report) -> None:
         self.stage = stage
-        self._tell = tell
-        self._told: tuple[bool, str] | None = None
+        self._report = report
+        self._reported: tuple[bool, str] | None = None
 
-    async def well(self) -> None:
-        await self._say(True, WELL)
+    async def healthy(self) -> None:
+        await self._changed(True, WORKING)
 
-    async def ill(self, error: Exception) -> None:
+    async def failed(self, error: Exception) -> None:
         log.warning("%s: %s%s", self.stage, described(error), frames(error))
-        await self._say(False, described(error))
+        await self._changed(False, described(error))
 
-    async def _say(self, ok: bool, sentence: str) -> None:
-        if self._told == (ok, sentence):
+    async def _changed(self, ok: bool, message: str) -> None:
+        if self._reported == (ok, message):
             return
         try:
-            await self._tell(ok, sentence)
-        except AfterwitError as error:  # a store that takes no status either: the log has it
+            await self._report(ok, message)
+        except AfterwitError as error:  # the store is the only place for a status; the log still has it
             log.warning("%s: its status cannot be stored: %s", self.stage, error)
         else:
-            self._told = (ok, sentence)
+            self._reported = (ok, message)
 
 
 def described(error: Exception) -> str:
-    """Our own errors in their words. A foreign one by its name only: its words may quote a conversation."""
+    """Our own errors' message; only the type of a foreign error: its message may quote a conversation."""
     return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__} (see the log)"
 
 
 def frames(error: Exception) -> str:
-    """Where a foreign error arose, for the log; nothing for ours, which say all there is."""
+    """The traceback of a foreign error without its message, for the log; empty for our own errors."""
     return (
         "" if isinstance(error, AfterwitError) else "\n" + "".join(traceback.format_tb(error.__traceback__))
     )
@@ -98,30 +102,30 @@ async def work(
     step: Callable[[], Awaitable[bool]],
     *,
     signals: Signals,
-    standing: Standing,
+    health: StageHealth,
     poll_s: float,
     back_off: BackOff,
     lasting: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Call `step` until told to stop: at once again while it says that it did something, else after a rest.
+    """Call `step` until `signals.stop` is set: again at once if it returned True, else after `poll_s`.
 
-    An exception ends the step, not the loop: it is told on, and the next step waits for the back-off. An
-    error that is `lasting` stays the stage's standing until a step has done something, any other until one
-    has passed.
+    An exception ends the step, not the loop: it becomes the stage's health, and the next step waits for the
+    back-off. An error of a `lasting` type stays the stage's health until a step returns True; any other until
+    a step returns.
     """
     failures = 0
-    clears = True  # a first step that passes says that the stage is there
+    clears = True  # the first step that returns reports that the stage works
     while not signals.stop.is_set():
-        heard = signals.wake.rings
+        heard = signals.wake.count
         try:
             busy = await step()
-        except Exception as error:  # whatever a stage runs into, the others go on and it tries again
+        except Exception as error:  # the other stages go on, and this one tries again
             failures, clears = failures + 1, not isinstance(error, lasting)
-            await standing.ill(error)
+            await health.failed(error)
             await signals.rest(back_off.after(failures))
             continue
         if busy or clears:
-            await standing.well()
+            await health.healthy()
             failures, clears = 0, False
         if not busy:
             await signals.rest(poll_s, heard=heard)
@@ -134,9 +138,9 @@ async def renewing(
     every_s: float,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncIterator[None]:
-    """Renews a lease while the body runs. A renewal that fails is logged: the commit notices a lost lease."""
+    """Renew a lease while the body runs. A failed renewal is only logged: the commit notices a lost lease."""
 
-    async def keep() -> None:
+    async def renew_on_time() -> None:
         while True:
             await sleep(every_s)
             try:
@@ -144,7 +148,7 @@ async def renewing(
             except AfterwitError as error:
                 log.warning("a lease could not be renewed: %s", error)
 
-    task = asyncio.create_task(keep())
+    task = asyncio.create_task(renew_on_time())
     try:
         yield
     finally:

@@ -123,7 +123,7 @@ class Claims:
         else:
             await self.end(record, Reason.JUDGE_FAILED, error=error)
 
-    async def tell(self, ok: bool, message: str) -> None:
+    async def report(self, ok: bool, message: str) -> None:
         """Say how the stage is."""
         now = self._now()
         await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))

@@ -14,7 +14,7 @@ from afterwit.stages.judge.claims import STAGE, Claims, Clock, Refusal
 from afterwit.stages.judge.clients import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
-from afterwit.stages.worker import Signals, Standing, described, work
+from afterwit.stages.worker import Signals, StageHealth, described, work
 from afterwit.store import AsyncStore, Record
 from afterwit.wire.model_text.tool_schema import schema_error
 
@@ -60,13 +60,13 @@ class Judge:
 
     async def run(self, signals: Signals) -> None:
         """Judge until told to stop, `max_turns` turns at a time."""
-        standing = Standing(STAGE, self._claims.tell)
+        health = StageHealth(STAGE, self._claims.report)
         async with asyncio.TaskGroup() as loops:
             for _ in range(self._settings.max_turns):
                 loop = work(
                     self.step,
                     signals=signals,
-                    standing=standing,
+                    health=health,
                     poll_s=self._settings.poll_s,
                     back_off=self._back_off,
                     lasting=(JudgeUnavailable, JudgeRefused),

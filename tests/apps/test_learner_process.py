@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps import learner_process as child
+from afterwit.apps import learner_process
 from afterwit.apps.config import load
 from afterwit.core.errors import StoreError
 
@@ -27,7 +27,9 @@ async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
         raise StoreError("the disk is full")
 
     settings = load(home=tmp_path, environment={})
-    kept = asyncio.create_task(child.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report))
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
     killer = asyncio.create_task(kill_learners())
     async with asyncio.timeout(50):
         await twice.wait()
