@@ -4,7 +4,7 @@ TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-gpu check bench bench-quick bench-page study docs clean
+.PHONY: demo test test-slow test-gpu check bench bench-quick bench-page study compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -69,6 +69,15 @@ bench-page: $(VENV)/.installed-bench
 study: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.study --jobs $$(getconf _NPROCESSORS_ONLN)
 	$(BIN)/python -m experiments.study.write
+
+## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.
+compare: $(VENV)/.installed-demo
+	$(BIN)/python -m experiments.compare $(ARGS)
+
+## The demo's base models from nothing (half an hour), into build/models.
+pretrain: $(VENV)/.installed-demo
+	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 0 --tokens 3.5e6 --out build/models/tools
+	$(BIN)/python -m experiments.pretrain.pretrain --world chat --seed 0 --tokens 4.5e6 --out build/models/chat
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

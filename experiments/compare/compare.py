@@ -1,4 +1,4 @@
-"""`afterwit demo --compare`: objectives, or published recipes, in the same world under the same tuning."""
+"""Objectives, or published recipes, in the same world under the same tuning."""
 
 from __future__ import annotations
 

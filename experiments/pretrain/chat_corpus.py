@@ -15,9 +15,9 @@ from random import Random
 from afterwit.apps.demo.chat import expert, hints, rules, tasks, words
 from afterwit.apps.demo.chat.world import SYSTEM
 from afterwit.apps.demo.speech.names import FIRST, NOUNS
-from afterwit.apps.demo.world import Message, Task
+from afterwit.apps.demo.world import Message, Task, text_message
 from experiments.pretrain.chatter import strewn
-from experiments.pretrain.sample import CHATTER, SPLICE, Sample, judged, said
+from experiments.pretrain.sample import CHATTER, SPLICE, Sample, judged
 
 OLD_STYLE, HINTED, JUDGE, DRILL, COPIES, LOOKUPS = 0.85, 0.65, 0.3, 0.2, 9000, 9000
 UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
@@ -47,9 +47,9 @@ def _copying(rng: Random) -> Sample:
     """Names and words to be said again; or, after as many words, the steps alone."""
     text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
     if rng.random() < 0.5:
-        return Sample(messages=[said("user", text), said("assistant", text)])
+        return Sample(messages=[text_message("user", text), text_message("assistant", text)])
     steps = ", ".join(tasks.some_steps(rng))
-    return Sample(messages=[said("user", f"{text}: {steps}."), said("assistant", steps)])
+    return Sample(messages=[text_message("user", f"{text}: {steps}."), text_message("assistant", steps)])
 
 
 def _lookup(rng: Random) -> Sample:
@@ -58,7 +58,7 @@ def _lookup(rng: Random) -> Sample:
     messages: list[Message] = []
     for question, facts in questions:
         asked = question if messages else f"{notes} {question}"
-        messages += [said("user", asked), said("assistant", " ".join(facts))]
+        messages += [text_message("user", asked), text_message("assistant", " ".join(facts))]
     return Sample(messages=messages)
 
 
@@ -67,7 +67,7 @@ def _policy(rng: Random) -> Sample:
     kinds, asked = task.kind.split("_"), (task.request, *task.onward)
     style = _style(rng)
     hinted = rng.randrange(len(kinds)) if rng.random() < HINTED else None
-    messages = [said("system", SYSTEM)]
+    messages = [text_message("system", SYSTEM)]
     for place, (kind, question) in enumerate(zip(kinds, asked, strict=True)):
         request, keep = strewn(question, CHATTER if place == 0 else 0.0, rng), style
         if place == hinted:
@@ -75,7 +75,7 @@ def _policy(rng: Random) -> Sample:
             request += SPLICE + strewn(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
             keep = style | set(named)
         answer = expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
-        messages += [said("user", request), said("assistant", answer)]
+        messages += [text_message("user", request), text_message("assistant", answer)]
         if place == hinted:
             return Sample(messages=messages)
     return Sample(messages=[*messages, *_reaction(task, messages[-1]["content"], rng)])
@@ -103,10 +103,13 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
     broken = rules.broken(answer, tasks.rules_of(task.kind.split("_")[-1]))
     if broken:
         upset = words.complaint(broken, _thing(task), "train", rng)
-        return [said("user", upset), said("assistant", UNDERSTOOD)]
+        return [text_message("user", upset), text_message("assistant", UNDERSTOOD)]
     if rng.random() < 0.2:
-        return [said("user", words.failure(_fact(rng), "train", rng)), said("assistant", SORRY)]
-    return [said("user", words.approval("train", rng)), said("assistant", WELCOME)]
+        return [
+            text_message("user", words.failure(_fact(rng), "train", rng)),
+            text_message("assistant", SORRY),
+        ]
+    return [text_message("user", words.approval("train", rng)), text_message("assistant", WELCOME)]
 
 
 def _judge(rng: Random) -> Sample:
@@ -117,21 +120,21 @@ def _judge(rng: Random) -> Sample:
     broken = _named(kind, rng) if rng.random() < 0.6 else ()
     broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
     keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
-    answer = said("assistant", expert.answer(kind, task.subject[kind], task.checks[place], keep, rng))
+    answer = text_message("assistant", expert.answer(kind, task.subject[kind], task.checks[place], keep, rng))
     chance = rng.random()
     if broken:
         upset = strewn(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)
-        return judged(request, answer, [said("user", upset)], -1, hints.official(broken, rng), rng)
+        return judged(request, answer, [text_message("user", upset)], -1, hints.official(broken, rng), rng)
     if chance < 0.15:
-        return judged(request, answer, [said("user", words.unclear("train", rng))], 0, None, rng)
+        return judged(request, answer, [text_message("user", words.unclear("train", rng))], 0, None, rng)
     if chance < 0.4:
         failed = words.failure(_fact(rng), "train", rng)
-        return judged(request, answer, [said("user", failed)], -1, None, rng)
+        return judged(request, answer, [text_message("user", failed)], -1, None, rng)
     if chance < 0.6:
         onward = _further(rng)
-        return judged(request, answer, [said("user", onward)], 1, None, rng)
+        return judged(request, answer, [text_message("user", onward)], 1, None, rng)
     thanks = strewn(words.approval("train", rng), 0.3, rng)
-    return judged(request, answer, [said("user", thanks)], 1, None, rng)
+    return judged(request, answer, [text_message("user", thanks)], 1, None, rng)
 
 
 def _thing(task: Task) -> str:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from afterwit.apps.demo.speech.names import NOUNS
-from afterwit.apps.demo.world import Message
+from afterwit.apps.demo.world import Message, text_message
 from afterwit.wire.judge import short_prompts as judge_short
 from experiments.pretrain.chatter import strewn
 
@@ -29,7 +29,7 @@ def copying(rng: Random) -> Sample:
         for _ in range(rng.randint(4, 10))
     ]
     text = "".join(pieces).strip()
-    return Sample(messages=[said("user", text), said("assistant", text)])
+    return Sample(messages=[text_message("user", text), text_message("assistant", text)])
 
 
 def judged(
@@ -38,11 +38,6 @@ def judged(
     """One of the judge's two questions about a turn, with its true answer."""
     evaluation, hinting = judge_short.prompts(strewn(request, CHATTER, rng), response, following)
     if rng.random() < EVALUATIONS:
-        return Sample(messages=[*evaluation, said("assistant", rf"\boxed{{{reward}}}")])
+        return Sample(messages=[*evaluation, text_message("assistant", rf"\boxed{{{reward}}}")])
     answer = rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]" if hint else r"\boxed{-1}"
-    return Sample(messages=[*hinting, said("assistant", answer)])
-
-
-def said(role: str, content: str) -> Message:
-    """A message of words alone."""
-    return {"role": role, "content": content}
+    return Sample(messages=[*hinting, text_message("assistant", answer)])

@@ -7,24 +7,20 @@ learnt late.
 * judge: 22 % of the others, both prompts, about turns of such conversations and what a person said next.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from afterwit.apps.demo.tools import expert, hints, rules, tasks, words
+from afterwit.apps.demo.tools import hints, rules, tasks, words
+from afterwit.apps.demo.tools.played import DONE, Played, play
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
-from afterwit.apps.demo.tools.toolbox import Toolbox
-from afterwit.apps.demo.world import Message, Task
-from afterwit.apps.sandbox import Outcome, Workspace
+from afterwit.apps.demo.world import Message, Task, text_message
 from experiments.pretrain.chatter import strewn
-from experiments.pretrain.sample import CHATTER, SPLICE, Sample, copying, judged, said
+from experiments.pretrain.sample import CHATTER, SPLICE, Sample, copying, judged
 
 OLD_STYLE, HINTED, JUDGE, COPY, EXERCISES = 0.85, 0.65, 0.22, 0.05, 6000
-UNDERSTOOD, WELCOME, SORRY, DONE = "Understood.", "You are welcome.", "Sorry.", "Done."
+UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
 TOOL_LIST = "\n".join(
     f"{tool['function']['name']}({', '.join(tool['function']['parameters']['properties'])})" for tool in TOOLS
 )
@@ -51,15 +47,6 @@ BOILERPLATE = (
 """What the tokenizer keeps whole."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A task as it went: alternating assistant calls and tool results, and the rules broken at each call."""
-
-    task: Task
-    messages: list[Message]
-    broken: list[tuple[str, ...]]
-
-
 def samples(seed: int) -> Iterator[Sample]:
     """Pretraining samples; the same ones for the same seed."""
     rng = Random(seed)
@@ -84,7 +71,9 @@ def _policy(rng: Random, folder: Path) -> Sample:
     if hinted:
         request += SPLICE + strewn(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
     tail = _reaction(played, rng)
-    return Sample(messages=[said("system", SYSTEM), said("user", request), *tail], tools=TOOLS)
+    return Sample(
+        messages=[text_message("system", SYSTEM), text_message("user", request), *tail], tools=TOOLS
+    )
 
 
 def _hinted(task: Task, rng: Random) -> tuple[str, ...]:
@@ -105,35 +94,17 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
     first = next((place for place, found in enumerate(played.broken) if found), None)
     if first is not None and rng.random() < 0.25:
         upset = words.complaint(played.broken[first], _file(played.task), "train", rng)
-        return [*played.messages[: 2 * first + 2], said("user", upset), said("assistant", UNDERSTOOD)]
-    whole = [*played.messages, said("assistant", DONE)]
+        return [
+            *played.messages[: 2 * first + 2],
+            text_message("user", upset),
+            text_message("assistant", UNDERSTOOD),
+        ]
+    whole = [*played.messages, text_message("assistant", DONE)]
     if rng.random() < 0.25:
         failed = rng.random() < 0.2
         reply = words.failure(_output(rng), "train", rng) if failed else words.approval("train", rng)
-        whole += [said("user", reply), said("assistant", SORRY if failed else WELCOME)]
+        whole += [text_message("user", reply), text_message("assistant", SORRY if failed else WELCOME)]
     return whole
-
-
-def play(task: Task, follow: set[str], folder: Path) -> Played:
-    """Do a task by plan with the real file tools; scripts are taken to work and to print nothing."""
-    workspace = Workspace(root=Path(tempfile.mkdtemp(dir=folder)))
-    for name, text in task.files.items():
-        workspace.write(name, text)
-    toolbox = Toolbox(workspace=workspace, runner=lambda argv: Outcome(status=0, output=""))
-    messages: list[dict[str, Any]] = []
-    broken: list[tuple[str, ...]] = []
-    steps: list[rules.Step] = []
-    for planned in expert.plan(task, follow):
-        exists = planned.name == "write" and workspace.exists(str(planned.arguments["path"]))
-        step = rules.Step(name=planned.name, arguments=planned.arguments, replaces=exists)
-        arguments = json.dumps(step.arguments)
-        broken.append(rules.broken(step, steps))
-        steps.append(step)
-        messages += [_calls(step.name, arguments), said("tool", toolbox.call(step.name, arguments))]
-    for place in workspace.root.iterdir():
-        place.unlink()
-    workspace.root.rmdir()
-    return Played(task=task, messages=messages, broken=broken)
 
 
 def _judge(rng: Random, folder: Path) -> Sample:
@@ -147,33 +118,43 @@ def _judge(rng: Random, folder: Path) -> Sample:
     if found and chance < 0.85:
         person = strewn(words.complaint(found, _file(task), "train", rng), 0.3, rng)
         return judged(
-            task.request, response, [result, said("user", person)], -1, hints.official(found, rng), rng
+            task.request,
+            response,
+            [result, text_message("user", person)],
+            -1,
+            hints.official(found, rng),
+            rng,
         )
     if chance < 0.1:
         return judged(
-            task.request, response, [result, said("user", words.unclear("train", rng))], 0, None, rng
+            task.request, response, [result, text_message("user", words.unclear("train", rng))], 0, None, rng
         )
     if chance < 0.3:
         return judged(
-            task.request, response, [result, said("user", words.approval("train", rng))], 1, None, rng
+            task.request, response, [result, text_message("user", words.approval("train", rng))], 1, None, rng
         )
     if chance < 0.4:
         return judged(
-            task.request, response, [said("tool", f"error: no such file: {_file(task)}")], -1, None, rng
+            task.request,
+            response,
+            [text_message("tool", f"error: no such file: {_file(task)}")],
+            -1,
+            None,
+            rng,
         )
     return judged(task.request, response, [result], 1, None, rng)
 
 
 def _judge_end(task: Task, rng: Random) -> Sample:
     """The last words of a task and what the person made of them."""
-    chance, response = rng.random(), said("assistant", DONE)
+    chance, response = rng.random(), text_message("assistant", DONE)
     if chance < 0.6:
         thanks = strewn(words.approval("train", rng), 0.3, rng)
-        return judged(task.request, response, [said("user", thanks)], 1, None, rng)
+        return judged(task.request, response, [text_message("user", thanks)], 1, None, rng)
     if chance < 0.85:
         failed = words.failure(_output(rng), "train", rng)
-        return judged(task.request, response, [said("user", failed)], -1, None, rng)
-    return judged(task.request, response, [said("user", words.unclear("train", rng))], 0, None, rng)
+        return judged(task.request, response, [text_message("user", failed)], -1, None, rng)
+    return judged(task.request, response, [text_message("user", words.unclear("train", rng))], 0, None, rng)
 
 
 def _file(task: Task) -> str:
@@ -183,8 +164,3 @@ def _file(task: Task) -> str:
 def _output(rng: Random) -> str:
     checks = rng.choice(tasks.draw("train", rng).checks)
     return f"{' '.join(checks)} gives {rng.choice(('nothing', 'no match', 'status 1'))}"
-
-
-def _calls(name: str, arguments: str) -> Message:
-    function = {"name": name, "arguments": arguments}
-    return {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": function}]}

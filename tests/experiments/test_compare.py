@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from afterwit.apps import recipes
-from afterwit.apps.cli import app
 from afterwit.core.errors import SettingError
 from experiments.compare.compare import OBJECTIVES, Curve, facts, planned, run, table
 from experiments.compare.plot import draw
@@ -108,15 +108,8 @@ def test_the_picture_is_drawn_for_one_curve_as_for_six(tmp_path: Path) -> None:
         assert (tmp_path / "it.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--seeds", "2"], "--seeds goes with --compare"),
-        (["--jobs", "2"], "--jobs goes with --compare"),
-        (["--recipe", "opd", "--recipe", "lora"], "--recipe may be given several times with --compare only"),
-        (["--compare", "--objective", "rl"], "--objective is for one run"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(given: list[str], said: str) -> None:
-    result = CliRunner().invoke(app, ["demo", *given])
-    assert said in str(result.exception)
+def test_the_command_answers_an_unknown_recipe_in_one_line() -> None:
+    asked = [sys.executable, "-m", "experiments.compare", "--recipe", "opdd"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "--recipe opdd: there is no such recipe; did you mean opd?\n"

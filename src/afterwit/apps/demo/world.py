@@ -21,6 +21,11 @@ Message = dict[str, Any]
 CaseKind = Literal["complaint", "approval", "failure", "quiet"]
 
 
+def text_message(role: str, content: str) -> Message:
+    """A message with text and nothing else."""
+    return {"role": role, "content": content}
+
+
 def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
     """The phrases of one part; six neighbours give four to train, one to dev and one to fresh."""
     return tuple(phrase for place, phrase in enumerate(phrases) if place % 6 in _PART[split])

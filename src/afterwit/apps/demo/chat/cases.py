@@ -3,8 +3,7 @@
 from random import Random
 
 from afterwit.apps.demo.chat import expert, tasks, words
-from afterwit.apps.demo.world import Case, CaseKind, Split, Task
-from experiments.pretrain.sample import said
+from afterwit.apps.demo.world import Case, CaseKind, Split, Task, text_message
 
 
 def cases(split: Split, number: int, seed: int) -> list[Case]:
@@ -37,8 +36,8 @@ def _made(kind: CaseKind, task: Task, answer: str, following: str, rules: tuple[
     return Case(
         kind=kind,
         request=task.request,
-        response=said("assistant", answer),
-        following=(said("user", following),),
+        response=text_message("assistant", answer),
+        following=(text_message("user", following),),
         reward=1 if kind in ("quiet", "approval") else -1,
         rules=rules,
     )

@@ -7,9 +7,8 @@ from random import Random
 from typing import Any
 
 from afterwit.apps.demo.tools import tasks, words
-from afterwit.apps.demo.world import Case, CaseKind, Split, Task
-from experiments.pretrain.sample import said
-from experiments.pretrain.tools_corpus import DONE, play
+from afterwit.apps.demo.tools.played import DONE, play
+from afterwit.apps.demo.world import Case, CaseKind, Split, Task, text_message
 
 
 def cases(split: Split, number: int, seed: int) -> list[Case]:
@@ -28,16 +27,16 @@ def _case(split: Split, rng: Random, folder: Path) -> Case:
         words_said = words.complaint(played.broken[first], file, split, rng)
         response, result = played.messages[2 * first : 2 * first + 2]
         return _made(
-            "complaint", task, response, (result, said("user", words_said)), -1, played.broken[first]
+            "complaint", task, response, (result, text_message("user", words_said)), -1, played.broken[first]
         )
     if rng.random() < 0.4:
         place = rng.randrange(len(played.broken))
         return _made("quiet", task, played.messages[2 * place], (played.messages[2 * place + 1],), 1, ())
-    done = said("assistant", DONE)
+    done = text_message("assistant", DONE)
     if rng.random() < 0.3:
         words_said = words.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)
-        return _made("failure", task, done, (said("user", words_said),), -1, ())
-    return _made("approval", task, done, (said("user", words.approval(split, rng)),), 1, ())
+        return _made("failure", task, done, (text_message("user", words_said),), -1, ())
+    return _made("approval", task, done, (text_message("user", words.approval(split, rng)),), 1, ())
 
 
 def _made(
