@@ -17,7 +17,7 @@ import torch
 from openai import AsyncOpenAI
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.checkpoints.versions import Versions
 from afterwit.core.version import Origin, Version
 from afterwit.learner.parameters.load import load_model
@@ -34,25 +34,25 @@ async def test_streams_live_through_swaps(
 ) -> None:
     versions = Versions(root=tmp_path / "versions", base=model)
     write_version(versions, 0)
-    async with Loop(settings(), tmp_path, ("gateway",)) as loop:
-        assert loop.url is not None
-        agent = client(loop.url)
+    async with Runtime(settings(), tmp_path, ("gateway",)) as runtime:
+        assert runtime.url is not None
+        agent = client(runtime.url)
         done = asyncio.Event()
         served: list[int] = []
         talking = [
             asyncio.create_task(keep_talking(agent, number, done, served)) for number in range(streams)
         ]
-        knocking = asyncio.create_task(knock(loop.url, done))
+        knocking = asyncio.create_task(knock(runtime.url, done))
         for number in range(1, swaps + 1):
             await asyncio.to_thread(write_version, versions, number)
-            await until(lambda number=number: reached(loop, number), within_s=120)
+            await until(lambda number=number: reached(runtime, number), within_s=120)
         done.set()
         await asyncio.gather(*talking)
         assert set(await knocking) == {200}
-        seen = await loop.store.call(
+        seen = await runtime.store.call(
             lambda store: {version for record in store.turns() for version in record.turn.sampled.versions}
         )
-        spans = await loop.store.call(
+        spans = await runtime.store.call(
             lambda store: [record.turn.sampled.versions for record in store.turns()]
         )
     assert len(served) >= streams
@@ -60,9 +60,9 @@ async def test_streams_live_through_swaps(
     assert all(list(span) == sorted(span) for span in spans)
 
 
-async def reached(loop: Loop, number: int) -> bool | None:
-    assert loop.engine is not None
-    return True if loop.engine.version >= number else None
+async def reached(runtime: Runtime, number: int) -> bool | None:
+    assert runtime.engine is not None
+    return True if runtime.engine.version >= number else None
 
 
 async def knock(url: str, done: asyncio.Event) -> list[int]:

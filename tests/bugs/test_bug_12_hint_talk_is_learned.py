@@ -12,7 +12,7 @@ import pytest
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.tools.hints import official
 from afterwit.apps.demo.world import Task
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.core.judging.hint_rules import speaks_of_hints
 from afterwit.core.judging.voting import Accept, Rules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Message
@@ -46,16 +46,16 @@ class Talker:
 
 async def judged(settings: Settings, home: Path, judge: Talker) -> Record:
     """A turn that was asked for, answered and judged, over HTTP."""
-    async with Loop(settings, home, ("gateway", "judge"), judge=judge) as loop:
-        assert loop.url is not None
-        agent, asked = client(loop.url), {"role": "user", "content": "What do the notes say?"}
+    async with Runtime(settings, home, ("gateway", "judge"), judge=judge) as runtime:
+        assert runtime.url is not None
+        agent, asked = client(runtime.url), {"role": "user", "content": "What do the notes say?"}
         first = await agent.chat.completions.create(model="afterwit", messages=[asked])
         said = {"role": "assistant", "content": first.choices[0].message.content}
         again = {"role": "user", "content": "No, look into them."}
         await agent.chat.completions.create(model="afterwit", messages=[asked, said, again])
 
         async def found() -> Record | None:
-            record = await loop.store.call(lambda store: store.turn(first.id.removeprefix("chatcmpl-")))
+            record = await runtime.store.call(lambda store: store.turn(first.id.removeprefix("chatcmpl-")))
             return record if record.verdict is not None else None
 
         return await until(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.apps.train import learn
 from afterwit.apps.wiring import bound_store, versions_of
 from afterwit.core.errors import AlreadyRunning
@@ -17,10 +17,10 @@ from tests.journey.conftest import PlainJudge
 
 
 async def test_a_stage_has_one_process_a_home(settings: Callable[..., Settings], tmp_path: Path) -> None:
-    async with Loop(settings(), tmp_path, ("judge",), judge=PlainJudge()):
+    async with Runtime(settings(), tmp_path, ("judge",), judge=PlainJudge()):
         with pytest.raises(AlreadyRunning, match=f"may run the stage judge over {tmp_path}: process"):
-            await Loop(settings(), tmp_path, ("judge",), judge=PlainJudge()).__aenter__()
-    async with Loop(settings(), tmp_path, ("judge",), judge=PlainJudge()):
+            await Runtime(settings(), tmp_path, ("judge",), judge=PlainJudge()).__aenter__()
+    async with Runtime(settings(), tmp_path, ("judge",), judge=PlainJudge()):
         pass
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.checkpoints.versions import Versions
 from tests.journey.conftest import PlainJudge, client, until
 
@@ -17,9 +17,9 @@ async def test_three_turns_of_a_session_train_in_one_update_and_another_sessions
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
     versions = Versions(root=tmp_path / "versions", base=model)
-    async with Loop(settings(PATIENT), tmp_path, judge=PlainJudge()) as loop:
-        assert loop.url is not None
-        agent = client(loop.url)
+    async with Runtime(settings(PATIENT), tmp_path, judge=PlainJudge()) as runtime:
+        assert runtime.url is not None
+        agent = client(runtime.url)
 
         async def talk(topic: str, replies: int) -> list[str]:
             messages, asked = [{"role": "user", "content": f"What do the {topic} say?"}], list[str]()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.checkpoints.versions import Versions
 from afterwit.core.lifecycle import State
 from afterwit.store import Record
@@ -34,9 +34,9 @@ async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
     model: Path,
     tmp_path: Path,
 ) -> None:
-    async with Loop(settings({"learner": learner}), tmp_path, judge=PlainJudge()) as loop:
-        assert loop.url is not None
-        agent = client(loop.url)
+    async with Runtime(settings({"learner": learner}), tmp_path, judge=PlainJudge()) as runtime:
+        assert runtime.url is not None
+        agent = client(runtime.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
         assert first.system_fingerprint == "v0"
         said = {"role": "assistant", "content": first.choices[0].message.content}
@@ -44,7 +44,7 @@ async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
         turn = first.id.removeprefix("chatcmpl-")
 
         async def trained() -> Record | None:
-            record = await loop.store.call(lambda store: store.turn(turn))
+            record = await runtime.store.call(lambda store: store.turn(turn))
             return record if record.state is State.TRAINED else None
 
         record = await until(trained)
@@ -56,7 +56,7 @@ async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
         assert len(record.turn.sampled.ids) == first.usage.completion_tokens
         assert len(record.turn.prompt_ids) == first.usage.prompt_tokens
 
-        child = await loop.store.call(lambda store: store.turn(second.id.removeprefix("chatcmpl-")))
+        child = await runtime.store.call(lambda store: store.turn(second.id.removeprefix("chatcmpl-")))
         assert (child.turn.parent, child.turn.session) == (turn, record.turn.session)
 
         async def served() -> str | None:
@@ -73,17 +73,17 @@ async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
 async def test_what_was_learned_is_there_after_a_restart(
     rank: int, settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    async with Loop(settings({"learner": {"lora_rank": rank}}), tmp_path, judge=PlainJudge()) as loop:
-        assert loop.url is not None
-        agent = client(loop.url)
+    async with Runtime(settings({"learner": {"lora_rank": rank}}), tmp_path, judge=PlainJudge()) as runtime:
+        assert runtime.url is not None
+        agent = client(runtime.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
         await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
 
         async def published() -> int | None:
-            return await loop.store.call(lambda store: store.latest_published()) or None
+            return await runtime.store.call(lambda store: store.latest_published()) or None
 
         assert await until(published) == 1
-    async with Loop(settings(), tmp_path, ("gateway",)) as again:
+    async with Runtime(settings(), tmp_path, ("gateway",)) as again:
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
         assert answer.system_fingerprint == "v1"
@@ -92,17 +92,17 @@ async def test_what_was_learned_is_there_after_a_restart(
 async def test_a_home_of_full_weights_is_served_while_the_learner_says_what_to_set(
     settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    async with Loop(settings({"learner": {"lora_rank": 0}}), tmp_path, judge=PlainJudge()) as loop:
-        assert loop.url is not None
-        agent = client(loop.url)
+    async with Runtime(settings({"learner": {"lora_rank": 0}}), tmp_path, judge=PlainJudge()) as runtime:
+        assert runtime.url is not None
+        agent = client(runtime.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
         await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
 
         async def published() -> int | None:
-            return await loop.store.call(lambda store: store.latest_published()) or None
+            return await runtime.store.call(lambda store: store.latest_published()) or None
 
         assert await until(published) == 1
-    async with Loop(settings(), tmp_path, judge=PlainJudge()) as again:
+    async with Runtime(settings(), tmp_path, judge=PlainJudge()) as again:
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
         assert answer.system_fingerprint == "v1"

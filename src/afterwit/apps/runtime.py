@@ -17,7 +17,7 @@ from typing import Any, Self
 from afterwit.apps import learner_process
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as self_tests
-from afterwit.apps.doctor.finding import insist
+from afterwit.apps.doctor.finding import require
 from afterwit.apps.factories import judge_client, judge_stage, load_engine
 from afterwit.apps.wiring import bound_store, make_home, model_folder, remember_model, versions_of
 from afterwit.checkpoints.lock import exclusive
@@ -42,7 +42,7 @@ LEARNER_STOP_S = 20.0
 log = logging.getLogger(__name__)
 
 
-class Loop:
+class Runtime:
     """An async context in which the chosen stages run. `url` is for clients, None without a gateway."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Loop:
         folder = model_folder(self._settings, self._home)
         self._claim(make_home(self._home))
         renderer = Renderer.load(folder)
-        insist(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
+        require(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
         store = bound_store(self._settings, self._home, folder)
         remember_model(self._home, folder)
         self.store = AsyncStore(store)

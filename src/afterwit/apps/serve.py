@@ -11,7 +11,7 @@ from rich.console import Console
 
 from afterwit.apps.config import Settings
 from afterwit.apps.logs import log_plainly
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 
 
 def run(settings: Settings, home: Path, stages: tuple[str, ...]) -> None:
@@ -27,14 +27,14 @@ async def _serve(settings: Settings, home: Path, stages: tuple[str, ...]) -> Non
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stopping, stop, number)
     with console.status("loading the model"):
-        loop = Loop(settings, home, stages)
-        await loop.__aenter__()
+        runtime = Runtime(settings, home, stages)
+        await runtime.__aenter__()
     try:
-        _greet(console, loop, home, stages)
+        _greet(console, runtime, home, stages)
         await stop.wait()
         console.print("stopping: running answers finish first")
     finally:
-        await loop.__aexit__(None, None, None)
+        await runtime.__aexit__(None, None, None)
 
 
 def _stopping(stop: asyncio.Event, number: int) -> None:
@@ -45,10 +45,10 @@ def _stopping(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
-def _greet(console: Console, loop: Loop, home: Path, stages: tuple[str, ...]) -> None:
-    if loop.url is None:
+def _greet(console: Console, runtime: Runtime, home: Path, stages: tuple[str, ...]) -> None:
+    if runtime.url is None:
         console.print(f"running {', '.join(stages)} over {home}")
         return
-    assert loop.engine is not None
-    console.print(f"serving [bold]{loop.engine.facts.model}[/bold], version {loop.engine.version}")
-    console.print(f"point an agent at [bold]{loop.url}[/bold], model name afterwit; home {home}")
+    assert runtime.engine is not None
+    console.print(f"serving [bold]{runtime.engine.facts.model}[/bold], version {runtime.engine.version}")
+    console.print(f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import mathematics
-from afterwit.apps.doctor.finding import insist
+from afterwit.apps.doctor.finding import require
 from afterwit.apps.logs import log_plainly
 from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
 from afterwit.core.errors import AfterwitError, AlreadyRunning
@@ -34,7 +34,7 @@ def learn(settings: Settings, home: Path, *, stop: Callable[[], bool], forever: 
     store = bound_store(settings, home, folder)
     try:
         trainer = trainer_of(settings, home, folder)
-        insist(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
+        require(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
         stage = Learn(store, trainer, owner=worker_name("learn"))
         stage.run(stop, follow=forever, rest=time.sleep)
     except AlreadyRunning:  # the other one's words are what /readyz shows

@@ -74,7 +74,7 @@ class Policy:
         """
         folder = versions.weights(number)
         if folder != versions.base:
-            _insist_on_kind(folder, number, settings)
+            _require_kind(folder, number, settings)
         tensors = read_tensors(folder / STATE) if (folder / STATE).exists() else {}
         trained: Trained
         if settings.lora_rank:
@@ -126,7 +126,7 @@ def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: Learne
     return Ema(trained.model, start or trained.beginning(base), settings.ema_decay)
 
 
-def _insist_on_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
+def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
     """SettingError where the version's weights are not what the settings train."""
     wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
     try:

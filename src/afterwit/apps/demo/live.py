@@ -12,7 +12,7 @@ from typing import TypeVar
 import uvloop
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Loop
+from afterwit.apps.runtime import Runtime
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.store import Store
@@ -44,18 +44,18 @@ class Live:
     """A running loop, seen from outside its thread."""
 
     url: str
-    loop: Loop
+    runtime: Runtime
     settings: Settings
     events: asyncio.AbstractEventLoop
 
     def store(self, work: Callable[[Store], T]) -> T:
         """What `work` returns, done by the store's own thread."""
-        return asyncio.run_coroutine_threadsafe(self.loop.store.call(work), self.events).result()
+        return asyncio.run_coroutine_threadsafe(self.runtime.store.call(work), self.events).result()
 
     def version(self) -> int:
         """The version that is served."""
-        assert self.loop.engine is not None
-        return self.loop.engine.version
+        assert self.runtime.engine is not None
+        return self.runtime.engine.version
 
     def settle(self) -> None:
         """Wait until everything said so far is judged, trained and published, at most `SETTLE_S`."""
@@ -75,14 +75,14 @@ def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[Liv
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
     thread.start()
-    loop = Loop(settings, home, judge=Rules(rules) if rules else None)
+    runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
     try:
-        asyncio.run_coroutine_threadsafe(loop.__aenter__(), events).result()
+        asyncio.run_coroutine_threadsafe(runtime.__aenter__(), events).result()
         try:
-            assert loop.url is not None
-            yield Live(url=loop.url, loop=loop, settings=settings, events=events)
+            assert runtime.url is not None
+            yield Live(url=runtime.url, runtime=runtime, settings=settings, events=events)
         finally:
-            asyncio.run_coroutine_threadsafe(loop.__aexit__(None, None, None), events).result()
+            asyncio.run_coroutine_threadsafe(runtime.__aexit__(None, None, None), events).result()
     finally:
         events.call_soon_threadsafe(events.stop)
         thread.join()

@@ -26,7 +26,7 @@ def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
         return Finding(name=name, ok=False, seen=str(error), remedy=remedy)
 
 
-def insist(findings: Iterable[Finding]) -> None:
+def require(findings: Iterable[Finding]) -> None:
     """Raise SettingError with the first fault and what to do about it: for self-tests at start."""
     for finding in findings:
         if not finding.ok:
