@@ -41,7 +41,7 @@ test-gpu: $(VENV)/.installed-test
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'no CUDA device here: nothing was tested')"
 	$(BIN)/python -m pytest -q -m gpu --timeout 1200
 
-## Everything a change must pass: format, lint, types, floors, tests with branch coverage, docs.
+## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from afterwit.apps import recipes as published
+from afterwit import recipes as published
 from afterwit.apps.demo.command import announce
 from afterwit.apps.demo.evaluate import MEASURE
 from afterwit.apps.demo.worlds import world_named

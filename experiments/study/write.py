@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps import recipes
+from afterwit import recipes
 from experiments.compare import plot as compare_plot
 from experiments.compare.compare import OBJECTIVES
 from experiments.simulation.crew import Notebook

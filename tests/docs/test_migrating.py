@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps import recipes
+from afterwit import recipes
 from afterwit.apps.cli import app
 from afterwit.apps.config import known_names, load
 

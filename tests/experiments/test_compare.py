@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from afterwit.apps import recipes
+from afterwit import recipes
 from afterwit.core.errors import SettingError
 from experiments.compare.compare import OBJECTIVES, Curve, facts, planned, run, table
 from experiments.compare.plot import draw

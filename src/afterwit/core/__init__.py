@@ -1,1 +1,1 @@
-"""Floor 0: the nouns and the decisions. Standard library only, no I/O, no clock, no randomness."""
+"""Layer 0: the nouns and the decisions. Standard library only, no I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""What is said in a conversation, in the one form all floors share (OpenAI chat's, without its variants)."""
+"""What is said in a conversation, in the one form all layers share (OpenAI chat's, without its variants)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Floor 2: what samples tokens. One port, and the engines that fill it."""
+"""Layer 2: what samples tokens. One port, and the engines that fill it."""

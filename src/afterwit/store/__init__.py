@@ -1,4 +1,4 @@
-"""Floor 2: the bus. SQLite in WAL mode: turns, next states, verdicts, versions, leases, keys, health.
+"""Layer 2: the bus. SQLite in WAL mode: turns, next states, verdicts, versions, leases, keys, health.
 
 `Store` is the whole of it; `AsyncStore` puts a writer thread before one. `schema` declares every column once.
 """

@@ -1,1 +1,1 @@
-"""Floor 1: foreign formats, each known by one module. Pure: no network, no clock, no torch."""
+"""Layer 1: foreign formats, each known by one module. Pure: no network, no clock, no torch."""

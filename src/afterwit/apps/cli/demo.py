@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps import recipes
+from afterwit import recipes
 
 
 def demo(

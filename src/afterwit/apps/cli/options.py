@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from afterwit.apps import recipes
+from afterwit import recipes
 from afterwit.core.errors import SettingError
 
 Home = Annotated[

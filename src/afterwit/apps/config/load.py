@@ -1,4 +1,4 @@
-"""All settings in one tree. Each section is declared on the floor that uses it, with defaults and reasons."""
+"""All settings in one tree. Each section is declared on the layer that uses it, with defaults and reasons."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from afterwit.apps import recipes
-from afterwit.apps.layers import Layer, environment_layer, file_layer, flag_layer, merged
-from afterwit.apps.sections import ServeSettings, StoreSettings
+from afterwit import recipes
+from afterwit.apps.config.sections import ServeSettings, StoreSettings
+from afterwit.apps.config.sources import Source, environment_source, file_source, flag_source, merged
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learner.settings import LearnerSettings
@@ -67,28 +67,28 @@ def load(
 
     Raises SettingError: one line that names the key, the nearest right one, and where it stands.
     """
-    layers = [flag_layer(pairs, direct or {}), environment_layer(environment, apart=NOT_SETTINGS)]
+    sources = [flag_source(pairs, direct or {}), environment_source(environment, apart=NOT_SETTINGS)]
     path = file or home / "config.toml"
     if file is not None and not file.exists():
         raise SettingError(f"there is no configuration file {file}")
     if path.exists():
-        layers.append(file_layer(path))
+        sources.append(file_source(path))
     if below:
-        layers.append(Layer(tree=dict(below), name="the demo's settings", style="recipe"))
+        sources.append(Source(tree=dict(below), name="the demo's settings", style="recipe"))
     if recipe is not None:
-        layers.append(recipes.recipe(recipe))
+        sources.append(Source(tree=recipes.read(recipe), name=f"the recipe {recipe}", style="recipe"))
     try:
-        return Settings.model_validate(merged(layers))
+        return Settings.model_validate(merged(sources))
     except ValidationError as error:
-        raise SettingError(explain(error, layers)) from error
+        raise SettingError(explain(error, sources)) from error
 
 
-def explain(error: ValidationError, layers: Sequence[Layer]) -> str:
+def explain(error: ValidationError, sources: Sequence[Source]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]
     path = [str(part) for part in fault["loc"] if not str(part).endswith("Settings")]
     name = ".".join(path)
-    place = next((found for layer in layers if (found := layer.place(path))), "")
+    place = next((found for source in sources if (found := source.place(path))), "")
     where = f" {place}" if place else ""
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown setting {name}{where}{_nearest(path)}"

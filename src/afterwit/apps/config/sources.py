@@ -1,4 +1,4 @@
-"""Where a setting stands: layers of settings (flags over environment over file), merged and traced back."""
+"""Where a setting stands: sources of settings (flags over environment over file), merged and traced back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tree = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Source:
     """One source of settings: what it holds, and how to say where one of its keys stands."""
 
     tree: Tree
@@ -25,7 +25,7 @@ class Layer:
     """"flag", "environment", "file" or "recipe"."""
 
     def place(self, path: Sequence[str]) -> str | None:
-        """Where this layer holds the key at `path`, None if it does not."""
+        """Where this source holds the key at `path`, None if it does not."""
         node: Any = self.tree
         for key in path:
             if not isinstance(node, Mapping) or key not in node:
@@ -41,32 +41,32 @@ class Layer:
         return f"in {self.name}" + (f", line {line}" if line else "")
 
 
-def merged(layers: Sequence[Layer]) -> Tree:
-    """One tree of all layers; the first layer that has a key wins."""
+def merged(sources: Sequence[Source]) -> Tree:
+    """One tree of all sources; the first source that has a key wins."""
     result: Tree = {}
-    for layer in reversed(layers):
-        _overlay(result, layer.tree)
+    for source in reversed(sources):
+        _overlay(result, source.tree)
     return result
 
 
-def file_layer(path: Path) -> Layer:
+def file_source(path: Path) -> Source:
     """The TOML file's settings. Raises SettingError where it is no TOML."""
     try:
-        return Layer(tree=tomllib.loads(path.read_text(encoding="utf-8")), name=str(path), style="file")
+        return Source(tree=tomllib.loads(path.read_text(encoding="utf-8")), name=str(path), style="file")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from error
 
 
-def environment_layer(environment: Mapping[str, str], *, apart: frozenset[str]) -> Layer:
+def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> Source:
     """AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5. Names in `apart` are not settings."""
     tree: Tree = {}
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in apart:
             assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    return Layer(tree=tree, name="environment", style="environment")
+    return Source(tree=tree, name="environment", style="environment")
 
 
-def flag_layer(pairs: Sequence[str], direct: Mapping[str, Any]) -> Layer:
+def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
     """`--set judge.votes=5` and the flags of their own (`direct`, dotted names; None: not given)."""
     tree: Tree = {}
     for pair in pairs:
@@ -77,7 +77,7 @@ def flag_layer(pairs: Sequence[str], direct: Mapping[str, Any]) -> Layer:
     for name, value in direct.items():
         if value is not None:
             assign(tree, name.split("."), value)
-    return Layer(tree=tree, name="command line", style="flag")
+    return Source(tree=tree, name="command line", style="flag")
 
 
 def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
