@@ -15,7 +15,7 @@ from afterwit.apps.cli import app, main
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import Reason
 from afterwit.store import Store
-from tests.store.making import PRAISED, a_version, add, add_judged
+from tests.store.examples import PRAISED, a_version, add, add_judged
 
 run = CliRunner()
 

@@ -22,7 +22,7 @@ from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.judge.full_prompts import FullPrompts
 from tests.fakes.judge import HINT, HINT_WORDS, FakeJudge, asks_for_hint
-from tests.store.making import NO, THANKS, add
+from tests.store.examples import NO, THANKS, add
 
 LEASE = 120.0
 PROMPTS = FullPrompts(

@@ -14,7 +14,7 @@ from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite.database import Database
 from afterwit.store.sqlite.opening import connect
-from tests.store.making import add
+from tests.store.examples import add
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store import Store
-from tests.store.making import HINTED, NO, PRAISED, add, add_judged
+from tests.store.examples import HINTED, NO, PRAISED, add, add_judged
 
 
 def answered(store: Store, *names: str) -> None:

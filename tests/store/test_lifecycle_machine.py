@@ -22,7 +22,7 @@ from afterwit.core.turn import Kind
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin, Version
 from afterwit.store import Store
-from tests.store.making import HINTED, a_version, add
+from tests.store.examples import HINTED, a_version, add
 
 LEASE = 10.0
 names = st.integers(0, 5).map(lambda number: f"t{number}")

@@ -9,7 +9,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin
 from afterwit.store import Committed, Filter, Reconciled, Store
-from tests.store.making import PRAISED, a_version, add_judged
+from tests.store.examples import PRAISED, a_version, add_judged
 
 BASE = a_version(0, parent=None, origin=Origin.BASE)
 

@@ -12,7 +12,7 @@ from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store import Store
 from afterwit.store.sqlite.opening import open_database, schema_of
 from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
-from tests.store.making import add
+from tests.store.examples import add
 
 
 def everything(folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ import pytest
 
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
-from tests.store.making import NO, a_turn, add
+from tests.store.examples import NO, a_turn, add
 from tests.store.worker import (
     PROCESSES,
     claim_until_empty,

@@ -11,7 +11,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
 from afterwit.store import Filter, Status, Store
 from afterwit.store.export import summary, whole
-from tests.store.making import NO, a_version, add, add_judged
+from tests.store.examples import NO, a_version, add, add_judged
 
 
 def ids(records: object) -> list[str]:

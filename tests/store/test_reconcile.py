@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
-from tests.store.making import a_version, add_judged
+from tests.store.examples import a_version, add_judged
 
 
 def test_a_number_taken_by_another_manifest_gives_its_turns_back(store: Store) -> None:

@@ -9,7 +9,7 @@ from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Conversation, Message
 from afterwit.core.version import Origin
 from afterwit.store import Counts, Store
-from tests.store.making import NO, PRAISED, a_version, add, add_judged
+from tests.store.examples import NO, PRAISED, a_version, add, add_judged
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 20_000),))
 

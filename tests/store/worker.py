@@ -18,7 +18,7 @@ from afterwit.core.version import Origin, Version
 from afterwit.store import Store
 from afterwit.store.sqlite.database import Database
 from afterwit.store.sqlite.opening import connect
-from tests.store.making import HINTED, NO, a_version, add
+from tests.store.examples import HINTED, NO, a_version, add
 
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.store.worker"])

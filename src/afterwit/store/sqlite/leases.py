@@ -11,17 +11,17 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Verdict
 from afterwit.store.rows import Record
 from afterwit.store.sqlite.codec import vote_columns
+from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.moves import COLUMNS, Life, find_life, life_of, move, unlease
-from afterwit.store.sqlite.part import Part
 from afterwit.store.sqlite.reading import records_by_seq
+from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
 
 Stage = Literal["judge", "learn"]
 WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 """In which state a stage finds its work."""
 
 
-class Leases(Part):
+class Leases(Component):
     """An owner names one worker. What it did not commit, extend or release in time, another may claim."""
 
     def claim(
@@ -40,10 +40,12 @@ class Leases(Part):
         """
         state = WAITS_IN[stage]
         with self._database.transaction():
-            while overtaken := [life for life in self._claimable(state, limit, now, only) if life.overtaken]:
-                for life in overtaken:
-                    unlease(self._database, life, now=now)
-            seqs = [life.seq for life in self._claimable(state, limit, now, only)]
+            while overtaken := [
+                current for current in self._claimable(state, limit, now, only) if current.overtaken
+            ]:
+                for current in overtaken:
+                    unlease(self._database, current, now=now)
+            seqs = [current.seq for current in self._claimable(state, limit, now, only)]
             self._database.execute(
                 "UPDATE turns SET owner = ?, lease_until = ?, claimed_revision = revision"
                 f" WHERE seq IN ({marks(len(seqs))})",
@@ -51,14 +53,14 @@ class Leases(Part):
             )
             return records_by_seq(self._database, seqs)
 
-    def _claimable(self, state: State, limit: int, now: float, only: Sequence[int] | None) -> list[Life]:
+    def _claimable(self, state: State, limit: int, now: float, only: Sequence[int] | None) -> list[TurnState]:
         among = "" if only is None else f" AND seq IN ({marks(len(only))})"
         found = self._database.rows(
             f"SELECT {COLUMNS} FROM turns WHERE state = ? AND reason IS NULL"
             f" AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?{among} ORDER BY seq LIMIT ?",
             (state, now, now, *(only or ()), limit),
         )
-        return [Life.of(row) for row in found]
+        return [TurnState.of(row) for row in found]
 
     def free_leases(self, stage: Stage, *, now: float, error: str | None = None) -> tuple[str, ...]:
         """Take back all leases of a stage whose workers are known to be gone; the turns, by their arrival.
@@ -75,7 +77,7 @@ class Leases(Part):
                 f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq", (WAITS_IN[stage],)
             )
             for row in found:
-                unlease(self._database, Life.of(row), now=now)
+                unlease(self._database, TurnState.of(row), now=now)
         return tuple(row["id"] for row in found)
 
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
@@ -84,13 +86,13 @@ class Leases(Part):
             held = self._held(turns, owner)
             self._database.execute(
                 f"UPDATE turns SET lease_until = ? WHERE seq IN ({marks(len(held))})",
-                (now + lease_s, *(life.seq for life in held)),
+                (now + lease_s, *(current.seq for current in held)),
             )
-        return tuple(life.id for life in held)
+        return tuple(current.id for current in held)
 
-    def _held(self, turns: Sequence[str], owner: str) -> list[Life]:
-        lives = (find_life(self._database, turn) for turn in turns)
-        return [life for life in lives if life is not None and life.owner == owner]
+    def _held(self, turns: Sequence[str], owner: str) -> list[TurnState]:
+        found = (find_turn_state(self._database, turn) for turn in turns)
+        return [current for current in found if current is not None and current.owner == owner]
 
     def release(
         self,
@@ -103,12 +105,12 @@ class Leases(Part):
     ) -> None:
         """Give claimed turns back, claimable after `retry_in_s`; an `error` counts as a failed attempt."""
         with self._database.transaction():
-            for life in self._held(turns, owner):
+            for current in self._held(turns, owner):
                 self._database.execute(
                     "UPDATE turns SET retry_at = ?, attempts = attempts + ?, error = ? WHERE seq = ?",
-                    (now + retry_in_s, error is not None, error, life.seq),
+                    (now + retry_in_s, error is not None, error, current.seq),
                 )
-                unlease(self._database, life, now=now)
+                unlease(self._database, current, now=now)
 
     def judged(
         self,
@@ -127,42 +129,44 @@ class Leases(Part):
         and it waits to be judged again. Repeating a commit that succeeded changes nothing.
         """
         with self._database.transaction():
-            life = life_of(self._database, turn)
-            if life.state is not State.ANSWERED or life.owner != owner:
-                return self._stands(life)
-            if life.outdated:
-                unlease(self._database, life, now=now)
+            current = turn_state_of(self._database, turn)
+            if current.state is not State.ANSWERED or current.owner != owner:
+                return self._stands(current)
+            if current.outdated:
+                unlease(self._database, current, now=now)
                 return False
-            self._write_verdict(life, verdict, rl=rl, opd=opd, now=now)
+            self._write_verdict(current, verdict, rl=rl, opd=opd, now=now)
             move(
                 self._database,
-                life,
+                current,
                 State.JUDGED if reason is None else State.SKIPPED,
                 now=now,
                 reason=reason,
             )
         return True
 
-    def _stands(self, life: Life) -> bool:
-        row = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (life.seq,))
-        return life.state is not State.ANSWERED and row is not None and row["revision"] == life.revision
+    def _stands(self, current: TurnState) -> bool:
+        row = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
+        return current.state is not State.ANSWERED and row is not None and row["revision"] == current.revision
 
-    def _write_verdict(self, life: Life, verdict: Verdict, *, rl: bool, opd: bool, now: float) -> None:
+    def _write_verdict(
+        self, current: TurnState, verdict: Verdict, *, rl: bool, opd: bool, now: float
+    ) -> None:
         row = {
-            "seq": life.seq,
+            "seq": current.seq,
             "reward": verdict.reward,
             "source": verdict.source,
             "hints": orjson.dumps(verdict.hints),
             "hinted": bool(verdict.hints),
             "rl": rl,
             "opd": opd,
-            "revision": life.revision,
+            "revision": current.revision,
             "at": now,
         }
         self._database.insert("verdicts", row, replace=True)
-        self._database.execute("DELETE FROM votes WHERE seq = ?", (life.seq,))
+        self._database.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
         for place, vote in enumerate(verdict.votes):
-            self._database.insert("votes", vote_columns(life.seq, place, vote))
+            self._database.insert("votes", vote_columns(current.seq, place, vote))
 
     def skip(
         self,
@@ -179,11 +183,11 @@ class Leases(Part):
         """
         moved = 0
         with self._database.transaction():
-            for life in (life_of(self._database, turn) for turn in turns):
-                if life.state in (State.TRAINED, State.SKIPPED) or (
-                    owner is not None and life.owner != owner
+            for current in (turn_state_of(self._database, turn) for turn in turns):
+                if current.state in (State.TRAINED, State.SKIPPED) or (
+                    owner is not None and current.owner != owner
                 ):
                     continue
-                move(self._database, life, State.SKIPPED, now=now, reason=reason, error=error)
+                move(self._database, current, State.SKIPPED, now=now, reason=reason, error=error)
                 moved += 1
         return moved

@@ -12,7 +12,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.version import Origin, Version
 from afterwit.store.rows import Committed, Reconciled, VersionRow
 from afterwit.store.sqlite.leases import Leases
-from afterwit.store.sqlite.moves import Life, find_life, life_of, move
+from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move, turn_state_of
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.JUDGED: (State.TRAINED,),
@@ -35,15 +35,15 @@ class Lineage(Leases):
             if self._knows(version):
                 return Committed(trained=0, unknown=0, repeated=())
             self._write_version(version, now)
-            lives = {turn: find_life(self._database, turn) for turn in version.turns}
-            known = [life for life in lives.values() if life is not None]
-            repeated = tuple(life.id for life in known if life.state is State.TRAINED)
-            for life in known:
-                self._train(life, now)
+            found = {turn: find_turn_state(self._database, turn) for turn in version.turns}
+            known = [current for current in found.values() if current is not None]
+            repeated = tuple(current.id for current in known if current.state is State.TRAINED)
+            for current in known:
+                self._train(current, now)
             for number in version.reverts:
                 self._revert(number, now)
         return Committed(
-            trained=len(known) - len(repeated), unknown=len(lives) - len(known), repeated=repeated
+            trained=len(known) - len(repeated), unknown=len(found) - len(known), repeated=repeated
         )
 
     def _knows(self, version: Version) -> bool:
@@ -77,19 +77,19 @@ class Lineage(Leases):
                     "INSERT OR IGNORE INTO trained VALUES (?, ?, ?)", (version.number, turn, replayed)
                 )
 
-    def _train(self, life: Life, now: float) -> None:
-        for state in TO_TRAINED[life.state]:
-            move(self._database, life, state, now=now)
-            life = find_life(self._database, life.id) or life
+    def _train(self, current: TurnState, now: float) -> None:
+        for state in TO_TRAINED[current.state]:
+            move(self._database, current, state, now=now)
+            current = find_turn_state(self._database, current.id) or current
 
     def _revert(self, number: int, now: float) -> None:
-        for life in self._lives_of(number):
-            if life.state is State.TRAINED:
-                move(self._database, life, State.SKIPPED, now=now, reason=Reason.REVERTED)
+        for current in self._turns_of(number):
+            if current.state is State.TRAINED:
+                move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
 
-    def _lives_of(self, number: int) -> list[Life]:
-        lives = (find_life(self._database, turn) for turn in self.trained_by(number))
-        return [life for life in lives if life is not None]
+    def _turns_of(self, number: int) -> list[TurnState]:
+        found = (find_turn_state(self._database, turn) for turn in self.trained_by(number))
+        return [current for current in found if current is not None]
 
     def trained_by(self, number: int) -> tuple[str, ...]:
         """The turns a version learned from as new ones."""
@@ -130,27 +130,27 @@ class Lineage(Leases):
 
     def _forget(self, row: sqlite3.Row, now: float) -> int:
         """Remove a lost version; how many turns wait to be trained again. Pruned ones cannot."""
-        lives = [life for life in self._lives_of(row["number"]) if self._can_train_again(life)]
-        for life in lives:
-            self._untrain(life, now)
+        found = [current for current in self._turns_of(row["number"]) if self._can_train_again(current)]
+        for current in found:
+            self._untrain(current, now)
         self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
         self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
         for reverted in orjson.loads(row["reverts"]):
-            for life in self._lives_of(reverted):
-                if life.reason is Reason.REVERTED:
-                    self._train(life, now)
-        return len(lives)
+            for current in self._turns_of(reverted):
+                if current.reason is Reason.REVERTED:
+                    self._train(current, now)
+        return len(found)
 
-    def _can_train_again(self, life: Life) -> bool:
-        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (life.seq,))
-        return life.state is State.TRAINED and content is not None
+    def _can_train_again(self, current: TurnState) -> bool:
+        content = self._database.row("SELECT 1 FROM contents WHERE seq = ?", (current.seq,))
+        return current.state is State.TRAINED and content is not None
 
-    def _untrain(self, life: Life, now: float) -> None:
+    def _untrain(self, current: TurnState, now: float) -> None:
         """Back to JUDGED; what was said after the verdict has the turn judged anew now that it can."""
-        move(self._database, life, State.JUDGED, now=now)
-        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (life.seq,))
-        if verdict is None or verdict["revision"] != life.revision:
-            move(self._database, life_of(self._database, life.id), State.ANSWERED, now=now)
+        move(self._database, current, State.JUDGED, now=now)
+        verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
+        if verdict is None or verdict["revision"] != current.revision:
+            move(self._database, turn_state_of(self._database, current.id), State.ANSWERED, now=now)
 
     def published(self, number: int, *, now: float) -> None:
         """The engine serves this version. Raises StoreError for one that is not committed."""

@@ -11,8 +11,8 @@ from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store.rows import Counts, Filter, Record
 from afterwit.store.sqlite.codec import read_record
+from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import Database, marks
-from afterwit.store.sqlite.part import Part
 
 RECORD = (
     "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd FROM turns t"
@@ -44,7 +44,7 @@ def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> de
     return groups
 
 
-class Reading(Part):
+class Reading(Component):
     """Nothing here changes anything."""
 
     def turn(self, turn: str) -> Record:

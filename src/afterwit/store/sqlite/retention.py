@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.store.rows import Pruned
+from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.moves import Life, find_life, move
-from afterwit.store.sqlite.part import Part
+from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move
 
 BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
@@ -20,7 +20,7 @@ HANGING_OFF = ("contents", "next_states", "feedback", "verdicts", "votes")
 """Tables that hold what `seq` said, and go with it."""
 
 
-class Retention(Part):
+class Retention(Component):
     """Turns that wait are never removed; a trained turn leaves behind the row that its version counts."""
 
     def prune(
@@ -81,23 +81,27 @@ class Retention(Part):
         allowed = FAILED if turns is None else BY_HAND
         with self._database.transaction():
             named = self._skipped() if turns is None else turns
-            lives = [life for turn in named if (life := find_life(self._database, turn)) is not None]
-            chosen = [life for life in lives if life.reason in allowed and reason in (None, life.reason)]
-            return sum(self._put_back(life, now) for life in chosen)
+            found = [
+                current for turn in named if (current := find_turn_state(self._database, turn)) is not None
+            ]
+            chosen = [
+                current for current in found if current.reason in allowed and reason in (None, current.reason)
+            ]
+            return sum(self._put_back(current, now) for current in chosen)
 
     def _skipped(self) -> list[str]:
         here = marks(len(FAILED))
         sql = f"SELECT id FROM turns WHERE state = 'SKIPPED' AND reason IN ({here}) ORDER BY seq"
         return [row["id"] for row in self._database.rows(sql, tuple(FAILED))]
 
-    def _put_back(self, life: Life, now: float) -> bool:
+    def _put_back(self, current: TurnState, now: float) -> bool:
         """To JUDGED where a verdict on its newest next state trains, else to ANSWERED; False: to neither."""
         row = self._database.row(
             "SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t"
             " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",
-            (life.seq,),
+            (current.seq,),
         )
-        if row is None or not (life.revision or row["trains"]):
+        if row is None or not (current.revision or row["trains"]):
             return False
-        move(self._database, life, State.JUDGED if row["trains"] else State.ANSWERED, now=now)
+        move(self._database, current, State.JUDGED if row["trains"] else State.ANSWERED, now=now)
         return True

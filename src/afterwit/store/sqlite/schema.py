@@ -1,6 +1,6 @@
 """The schema, declared once: numbered migrations, each a list of statements. Their number is the version.
 
-A turn is split by how often its parts change. `turns` holds identity, binding and life: narrow, moved often.
+A turn is split by how often its parts change. `turns` holds identity, binding and state: narrow, moved often.
 `contents` holds what was said and sampled: wide, written once. Both share `seq`, the order of arrival.
 """
 

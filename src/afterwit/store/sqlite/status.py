@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from afterwit.core.errors import StoreError
 from afterwit.store.rows import Key, Status
-from afterwit.store.sqlite.part import Part
+from afterwit.store.sqlite.component import Component
 
 
-class Notices(Part):
+class Statuses(Component):
     """The newest word of each stage; an alarm stands until the stage says that all is well."""
 
     def set_status(self, stage: str, ok: bool, message: str, *, now: float) -> None:
@@ -23,7 +23,7 @@ class Notices(Part):
         return [Status(stage=r["stage"], ok=bool(r["ok"]), message=r["message"], at=r["at"]) for r in rows]
 
 
-class Keys(Part):
+class Keys(Component):
     """API keys by their hash; a revoked key stays listed and its name taken."""
 
     def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:

@@ -6,17 +6,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from afterwit.store.sqlite.arrivals import Arrivals
-from afterwit.store.sqlite.kinship import Kinship
+from afterwit.store.sqlite.learner_queue import LearnerQueue
 from afterwit.store.sqlite.lineage import Lineage
+from afterwit.store.sqlite.lookup import ParentLookup
 from afterwit.store.sqlite.opening import open_database
 from afterwit.store.sqlite.reading import Reading
+from afterwit.store.sqlite.recording import Recording
 from afterwit.store.sqlite.retention import Retention
-from afterwit.store.sqlite.status import Keys, Notices
-from afterwit.store.sqlite.waiting import Queue
+from afterwit.store.sqlite.status import Keys, Statuses
 
 
-class Store(Arrivals, Kinship, Lineage, Queue, Reading, Retention, Notices, Keys):
+class Store(Recording, ParentLookup, Lineage, LearnerQueue, Reading, Retention, Statuses, Keys):
     """Every method is one transaction, durable on return. For one thread; processes may open one each.
 
     Raises StoreError in plain words where the disk, another process or the request stands in the way; nothing

@@ -12,9 +12,9 @@ from afterwit.core.binding.siblings import Branch
 from afterwit.core.binding.side_turns import Shape
 from afterwit.core.lifecycle import State
 from afterwit.core.turn import Kind
+from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.moves import find_life, life_of
-from afterwit.store.sqlite.part import Part
+from afterwit.store.sqlite.turn_state import find_turn_state, turn_state_of
 
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest; then twice as many, and so on. A request's parent nearly always
@@ -30,7 +30,7 @@ FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
 
 
-class Kinship(Part):
+class ParentLookup(Component):
     """Nothing here changes anything. Side turns are never counted as children."""
 
     def candidates(
@@ -106,13 +106,13 @@ class Kinship(Part):
 
     def full_depth(self, turn: str) -> int:
         """Atoms of a turn's prompt and response. Raises StoreError for an unknown turn."""
-        life = life_of(self._database, turn)
-        return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (life.seq,))[0][0])
+        current = turn_state_of(self._database, turn)
+        return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (current.seq,))[0][0])
 
     def find_state(self, turn: str) -> State | None:
         """None where there is no such turn."""
-        life = find_life(self._database, turn)
-        return None if life is None else life.state
+        current = find_turn_state(self._database, turn)
+        return None if current is None else current.state
 
 
 def _branch(row: sqlite3.Row) -> Branch:

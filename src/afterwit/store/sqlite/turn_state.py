@@ -13,7 +13,7 @@ from afterwit.store.sqlite.database import Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class TurnState:
     """Where a turn stands: the columns of `turns` that moves read."""
 
     seq: int
@@ -66,22 +66,22 @@ class Life:
 COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision"
 
 
-def find_life(database: Database, turn: str) -> Life | None:
+def find_turn_state(database: Database, turn: str) -> TurnState | None:
     row = database.row(f"SELECT {COLUMNS} FROM turns WHERE id = ?", (turn,))
-    return None if row is None else Life.of(row)
+    return None if row is None else TurnState.of(row)
 
 
-def life_of(database: Database, turn: str) -> Life:
+def turn_state_of(database: Database, turn: str) -> TurnState:
     """Raises StoreError for a turn that is not here."""
-    life = find_life(database, turn)
-    if life is None:
+    current = find_turn_state(database, turn)
+    if current is None:
         raise StoreError(f"there is no turn {turn}")
-    return life
+    return current
 
 
 def move(
     database: Database,
-    life: Life,
+    current: TurnState,
     new: State,
     *,
     now: float,
@@ -89,20 +89,20 @@ def move(
     error: str | None = None,
 ) -> None:
     """Raises IllegalMove where the table has no such move. Ends the lease and forgets failed attempts."""
-    check_move(life.id, life.state, new)
+    check_move(current.id, current.state, new)
     database.execute(
         "UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, owner = NULL, lease_until = NULL,"
         " claimed_revision = NULL, attempts = 0, retry_at = 0 WHERE seq = ?",
-        (new, reason, error, now, life.seq),
+        (new, reason, error, now, current.seq),
     )
 
 
-def unlease(database: Database, life: Life, *, now: float) -> None:
+def unlease(database: Database, current: TurnState, *, now: float) -> None:
     """Give a claimed turn back. A verdict that newer words overtook meanwhile sends it to be judged anew."""
-    if life.overtaken:
-        move(database, life, State.ANSWERED, now=now)
+    if current.overtaken:
+        move(database, current, State.ANSWERED, now=now)
         return
     database.execute(
         "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
-        (life.seq,),
+        (current.seq,),
     )

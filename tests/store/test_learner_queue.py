@@ -7,7 +7,7 @@ import pytest
 from afterwit.core.lifecycle import Reason
 from afterwit.core.turn import Kind, Sampled
 from afterwit.store import Store
-from tests.store.making import HINTED, NO, THANKS, add, add_judged
+from tests.store.examples import HINTED, NO, THANKS, add, add_judged
 
 
 def judge(store: Store, *names: str, now: float = 0.0) -> None:

@@ -10,7 +10,7 @@ from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, NextState
 from afterwit.store import Answer, Store
-from tests.store.making import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
+from tests.store.examples import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 
 
 def state(store: Store, turn: str) -> State:

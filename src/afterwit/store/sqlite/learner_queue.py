@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.core.sample import Waiting
-from afterwit.store.sqlite.part import Part
+from afterwit.store.sqlite.component import Component
 
 WAITING = """
     SELECT seq, session, moved_at, oldest_version FROM turns
@@ -24,7 +24,7 @@ ENDED = f"""
 """
 
 
-class Queue(Part):
+class LearnerQueue(Component):
     """Nothing here changes anything."""
 
     def waiting(self, *, now: float, limit: int = -1) -> list[Waiting]:

@@ -11,11 +11,11 @@ from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback
 from afterwit.store.rows import Answer, FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
-from afterwit.store.sqlite.moves import Life, life_of, move
-from afterwit.store.sqlite.part import Part
+from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.turn_state import TurnState, move, turn_state_of
 
 
-class Arrivals(Part):
+class Recording(Component):
     """Each method is one transaction; several inside `Store.transaction` are one."""
 
     def add_turn(
@@ -71,56 +71,56 @@ class Arrivals(Part):
         """
         packed = pack_messages(messages)
         with self._database.transaction():
-            life = life_of(self._database, turn)
-            known = self._database.row("SELECT messages FROM next_states WHERE seq = ?", (life.seq,))
+            current = turn_state_of(self._database, turn)
+            known = self._database.row("SELECT messages FROM next_states WHERE seq = ?", (current.seq,))
             if known is not None and known["messages"] == packed:
-                return life.state
-            row = {"seq": life.seq, "messages": packed, "answered_by": answered_by, "at": now}
+                return current.state
+            row = {"seq": current.seq, "messages": packed, "answered_by": answered_by, "at": now}
             self._database.insert("next_states", row, replace=True)
-            return self._heard(life, now)
+            return self._heard(current, now)
 
     def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
         """Record what somebody said of a turn; the newest counts. Raises StoreError for an unknown turn."""
         with self._database.transaction():
-            life = life_of(self._database, turn)
-            row = {"seq": life.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
+            current = turn_state_of(self._database, turn)
+            row = {"seq": current.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
             self._database.insert("feedback", row)
-            state = self._heard(life, now)
-        return FeedbackOutcome(turn=turn, state=state, trains=life.takes_next_state(now))
+            state = self._heard(current, now)
+        return FeedbackOutcome(turn=turn, state=state, trains=current.takes_next_state(now))
 
-    def _heard(self, life: Life, now: float) -> State:
+    def _heard(self, current: TurnState, now: float) -> State:
         """The next state changed: count it, and have the turn judged where that is still open."""
-        self._database.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (life.seq,))
-        if life.state is State.ANSWERED or not life.takes_next_state(now):
-            return life.state
-        move(self._database, life, State.ANSWERED, now=now)
+        self._database.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (current.seq,))
+        if current.state is State.ANSWERED or not current.takes_next_state(now):
+            return current.state
+        move(self._database, current, State.ANSWERED, now=now)
         return State.ANSWERED
 
     def supersede(self, turn: str, by: str, *, now: float) -> None:
         """A retry took the turn's place. One that trained or was skipped already only learns by whom."""
         with self._database.transaction():
-            life = life_of(self._database, turn)
-            self._database.execute("UPDATE turns SET superseded_by = ? WHERE seq = ?", (by, life.seq))
-            if life.state not in (State.TRAINED, State.SKIPPED):
-                move(self._database, life, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
+            current = turn_state_of(self._database, turn)
+            self._database.execute("UPDATE turns SET superseded_by = ? WHERE seq = ?", (by, current.seq))
+            if current.state not in (State.TRAINED, State.SKIPPED):
+                move(self._database, current, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
 
     def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
         """What the turn turned out to be. Off the main line it is skipped; found on it, it may train."""
         with self._database.transaction():
             self._database.execute("UPDATE turns SET kind = ? WHERE id = ?", (kind, turn))
-            life = life_of(self._database, turn)
+            current = turn_state_of(self._database, turn)
             if kind is Kind.MAIN:
-                return self._found_main(life, now)
-            if life.state in (State.TRAINED, State.SKIPPED):
-                return life.state
+                return self._found_main(current, now)
+            if current.state in (State.TRAINED, State.SKIPPED):
+                return current.state
             reason = Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE
-            move(self._database, life, State.SKIPPED, now=now, reason=reason)
+            move(self._database, current, State.SKIPPED, now=now, reason=reason)
             return State.SKIPPED
 
-    def _found_main(self, life: Life, now: float) -> State:
-        if life.reason is not Reason.UNKNOWN_LINE or not life.revision:
-            return life.state
-        move(self._database, life, State.ANSWERED, now=now)
+    def _found_main(self, current: TurnState, now: float) -> State:
+        if current.reason is not Reason.UNKNOWN_LINE or not current.revision:
+            return current.state
+        move(self._database, current, State.ANSWERED, now=now)
         return State.ANSWERED
 
     def expire_open(self, older_than: float, *, now: float) -> int:
@@ -138,6 +138,6 @@ class Arrivals(Part):
                 f"SELECT id FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
             )
             for row in found:
-                life = life_of(self._database, row["id"])
-                move(self._database, life, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
+                current = turn_state_of(self._database, row["id"])
+                move(self._database, current, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
         return len(found)

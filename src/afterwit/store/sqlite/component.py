@@ -5,7 +5,7 @@ from __future__ import annotations
 from afterwit.store.sqlite.database import Database
 
 
-class Part:
+class Component:
     """One concern of the store, over the connection that all of them share."""
 
     def __init__(self, database: Database) -> None:

@@ -11,8 +11,8 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 from afterwit.store import Store
-from afterwit.store.sqlite.kinship import FIRST_HASHES
-from tests.store.making import NO, a_turn, add
+from afterwit.store.sqlite.lookup import FIRST_HASHES
+from tests.store.examples import NO, a_turn, add
 
 SCOPE = "key/agent"
 
