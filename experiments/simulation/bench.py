@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from afterwit.apps.demo.live import Judge
-from afterwit.core.judging.hindsight import Call, Case, JudgePrompts, call_seed, case, conclude, questions
+from afterwit.core.judging.hindsight import (
+    JudgeCall,
+    JudgeCase,
+    JudgePrompts,
+    call_seed,
+    case_of,
+    conclude,
+    questions,
+)
 from afterwit.core.judging.voting import Rules
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
@@ -39,7 +47,7 @@ class Bench:
             for each, own in zip(cases, calls, strict=True)
         ]
 
-    async def _ask(self, asked: Sequence[tuple[str, Call]]) -> list[str]:
+    async def _ask(self, asked: Sequence[tuple[str, JudgeCall]]) -> list[str]:
         if self.program is not None:
             return [self.program(_plain(call)) for _, call in asked]
         put = [
@@ -55,9 +63,9 @@ class Bench:
         return [self.judge.words(prompt, steps) for (prompt, _), steps in zip(put, generated, strict=True)]
 
 
-def _case(turn: Turn, next_state: NextState) -> Case:
-    return case(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
+def _case(turn: Turn, next_state: NextState) -> JudgeCase:
+    return case_of(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
 
 
-def _plain(call: Call) -> list[dict[str, str]]:
+def _plain(call: JudgeCall) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content or ""} for message in call.messages]

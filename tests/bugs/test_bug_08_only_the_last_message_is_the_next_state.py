@@ -64,7 +64,7 @@ async def test_what_follows_a_regeneration_answers_the_one_that_was_kept(gateway
     _, kept, dropped, last = await gateway.records()
     assert last.turn.parent == kept.turn.id
     assert answered(kept) == [("user", "Thanks.")]
-    assert (answered(dropped), dropped.reason) == ([], Reason.UNKNOWN_LINE)
+    assert (answered(dropped), dropped.reason) == ([], Reason.UNKNOWN_BRANCH)
 
 
 async def test_conversations_that_alternate_are_answered_each_by_its_own(gateway: House) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.core.binding.bind import (
-    Arrival,
     Binding,
     Candidate,
-    Partition,
-    arrive,
+    ClientSession,
+    IncomingRequest,
+    added_messages,
     bind,
-    brought,
-    partition_of,
+    client_session_of,
+    read_request,
 )
-from afterwit.core.binding.siblings import Branch, settle
+from afterwit.core.binding.siblings import Branch, resolve
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
@@ -32,7 +32,7 @@ SCOPE = "key/client"
 class Row:
     """A stored turn."""
 
-    arrival: Arrival
+    incoming: IncomingRequest
     binding: Binding
     scope: str
     response: Message
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def id(self) -> str:
-        return self.arrival.turn
+        return self.incoming.turn
 
     @property
     def said(self) -> tuple[str | None, ...]:
@@ -67,24 +67,24 @@ class Memory:
         response: Message | Callable[[str], Message],
         *,
         scope: str = SCOPE,
-        partition: Partition | None = None,
+        client: ClientSession | None = None,
         streamed: bool = True,
         delivered: bool = True,
     ) -> Row:
         """One request, served with `response` (made from the turn's id where it has calls) and stored."""
         number = len(self.rows)
         turn = turn_id(1000.0 + number, number.to_bytes(10))
-        arrival = arrive(
+        incoming = read_request(
             turn=turn,
             scope=scope,
             conversation=conversation,
-            partition=partition or Partition(),
+            client=client or ClientSession(),
             streamed=streamed,
         )
-        binding = bind(arrival, self.candidates(arrival, scope))
+        binding = bind(incoming, self.candidates(incoming, scope))
         kind = self._settle(binding)
         row = Row(
-            arrival=arrival,
+            incoming=incoming,
             binding=binding,
             scope=scope,
             response=response(turn) if callable(response) else response,
@@ -97,37 +97,42 @@ class Memory:
             self.rows[binding.retry_of].superseded = True
         return row
 
-    def candidates(self, arrival: Arrival, scope: str) -> list[Candidate]:
+    def candidates(self, incoming: IncomingRequest, scope: str) -> list[Candidate]:
         """What the store would find: by hash, by tool-call id, and recent side replies."""
-        hashes = set(arrival.hashes)
+        hashes = set(incoming.hashes)
         found = []
         for row in self:
             candidate = self._candidate(row)
-            hit = {candidate.prompt_hash, candidate.full_hash} & hashes or row.id in arrival.named
+            hit = {candidate.prompt_hash, candidate.full_hash} & hashes or row.id in incoming.named
             if row.scope == scope and (hit or row.kind is Kind.SIDE):
                 found.append(candidate)
-        return found + self._at_home(arrival)
+        return found + self._newest_of_client_session(incoming)
 
-    def _at_home(self, arrival: Arrival) -> list[Candidate]:
-        main = [row for row in self if row.kind is Kind.MAIN and row.arrival.home == arrival.home is not None]
+    def _newest_of_client_session(self, incoming: IncomingRequest) -> list[Candidate]:
+        main = [
+            row
+            for row in self
+            if row.kind is Kind.MAIN
+            and row.incoming.client_session_hash == incoming.client_session_hash is not None
+        ]
         return [replace(self._candidate(row), newest=True) for row in main[-1:]]
 
     def _candidate(self, row: Row) -> Candidate:
-        full_hash, full_depth = row.arrival.full(row.response)
+        full_hash, full_depth = row.incoming.full(row.response)
         return Candidate(
             turn=row.id,
             session=row.binding.session,
             parent=row.binding.parent,
-            prompt_hash=row.arrival.prompt_hash,
+            prompt_hash=row.incoming.prompt_hash,
             full_hash=full_hash,
-            depth=row.arrival.depth,
+            depth=row.incoming.depth,
             full_depth=full_depth,
             delivered=row.delivered,
             kind=row.kind,
             created=float(row.number),
             children=self._children(row.id),
             side_text=row.response.content if row.kind is Kind.SIDE else None,
-            shape=row.arrival.shape,
+            shape=row.incoming.shape,
         )
 
     def _children(self, turn: str) -> int:
@@ -149,20 +154,20 @@ class Memory:
             and row.delivered
             and not row.superseded
         ]
-        settled = settle(binding.kind, parent=parent, siblings=siblings)
-        for turn, kind in settled.changes:
+        resolved = resolve(binding.kind, parent=parent, siblings=siblings)
+        for turn, kind in resolved.changes:
             self.rows[turn].kind = kind
-        if settled.grown is not None:
-            self._reanswer(self.rows[settled.grown])
-        if binding.answers is not None and (binding.rejects or settled.answers):
+        if resolved.confirmed is not None:
+            self._reanswer(self.rows[resolved.confirmed])
+        if binding.answers is not None and (binding.rejects or resolved.answers):
             self.rows[binding.answers].next_state = binding.next_state
-        return settled.kind
+        return resolved.kind
 
-    def _reanswer(self, grown: Row) -> None:
-        if grown.binding.parent is not None:
-            parent = self.rows[grown.binding.parent]
-            depth = parent.arrival.full(parent.response)[1]
-            parent.next_state = brought(grown.arrival.messages, parent.id, depth)
+    def _reanswer(self, confirmed: Row) -> None:
+        if confirmed.binding.parent is not None:
+            parent = self.rows[confirmed.binding.parent]
+            depth = parent.incoming.full(parent.response)[1]
+            parent.next_state = added_messages(confirmed.incoming.messages, parent.id, depth)
 
 
 def says(role: str, content: str | None = None, **fields: Any) -> Message:
@@ -216,8 +221,8 @@ def replay(
                 made.append(replace(call, id=ours[call.id]))
             return replace(said, tool_calls=tuple(made))
 
-        partition = partition_of(request["headers"], body)
-        rows.append(memory.ask(conversation, response, partition=partition, streamed=request["stream"]))
+        client = client_session_of(request["headers"], body)
+        rows.append(memory.ask(conversation, response, client=client, streamed=request["stream"]))
     return rows
 
 

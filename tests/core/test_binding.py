@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from afterwit.core.binding.bind import Partition, brought
+from afterwit.core.binding.bind import ClientSession, added_messages
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
@@ -190,30 +190,30 @@ def test_another_scope_sees_nothing():
 
 def test_an_explicit_id_keeps_identical_conversations_apart():
     memory = Memory()
-    a, b = Partition(session="a"), Partition(session="b")
-    rows = [memory.ask(talk(HI), HELLO, partition=p) for p in (a, b)]
-    rows += [memory.ask(talk(HI, HELLO, MORE), SURE, partition=p) for p in (b, a)]
+    a, b = ClientSession(session="a"), ClientSession(session="b")
+    rows = [memory.ask(talk(HI), HELLO, client=p) for p in (a, b)]
+    rows += [memory.ask(talk(HI, HELLO, MORE), SURE, client=p) for p in (b, a)]
     assert tree(rows) == [("main", None, 0), ("main", None, 1), ("main", 1, 1), ("main", 0, 0)]
 
 
 def test_the_clients_word_on_the_turn_decides():
     memory = Memory()
-    said_side = memory.ask(talk(HI), HELLO, partition=Partition(turn_type=Kind.SIDE))
+    said_side = memory.ask(talk(HI), HELLO, client=ClientSession(turn_type=Kind.SIDE))
     said_main = memory.ask(talk(says("user", "Pre-compaction memory flush. Store.")), HELLO)
     assert (said_side.kind, said_main.kind) == (Kind.SIDE, Kind.SIDE)
     flush = talk(says("user", "Pre-compaction memory flush. Store."))
-    main = memory.ask(flush, HELLO, partition=Partition(turn_type=Kind.MAIN, session="x"))
+    main = memory.ask(flush, HELLO, client=ClientSession(turn_type=Kind.MAIN, session="x"))
     assert main.kind is Kind.MAIN
 
 
 def test_under_one_id_a_side_turn_of_its_own_prompt_is_the_sessions_and_a_main_one_is_not():
-    memory, own = Memory(), Partition(session="s")
+    memory, own = Memory(), ClientSession(session="s")
     title = talk(says("system", "You are a title generator."), HI)
-    early = memory.ask(title, SURE, partition=own)
-    main = memory.ask(talk(HI), HELLO, partition=own)
-    late = memory.ask(title, SURE, partition=own)
-    other = memory.ask(talk(MORE), SURE, partition=own)
-    foreign = memory.ask(title, SURE, partition=Partition(session="t"))
+    early = memory.ask(title, SURE, client=own)
+    main = memory.ask(talk(HI), HELLO, client=own)
+    late = memory.ask(title, SURE, client=own)
+    other = memory.ask(talk(MORE), SURE, client=own)
+    foreign = memory.ask(title, SURE, client=ClientSession(session="t"))
     assert tree([early, main, late, other, foreign]) == [
         ("side", None, 0),
         ("main", None, 1),
@@ -325,11 +325,11 @@ def test_a_turn_remembers_nothing_of_itself():
 
 
 def test_what_a_turn_brought_is_found_by_its_parents_call_where_the_history_was_rewritten():
-    """The client left out what came before: fewer atoms are left than the parent had."""
+    """The client left out what came before: fewer segments are left than the parent had."""
     turn = turn_id(1000.0, bytes(10))
     called = calls("read")(turn)
     result = says("tool", "x", tool_call_id=called.tool_calls[0].id)
-    assert brought((HI, called, result), turn, 9) == (result,)
-    assert brought((HI, result), turn, 9) == (result,)
-    assert brought((HI, HELLO, MORE), turn, 2) == (MORE,)
-    assert brought((HI, HELLO, MORE), turn, 9) == ()
+    assert added_messages((HI, called, result), turn, 9) == (result,)
+    assert added_messages((HI, result), turn, 9) == (result,)
+    assert added_messages((HI, HELLO, MORE), turn, 2) == (MORE,)
+    assert added_messages((HI, HELLO, MORE), turn, 9) == ()

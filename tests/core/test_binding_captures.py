@@ -163,7 +163,7 @@ def test_aider_is_followed_through_files_and_reminders_that_move():
 
 
 def anthropic(body: dict[str, Any]) -> Conversation:
-    """Just enough of the Messages wire to show that atoms do not depend on it."""
+    """Just enough of the Messages wire to show that segments do not depend on it."""
     messages = [said for message in body["messages"] for said in _said(message)]
     return Conversation(messages=tuple(messages), tools=tuple(body["tools"]))
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterwit.core.binding.bind import Candidate, Partition, bind
-from afterwit.core.binding.request import arrive
+from afterwit.core.binding.bind import Candidate, ClientSession, bind
+from afterwit.core.binding.request import read_request
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.core.turn import Kind
@@ -150,7 +150,7 @@ def test_a_retry_anywhere_stands_where_the_first_attempt_stood(script, where):
         pass
     cut = one.rows[-1]
     cut.delivered = False
-    again = memory.ask(talk(*cut.arrival.messages), says("assistant", "again"))
+    again = memory.ask(talk(*cut.incoming.messages), says("assistant", "again"))
     assert again.binding.retry_of == cut.id
     assert (again.binding.parent, again.binding.session) == (cut.binding.parent, cut.binding.session)
     assert again.kind is Kind.MAIN
@@ -181,18 +181,18 @@ hashes = st.binary(min_size=16, max_size=16)
 @few
 @given(history=st.lists(anything, min_size=1, max_size=6), data=st.data())
 def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data):
-    arrival = arrive(
+    incoming = read_request(
         turn=turn_id(2.0, b"9876543210"),
         scope="s",
         conversation=talk(*history),
-        partition=Partition(),
+        client=ClientSession(),
         streamed=False,
     )
-    known = st.sampled_from(arrival.fingerprints) | hashes
-    depths = st.integers(min_value=0, max_value=arrival.depth + 2)
+    known = st.sampled_from(incoming.fingerprints) | hashes
+    depths = st.integers(min_value=0, max_value=incoming.depth + 2)
     stored = st.builds(
         Candidate,
-        turn=st.sampled_from(["a", "b", *arrival.mentions]),
+        turn=st.sampled_from(["a", "b", *incoming.mentions]),
         session=st.sampled_from(["a", "b"]),
         parent=st.none() | st.just("a"),
         prompt_hash=known,
@@ -206,8 +206,8 @@ def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data
         side_text=st.none() | words,
     )
     candidates = data.draw(st.lists(stored, max_size=5, unique_by=lambda one: one.turn))
-    binding = bind(arrival, candidates)
-    assert binding.session in {arrival.turn, *(candidate.session for candidate in candidates)}
+    binding = bind(incoming, candidates)
+    assert binding.session in {incoming.turn, *(candidate.session for candidate in candidates)}
     assert binding.answers is None or binding.next_state
     assert all(message.role in ("user", "tool") for message in binding.next_state)
-    assert binding == bind(arrival, list(reversed(candidates))), "the order of candidates says nothing"
+    assert binding == bind(incoming, list(reversed(candidates))), "the order of candidates says nothing"

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.judging.hindsight import Case, View, call_seed, case, conclude, questions, reactions
+from afterwit.core.judging.hindsight import (
+    JudgeCase,
+    JudgeView,
+    call_seed,
+    case_of,
+    conclude,
+    questions,
+    reactions,
+)
 from afterwit.core.judging.voting import Accept, Rules
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.verdict import Feedback, NextState, Question, Source
-from tests.core.test_injected import OPENCLAW
+from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
 RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
@@ -22,10 +30,10 @@ class Prompts:
 
     max_tokens = 64
 
-    def evaluation(self, view: View) -> tuple[Message, ...]:
+    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
         return (Message(role="user", content=f"evaluate {len(view.next_state)}"),)
 
-    def hint(self, view: View) -> tuple[Message, ...]:
+    def hint(self, view: JudgeView) -> tuple[Message, ...]:
         return (Message(role="user", content=f"hint {len(view.next_state)}"),)
 
 
@@ -37,12 +45,14 @@ def tool(text: str, id: str = "c1") -> Message:
     return Message(role="tool", content=text, tool_call_id=id)
 
 
-def of(next_state: NextState, *, schema_error: str | None = None, messages: tuple[Message, ...] = ()) -> Case:
+def of(
+    next_state: NextState, *, schema_error: str | None = None, messages: tuple[Message, ...] = ()
+) -> JudgeCase:
     conversation = Conversation(messages=messages or (user("Fix the test."),))
-    return case(a_turn("t", conversation=conversation), next_state, schema_error=schema_error)
+    return case_of(a_turn("t", conversation=conversation), next_state, schema_error=schema_error)
 
 
-def verdict_of(judged: Case, *words: str):
+def verdict_of(judged: JudgeCase, *words: str):
     calls = questions(judged, Prompts(), RULES)
     return conclude(judged, list(zip(calls, words, strict=True)), RULES)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.judging.hindsight import Call
+from afterwit.core.judging.hindsight import JudgeCall
 from afterwit.core.judging.voting import Accept, Rules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
@@ -48,7 +48,7 @@ def rollout(messages: tuple[Message, ...], *, outcome: Feedback | None = None) -
     return Rollout(messages=messages, turns={at: turn(at) for at in places}, outcome=outcome)
 
 
-def reads(turn: Turn, call: Call) -> str:
+def reads(turn: Turn, call: JudgeCall) -> str:
     """A judge by one word of the prompt, so that what it was shown decides."""
     shown = call.messages[-1].content or ""
     after = shown[shown.index("NEXT STATE") :]
@@ -92,7 +92,7 @@ def test_the_complaint_that_mini_swe_agent_inserts_is_a_negative_next_state_with
 def test_what_openclaw_adds_is_never_shown_as_a_reaction():
     shown: list[str] = []
 
-    def look(turn: Turn, call: Call) -> str:
+    def look(turn: Turn, call: JudgeCall) -> str:
         text = call.messages[-1].content or ""
         shown.append(text[text.index("NEXT STATE") :])
         return r"\boxed{1}"

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.routing import Brought, routed, sureness
+from afterwit.core.routing import Brought, confidence, routed
 
 
 def turn(reward, *, rl=True, opd=True, sure=None):
-    return Brought(rl=rl, opd=opd, reward=reward, sureness=sure)
+    return Brought(rl=rl, opd=opd, reward=reward, confidence=sure)
 
 
 def learns_by(*args, **more):
-    taken = routed(turn(*args, **more), sure_above=0.95)
+    taken = routed(turn(*args, **more), confident_above=0.95)
     return taken.rl, taken.opd
 
 
@@ -45,20 +45,20 @@ def test_a_success_that_the_policy_was_sure_of_teaches_nothing(sure):
 
 def test_routing_never_adds_a_term_and_routing_twice_changes_nothing():
     for rl, opd, reward, sure in product((False, True), (False, True), (-1.0, 0.0, 1.0), (None, 0.1, 0.99)):
-        brought = Brought(rl=rl, opd=opd, reward=reward, sureness=sure)
-        taken = routed(brought, sure_above=0.95)
+        brought = Brought(rl=rl, opd=opd, reward=reward, confidence=sure)
+        taken = routed(brought, confident_above=0.95)
         assert taken.rl <= rl
         assert taken.opd <= opd
         assert not (taken.rl and taken.opd)
-        assert routed(taken, sure_above=0.95) == taken
+        assert routed(taken, confident_above=0.95) == taken
 
 
 def test_sureness_is_the_mean_probability_of_what_was_sampled():
-    assert sureness([math.log(0.5), math.log(0.1), 0.0], [False, True, False]) == pytest.approx(0.75)
-    assert sureness([0.0, -1.0], [True, True]) is None
-    assert sureness([], []) is None
+    assert confidence([math.log(0.5), math.log(0.1), 0.0], [False, True, False]) == pytest.approx(0.75)
+    assert confidence([0.0, -1.0], [True, True]) is None
+    assert confidence([], []) is None
 
 
 @given(st.lists(st.floats(-1e9, 5, allow_nan=False) | st.just(-math.inf), min_size=1, max_size=9))
 def test_sureness_is_a_probability_whatever_an_engine_reports(logprobs):
-    assert 0 <= sureness(logprobs, [False] * len(logprobs)) <= 1
+    assert 0 <= confidence(logprobs, [False] * len(logprobs)) <= 1

@@ -76,7 +76,7 @@ def test_a_response_cut_at_its_length_has_rl_where_evidence_decided(source):
     [
         ({"finish": Finish.CLIENT_LEFT}, Reason.CLIENT_LEFT),
         ({"kind": Kind.SIDE}, Reason.SIDE_TURN),
-        ({"kind": Kind.UNKNOWN}, Reason.UNKNOWN_LINE),
+        ({"kind": Kind.UNKNOWN}, Reason.UNKNOWN_BRANCH),
         ({"teaches": False}, Reason.KEY_DOES_NOT_TEACH),
         ({"sampling": Sampling(max_tokens=8, presence_penalty=0.1)}, Reason.PENALTIES),
         ({"sampling": Sampling(max_tokens=8, repetition_penalty=1.1)}, Reason.PENALTIES),

@@ -60,7 +60,12 @@ async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
 
 
 async def test_a_turn_that_would_teach_nothing_ends_at_the_judge_as_where_people_are_served() -> None:
-    asked = ("objective.routing=routed", "objective.sure_above=0", "learner.batch=99", "learner.min_batch=99")
+    asked = (
+        "objective.routing=routed",
+        "objective.confident_above=0",
+        "learner.batch=99",
+        "learner.min_batch=99",
+    )
     chosen, world, rng = replace(BRIEF, settings=asked).chosen(), REHEARSED["tools"], Random(1)
     async with laboratory(chosen.settings, world, seed=1, program=world.judge) as system:
         one, school = await system.interact(1, "dev", rng), system.school
@@ -70,7 +75,7 @@ async def test_a_turn_that_would_teach_nothing_ends_at_the_judge_as_where_people
         record = school.store.turn("praised")
     assert record.verdict is not None
     assert record.verdict.reward == 1
-    assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_SURE)
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_CONFIDENT)
 
 
 def test_a_plan_is_named_by_what_it_plays_not_by_how_it_was_said() -> None:

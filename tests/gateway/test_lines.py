@@ -29,7 +29,7 @@ async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answer
     await gateway.ask([*GREETED, user("One way.")])
     await gateway.ask([*GREETED, user("Another way.")])
     parent, one, other = await gateway.records()
-    assert {one.reason, other.reason} == {Reason.UNKNOWN_LINE}
+    assert {one.reason, other.reason} == {Reason.UNKNOWN_BRANCH}
     await gateway.ask([*GREETED, user("Another way."), GREETED[1], user("On.")])
     parent, one, other, last = await gateway.records()
     assert (one.turn.kind, other.turn.kind, last.turn.kind) == (Kind.UNKNOWN, Kind.MAIN, Kind.MAIN)

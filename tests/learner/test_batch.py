@@ -179,9 +179,9 @@ SURE = (-0.01,) * 6
         (ROUTED, {"reward": -1, "logprobs": SURE}, (False, True)),
         (ROUTED, {"reward": 0}, (False, True)),
         (ROUTED, {"reward": 1}, (True, False)),
-        (ROUTED, {"reward": 1, "logprobs": SURE}, Reason.ALREADY_SURE),
-        (ROUTED, {"reward": 1, "logprobs": SURE, "hints": ()}, Reason.ALREADY_SURE),
-        (replace(ROUTED, sure_above=1.0), {"reward": 1, "logprobs": SURE}, (True, False)),
+        (ROUTED, {"reward": 1, "logprobs": SURE}, Reason.ALREADY_CONFIDENT),
+        (ROUTED, {"reward": 1, "logprobs": SURE, "hints": ()}, Reason.ALREADY_CONFIDENT),
+        (replace(ROUTED, confident_above=1.0), {"reward": 1, "logprobs": SURE}, (True, False)),
         (replace(ROUTED, objective="topk_distill"), {"reward": 1}, Reason.ALREADY_GOOD),
         (replace(ROUTED, objective="rl"), {"reward": -1}, (True, False)),
         (replace(ROUTED, w_opd=0.0), {"reward": -1}, (True, False)),
@@ -208,7 +208,7 @@ def test_a_routed_failure_whose_hint_cannot_be_shown_learns_by_its_reward(render
 
 def test_a_turn_that_learns_nothing_says_so_before_its_hints_are_looked_at(renderer: Renderer) -> None:
     sure = elsewhere(lesson(renderer, 1, version=20, reward=1, logprobs=SURE))
-    assert reason(sure, renderer, ROUTED) is Reason.ALREADY_SURE
+    assert reason(sure, renderer, ROUTED) is Reason.ALREADY_CONFIDENT
 
 
 def test_a_greedy_turn_is_scored_at_temperature_one_without_a_behaviour(renderer: Renderer) -> None:

@@ -96,7 +96,7 @@ def settings(draw):
         "beta": draw(st.sampled_from((0.0, 0.01, 1.0))),
         "memory_weight": draw(st.sampled_from((0.0, 0.5))),
         "routing": draw(st.sampled_from(("all", "routed"))),
-        "sure_above": draw(st.sampled_from((0.4, 0.95))),
+        "confident_above": draw(st.sampled_from((0.4, 0.95))),
         "baseline": draw(st.sampled_from(("none", "running", "group"))),
         "eps_hi": draw(st.sampled_from((0.05, 0.28))),
         "token_eps_lo": draw(st.sampled_from((0.05, 0.2))),

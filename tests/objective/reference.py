@@ -20,7 +20,7 @@ DEFAULTS = {
     "subset": "student",
     "hint_selection": "sequence_optimal",
     "routing": "all",
-    "sure_above": 0.95,
+    "confident_above": 0.95,
     "C": 1.0,
     "tail_bucket": False,
     "eps_lo": 0.2,
@@ -140,7 +140,7 @@ class Turn:
             self.opd = False
             if self.behaviour is not None:
                 sampled = [math.exp(float(self.behaviour[i])) for i in self.live]
-                if math.fsum(sampled) / len(sampled) >= self.s["sure_above"]:
+                if math.fsum(sampled) / len(sampled) >= self.s["confident_above"]:
                     self.rl = False
         elif self.opd:
             self.rl = False

@@ -13,7 +13,7 @@ SURE, UNSURE = np.log(np.full(3, 0.97)), np.log(np.full(3, 0.5))
 
 
 def brought(reward, *, rl=True, opd=True, sure=0.5):
-    return Brought(rl=rl, opd=opd, reward=reward, sureness=sure)
+    return Brought(rl=rl, opd=opd, reward=reward, confidence=sure)
 
 
 def settings(**more):
@@ -32,9 +32,9 @@ def test_unrouted_a_turn_learns_by_all_it_carries(reward):
     [
         ({}, brought(-1.0), None),
         ({}, brought(1.0), None),
-        ({}, brought(1.0, sure=0.95), Reason.ALREADY_SURE),
-        ({}, brought(1.0, opd=False, sure=0.95), Reason.ALREADY_SURE),
-        ({"sure_above": 0.99}, brought(1.0, sure=0.95), None),
+        ({}, brought(1.0, sure=0.95), Reason.ALREADY_CONFIDENT),
+        ({}, brought(1.0, opd=False, sure=0.95), Reason.ALREADY_CONFIDENT),
+        ({"confident_above": 0.99}, brought(1.0, sure=0.95), None),
         ({}, brought(1.0, rl=False), Reason.ALREADY_GOOD),
         ({"objective": "topk_opd"}, brought(1.0), Reason.ALREADY_GOOD),
         ({"w_rl": 0.0}, brought(1.0, sure=0.99), Reason.ALREADY_GOOD),
@@ -85,5 +85,5 @@ def test_without_reported_log_probs_nobody_is_known_to_be_sure():
 def test_tokens_that_a_grammar_forced_make_nobody_sure():
     mask, behaviour = np.array([False, False, True]), np.log([1.0, 1.0, 0.5])
     made = sample(np.random.default_rng(1), reward=1.0, behaviour=behaviour, mask=mask)
-    assert evaluate([made], {"routing": "routed", "beta": 0, "sure_above": 0.6}).terms["rl"] != 0
-    assert evaluate([made], {"routing": "routed", "beta": 0, "sure_above": 0.5}).terms["rl"] == 0
+    assert evaluate([made], {"routing": "routed", "beta": 0, "confident_above": 0.6}).terms["rl"] != 0
+    assert evaluate([made], {"routing": "routed", "beta": 0, "confident_above": 0.5}).terms["rl"] == 0

@@ -19,7 +19,7 @@ class Config(BaseModel):
         ({"baseline": "mean"}, "baseline is 'mean'"),
         ({"aggregation": "sum"}, "aggregation is 'sum'"),
         ({"routing": "some"}, "routing is 'some'"),
-        ({"sure_above": 1.5}, "sure_above is 1.5"),
+        ({"confident_above": 1.5}, "confident_above is 1.5"),
         ({"k": 0}, "k is 0"),
         ({"k": 2.5}, "k is 2.5"),
         ({"k": True}, "k is True"),

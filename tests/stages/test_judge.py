@@ -154,7 +154,7 @@ async def test_a_reward_alone_is_nothing_to_learn_where_the_objective_only_disti
 
 @pytest.mark.parametrize(
     ("boxed", "logprob", "reason"),
-    [(1, -0.01, Reason.ALREADY_SURE), (1, -1.0, None), (-1, -0.01, None), (0, -0.01, Reason.NO_SIGNAL)],
+    [(1, -0.01, Reason.ALREADY_CONFIDENT), (1, -1.0, None), (-1, -0.01, None), (0, -0.01, Reason.NO_SIGNAL)],
 )
 async def test_a_success_that_the_policy_was_sure_of_ends_before_it_can_fill_a_batch(
     house, boxed, logprob, reason
@@ -184,12 +184,12 @@ async def test_a_success_that_only_a_hint_could_teach_ends_as_good_where_turns_a
 
 
 async def test_a_next_state_that_comes_later_reopens_what_was_sure(house):
-    house.objective = ObjectiveSettings(routing="routed", sure_above=0.0)
+    house.objective = ObjectiveSettings(routing="routed", confident_above=0.0)
     router = house.stage("judge-1")
     house.client.answer = lambda messages: rf"\boxed{{{-1 if asks_for_hint(messages) else 1}}}"
     await house.answered("t1", THANKS)
     await router.step()
-    assert (await house.record("t1")).reason is Reason.ALREADY_SURE
+    assert (await house.record("t1")).reason is Reason.ALREADY_CONFIDENT
     await house.feedback("t1", Feedback(reward=-1))
     assert (await house.record("t1")).state is State.ANSWERED
 

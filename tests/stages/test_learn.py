@@ -444,7 +444,7 @@ def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
     fill(place, lessons(2, 3, reward=1, logprobs=(-0.01,) * 6))
     place.drain()
     assert place.versions.newest() == 1
-    assert [states(place)[turn] for turn in ("turn0002", "turn0003")] == [Reason.ALREADY_SURE] * 2
+    assert [states(place)[turn] for turn in ("turn0002", "turn0003")] == [Reason.ALREADY_CONFIDENT] * 2
     assert trained(place) == [("turn0000", "turn0001")]
 
 

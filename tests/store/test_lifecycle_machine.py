@@ -27,7 +27,7 @@ from tests.store.examples import HINTED, a_version, add
 LEASE = 10.0
 names = st.integers(0, 5).map(lambda number: f"t{number}")
 owners = st.sampled_from(["one", "two"])
-reasons = st.none() | st.sampled_from([Reason.SIDE_TURN, Reason.CLIENT_LEFT, Reason.UNKNOWN_LINE])
+reasons = st.none() | st.sampled_from([Reason.SIDE_TURN, Reason.CLIENT_LEFT, Reason.UNKNOWN_BRANCH])
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Modelled:
         self.changes += 1
         in_training = self.state is State.JUDGED and self.holder is not None and self.until > now
         reopened = self.reason in REOPENED_BY_NEXT_STATE
-        reopened |= self.reason is Reason.UNKNOWN_LINE and self.kind is Kind.MAIN
+        reopened |= self.reason is Reason.UNKNOWN_BRANCH and self.kind is Kind.MAIN
         waits = self.state in (State.OPEN, State.JUDGED) and not in_training
         if waits or (self.state is State.SKIPPED and reopened):
             self.go(State.ANSWERED)
@@ -106,7 +106,7 @@ class Lifecycle(RuleBasedStateMachine):
     def a_turn_is_served(self, name: str, reason: Reason | None) -> None:
         if name in self.cards:
             return
-        kind = Kind.UNKNOWN if reason is Reason.UNKNOWN_LINE else Kind.MAIN
+        kind = Kind.UNKNOWN if reason is Reason.UNKNOWN_BRANCH else Kind.MAIN
         add(self.store, name, reason=reason, kind=kind, now=self.now)
         state = State.OPEN if reason is None else State.SKIPPED
         self.cards[name] = Modelled(state=state, reason=reason, born=self.now, kind=kind)
@@ -136,10 +136,10 @@ class Lifecycle(RuleBasedStateMachine):
             return
         self.store.set_kind(name, kind, now=self.now)
         card.kind = kind
-        if kind is Kind.MAIN and card.reason is Reason.UNKNOWN_LINE and card.changes:
+        if kind is Kind.MAIN and card.reason is Reason.UNKNOWN_BRANCH and card.changes:
             card.go(State.ANSWERED)
         elif kind is not Kind.MAIN and card.state not in (State.TRAINED, State.SKIPPED):
-            card.go(State.SKIPPED, Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE)
+            card.go(State.SKIPPED, Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_BRANCH)
 
     @rule(name=names)
     def it_is_superseded(self, name: str) -> None:

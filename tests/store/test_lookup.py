@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding.bind import Arrival, Binding, arrive, bind, partition_of
+from afterwit.core.binding.bind import Binding, IncomingRequest, bind, client_session_of, read_request
 from afterwit.core.binding.siblings import Branch
 from afterwit.core.binding.side_turns import Shape
 from afterwit.core.lifecycle import Reason
@@ -82,10 +82,10 @@ def test_the_newest_main_line_turn_of_a_named_session_is_found(store: Store) -> 
     common = {"depth": 1, "full_depth": 2, "delivered": True, "reason": None, "now": 0.0}
     for name, kind in (("old", Kind.MAIN), ("new", Kind.MAIN), ("title", Kind.SIDE)):
         hashes = {"prompt_hash": f"p{name}".encode(), "full_hash": f"f{name}".encode()}
-        store.add_turn(a_turn(name, kind=kind), **hashes, **common, home=b"theirs")
-    found = store.candidates(SCOPE, [], [], home=b"theirs", side_limit=0)
+        store.add_turn(a_turn(name, kind=kind), **hashes, **common, client_session=b"theirs")
+    found = store.candidates(SCOPE, [], [], client_session=b"theirs", side_limit=0)
     assert [candidate.turn for candidate in found] == ["new"]
-    assert store.candidates(SCOPE, [], [], home=b"another", side_limit=0) == []
+    assert store.candidates(SCOPE, [], [], client_session=b"another", side_limit=0) == []
 
 
 def test_children_are_counted_without_side_turns(store: Store) -> None:
@@ -111,27 +111,27 @@ def test_branches_are_a_turns_children_but_for_retried_and_abandoned_ones(store:
     ]
 
 
-def asked(id: str, *messages: Message) -> Arrival:
+def asked(id: str, *messages: Message) -> IncomingRequest:
     conversation = Conversation(messages=messages)
-    partition = partition_of({}, {})
-    return arrive(turn=id, scope=SCOPE, conversation=conversation, partition=partition, streamed=False)
+    client = client_session_of({}, {})
+    return read_request(turn=id, scope=SCOPE, conversation=conversation, client=client, streamed=False)
 
 
-def served(store: Store, arrival: Arrival, reply: Message) -> Binding:
+def served(store: Store, incoming: IncomingRequest, reply: Message) -> Binding:
     """Bind a request to what the store has, and store its turn."""
-    binding = bind(arrival, store.candidates(SCOPE, arrival.hashes, tuple(arrival.mentions)))
-    full_hash, full_depth = arrival.full(reply)
-    turn = a_turn(arrival.turn, session=binding.session, parent=binding.parent, message=reply)
+    binding = bind(incoming, store.candidates(SCOPE, incoming.hashes, tuple(incoming.mentions)))
+    full_hash, full_depth = incoming.full(reply)
+    turn = a_turn(incoming.turn, session=binding.session, parent=binding.parent, message=reply)
     store.add_turn(
         turn,
-        prompt_hash=arrival.prompt_hash,
+        prompt_hash=incoming.prompt_hash,
         full_hash=full_hash,
-        depth=arrival.depth,
+        depth=incoming.depth,
         full_depth=full_depth,
         delivered=True,
         reason=None,
         now=0.0,
-        shape=arrival.shape,
+        shape=incoming.shape,
     )
     return binding
 
@@ -139,12 +139,14 @@ def served(store: Store, arrival: Arrival, reply: Message) -> Binding:
 def test_the_newest_main_turn_under_the_clients_own_id_comes_with_the_candidates(store: Store) -> None:
     hashes = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2}
     for name, kind, home in (("a", Kind.MAIN, b"h"), ("b", Kind.MAIN, b"h"), ("c", Kind.MAIN, b"other")):
-        store.add_turn(a_turn(name, kind=kind), **hashes, delivered=True, reason=None, home=home, now=0.0)
-    found = store.candidates(SCOPE, [], [], home=b"h")
+        store.add_turn(
+            a_turn(name, kind=kind), **hashes, delivered=True, reason=None, client_session=home, now=0.0
+        )
+    found = store.candidates(SCOPE, [], [], client_session=b"h")
     assert [(one.turn, one.newest) for one in found] == [("b", True)]
-    assert store.candidates(SCOPE, [], [], home=b"none") == []
-    assert store.candidates("other/agent", [], [], home=b"h") == []
-    assert {one.turn: one.newest for one in store.candidates(SCOPE, [b"p"], [], home=b"h")} == {
+    assert store.candidates(SCOPE, [], [], client_session=b"none") == []
+    assert store.candidates("other/agent", [], [], client_session=b"h") == []
+    assert {one.turn: one.newest for one in store.candidates(SCOPE, [b"p"], [], client_session=b"h")} == {
         "a": False,
         "b": True,
         "c": False,

@@ -166,14 +166,14 @@ def test_feedback_on_an_unknown_turn_is_refused(store: Store) -> None:
 def test_a_turn_found_off_the_main_line_is_skipped_and_found_on_it_is_judged(store: Store) -> None:
     add(store, "a")
     assert store.set_kind("a", Kind.UNKNOWN, now=1.0) is State.SKIPPED
-    assert store.turn("a").reason is Reason.UNKNOWN_LINE
+    assert store.turn("a").reason is Reason.UNKNOWN_BRANCH
     assert store.answer("a", NO, answered_by="b", now=2.0) is State.SKIPPED
     assert store.set_kind("a", Kind.MAIN, now=3.0) is State.ANSWERED
     assert store.turn("a").turn.kind is Kind.MAIN
 
 
 def test_a_turn_known_to_be_main_before_its_answer_is_judged_too(store: Store) -> None:
-    add(store, "a", reason=Reason.UNKNOWN_LINE, kind=Kind.UNKNOWN)
+    add(store, "a", reason=Reason.UNKNOWN_BRANCH, kind=Kind.UNKNOWN)
     assert store.set_kind("a", Kind.MAIN, now=1.0) is State.SKIPPED
     assert store.answer("a", NO, answered_by="b", now=2.0) is State.ANSWERED
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.judging.hindsight import View
+from afterwit.core.judging.hindsight import JudgeView
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.judge.fence import Fence, shares
 from afterwit.wire.judge.full_prompts import FullPrompts
@@ -29,7 +29,7 @@ TERMINAL = {
         },
     },
 }
-VIEW = View(
+VIEW = JudgeView(
     request="Run the tests.",
     context=(Message(role="system", content="Be brief."), Message(role="user", content="Hello.")),
     tools=(TERMINAL,),
@@ -50,14 +50,14 @@ VIEW = View(
 )
 
 
-def asked(view: View = VIEW, prompts: FullPrompts = PROMPTS) -> tuple[str, str]:
+def asked(view: JudgeView = VIEW, prompts: FullPrompts = PROMPTS) -> tuple[str, str]:
     """System and user text of the hint question."""
     system, user = prompts.hint(view)
     assert (system.role, user.role) == ("system", "user")
     return system.content or "", user.content or ""
 
 
-def blocks(view: View = VIEW, prompts: FullPrompts = PROMPTS) -> list[tuple[str, str]]:
+def blocks(view: JudgeView = VIEW, prompts: FullPrompts = PROMPTS) -> list[tuple[str, str]]:
     """Title and text of each fenced block."""
     system, user = asked(view, prompts)
     code = re.search(r"the code (\w+) are fences", system)[1]
@@ -135,7 +135,7 @@ def test_a_long_result_is_cut_in_its_middle_and_starves_no_reply():
 
 
 def test_what_is_not_there_is_said_to_be_nothing():
-    view = View(
+    view = JudgeView(
         request="", context=(), tools=(), response=Message(role="assistant"), next_state=VIEW.next_state
     )
     assert all(text.endswith("nothing]") for title, text in blocks(view) if not title.startswith("NEXT"))

@@ -49,13 +49,13 @@ class Reason(StrEnum):
     NO_NEXT_STATE = "no_next_state"
     NO_SIGNAL = "no_signal"
     ALREADY_GOOD = "already_good"
-    ALREADY_SURE = "already_sure"
+    ALREADY_CONFIDENT = "already_confident"
     EMPTY_RESPONSE = "empty_response"
     SUPERSEDED = "superseded"
     REVERTED = "reverted"
     CLIENT_LEFT = "client_left"
     SIDE_TURN = "side_turn"
-    UNKNOWN_LINE = "unknown_line"
+    UNKNOWN_BRANCH = "unknown_branch"
     AMBIGUOUS_PARENT = "ambiguous_parent"
     KEY_DOES_NOT_TEACH = "key_does_not_teach"
     PENALTIES = "penalties"
@@ -79,13 +79,13 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.NO_NEXT_STATE: _NOTHING,
     Reason.NO_SIGNAL: _NOTHING,
     Reason.ALREADY_GOOD: _NOTHING,
-    Reason.ALREADY_SURE: _NOTHING,
+    Reason.ALREADY_CONFIDENT: _NOTHING,
     Reason.EMPTY_RESPONSE: _NOTHING,
     Reason.SUPERSEDED: _NOT,
     Reason.REVERTED: _NOT,
     Reason.CLIENT_LEFT: _NOT,
     Reason.SIDE_TURN: _NOT,
-    Reason.UNKNOWN_LINE: _NOT,
+    Reason.UNKNOWN_BRANCH: _NOT,
     Reason.AMBIGUOUS_PARENT: _NOT,
     Reason.KEY_DOES_NOT_TEACH: _NOT,
     Reason.PENALTIES: _NOT,
@@ -106,7 +106,7 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
         Reason.NO_NEXT_STATE,
         Reason.NO_SIGNAL,
         Reason.ALREADY_GOOD,
-        Reason.ALREADY_SURE,
+        Reason.ALREADY_CONFIDENT,
         Reason.GREEDY_WITHOUT_HINT,
         Reason.TRUNCATED_SAMPLING_WITHOUT_HINT,
         Reason.CUT_AT_LENGTH,

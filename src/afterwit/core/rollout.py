@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.judging.hindsight import Call, JudgePrompts, case, conclude, questions
+from afterwit.core.judging.hindsight import JudgeCall, JudgePrompts, case_of, conclude, questions
 from afterwit.core.judging.voting import Rules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
@@ -65,7 +65,7 @@ def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextStat
 
 def samples(
     rollout: Rollout,
-    ask: Callable[[Turn, Call], str],
+    ask: Callable[[Turn, JudgeCall], str],
     *,
     prompts: JudgePrompts,
     rules: Rules,
@@ -78,14 +78,14 @@ def samples(
             return Ended(turn=turn, reason=reason)
         if next_state is None:
             return Ended(turn=turn, reason=Reason.NO_NEXT_STATE)
-        judged = case(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
+        judged = case_of(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
         answers = [(call, ask(turn, call)) for call in questions(judged, prompts, rules)]
-        return settle(turn, conclude(judged, answers, rules))
+        return sample_of(turn, conclude(judged, answers, rules))
 
     return [sample(turn, next_state) for turn, next_state in pairs(rollout)]
 
 
-def settle(turn: Turn, verdict: Verdict) -> Sample | Ended:
+def sample_of(turn: Turn, verdict: Verdict) -> Sample | Ended:
     """The sample of a judged turn, or its end."""
     carried = terms(turn, verdict)
     if isinstance(carried, Reason):

@@ -28,25 +28,25 @@ class Brought(NamedTuple):
     opd: bool
     """It carries an OPD term."""
     reward: float
-    sureness: float | None
+    confidence: float | None
     """How sure the policy was; None where that is not known."""
 
 
 def brought(turn: Turn, verdict: Verdict, *, rl: bool, opd: bool) -> Brought:
     """What a turn that carries these terms brings."""
-    sure = sureness(turn.sampled.logprobs, turn.sampled.forced)
-    return Brought(rl=rl, opd=opd, reward=verdict.reward, sureness=sure)
+    sure = confidence(turn.sampled.logprobs, turn.sampled.forced)
+    return Brought(rl=rl, opd=opd, reward=verdict.reward, confidence=sure)
 
 
-def sureness(logprobs: Sequence[float], forced: Sequence[bool]) -> float | None:
+def confidence(logprobs: Sequence[float], forced: Sequence[bool]) -> float | None:
     """The mean probability of the tokens that were sampled; None where all were forced."""
     sampled = [math.exp(min(value, 0.0)) for value, fixed in zip(logprobs, forced, strict=True) if not fixed]
     return math.fsum(sampled) / len(sampled) if sampled else None
 
 
-def routed(turn: Brought, *, sure_above: float) -> Brought:
+def routed(turn: Brought, *, confident_above: float) -> Brought:
     """The turn with the terms that it learns by."""
     if turn.reward > 0:
-        sure = turn.sureness is not None and turn.sureness >= sure_above
+        sure = turn.confidence is not None and turn.confidence >= confident_above
         return turn._replace(rl=turn.rl and not sure, opd=False)
     return turn._replace(rl=turn.rl and not turn.opd)

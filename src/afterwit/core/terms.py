@@ -110,7 +110,7 @@ def untrainable(turn: Turn) -> Reason | None:
     reasons = {
         Reason.CLIENT_LEFT: turn.finish is Finish.CLIENT_LEFT,
         Reason.SIDE_TURN: turn.kind is Kind.SIDE,
-        Reason.UNKNOWN_LINE: turn.kind is Kind.UNKNOWN,
+        Reason.UNKNOWN_BRANCH: turn.kind is Kind.UNKNOWN,
         Reason.KEY_DOES_NOT_TEACH: not turn.teaches,
         Reason.PENALTIES: turn.sampling.penalised,
         Reason.EMPTY_RESPONSE: not turn.sampled.ids,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from afterwit.core.routing import Brought, sureness
+from afterwit.core.routing import Brought, confidence
 from afterwit.core.terms import Terms, TurnFacts, terms_of
 from afterwit.objective.advantage import advantages
 from afterwit.objective.hybrid import memory_share, share
@@ -79,14 +79,14 @@ def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Terms:
         tau=1.0 if tau is None else float(tau),
     )
     terms = terms_of(facts)
-    taken = settings.route(Brought(terms.rl, terms.opd, facts.reward, _sureness(named)))
+    taken = settings.route(Brought(terms.rl, terms.opd, facts.reward, _confidence(named)))
     return replace(terms, rl=taken.rl, opd=taken.opd)
 
 
-def _sureness(named: Mapping[str, Any]) -> float | None:
+def _confidence(named: Mapping[str, Any]) -> float | None:
     if named.get("behaviour") is None:
         return None
-    return sureness(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
+    return confidence(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
 
 
 def _sample(named: Mapping[str, Any], terms: Terms, advantage: float | None) -> Sample:

@@ -64,7 +64,7 @@ class ObjectiveSettings:
     """`all`: a turn learns by every term it carries, as published. `routed`: a failed one (r = -1) with a
     hint by OPD alone, a good one (r = +1) by RL alone, and a good one that the policy was sure of by
     nothing."""
-    sure_above: float = 0.95
+    confident_above: float = 0.95
     """Mean probability of the sampled tokens from which on the policy was sure: of those good turns little is
     left to learn. Read only where turns are routed."""
     diff_clip: float = 1.0
@@ -115,8 +115,8 @@ class ObjectiveSettings:
             raise ValueError(f"k is {self.k}, but must be a whole number, at least 1")
         if not 0 <= self.baseline_decay < 1:
             raise ValueError(f"baseline_decay is {self.baseline_decay}, but must be in [0, 1)")
-        if not 0 <= self.sure_above <= 1:
-            raise ValueError(f"sure_above is {self.sure_above}, but a probability is in [0, 1]")
+        if not 0 <= self.confident_above <= 1:
+            raise ValueError(f"confident_above is {self.confident_above}, but a probability is in [0, 1]")
         if not self.is_cap > 0:
             raise ValueError(f"is_cap is {self.is_cap}, but must be above 0")
         for name in ("eps_lo", "token_eps_lo"):
@@ -162,7 +162,7 @@ class ObjectiveSettings:
         if self.routing == "all":
             return turn
         within = turn._replace(rl=turn.rl and self.has_rl, opd=turn.opd and self.needs_teacher)
-        return routed(within, sure_above=self.sure_above)
+        return routed(within, confident_above=self.confident_above)
 
     def refusal(self, turn: Brought) -> Reason | None:
         """Why the turn does not move the policy; None where it does."""
@@ -171,7 +171,7 @@ class ObjectiveSettings:
             return None
         if not self.learns(rl=turn.rl, opd=turn.opd):
             return Reason.NO_SIGNAL
-        return Reason.ALREADY_SURE if self.learns(rl=turn.rl, opd=False) else Reason.ALREADY_GOOD
+        return Reason.ALREADY_CONFIDENT if self.learns(rl=turn.rl, opd=False) else Reason.ALREADY_GOOD
 
     def learns(self, *, rl: bool, opd: bool) -> bool:
         """Whether RL and OPD terms such as these move the policy."""

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterwit.core.binding.client_ids import Partition as Partition
-from afterwit.core.binding.client_ids import partition_of as partition_of
+from afterwit.core.binding.client_ids import ClientSession as ClientSession
+from afterwit.core.binding.client_ids import client_session_of as client_session_of
 from afterwit.core.binding.parents import Candidate as Candidate
-from afterwit.core.binding.parents import Followed, at_home, followed, latest, quoted, rejected, usual_shapes
-from afterwit.core.binding.request import Arrival as Arrival
-from afterwit.core.binding.request import arrive as arrive
-from afterwit.core.binding.request import brought as brought
+from afterwit.core.binding.parents import (
+    Followed,
+    followed,
+    latest,
+    newest_of_client_session,
+    quoted,
+    rejected,
+    usual_shapes,
+)
+from afterwit.core.binding.request import IncomingRequest as IncomingRequest
+from afterwit.core.binding.request import added_messages as added_messages
 from afterwit.core.binding.request import next_state
+from afterwit.core.binding.request import read_request as read_request
 from afterwit.core.binding.side_turns import Pattern, classify, known_patterns
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
@@ -43,50 +51,52 @@ class Binding:
 
 
 def bind(
-    arrival: Arrival, candidates: Sequence[Candidate], patterns: Sequence[Pattern] | None = None
+    incoming: IncomingRequest, candidates: Sequence[Candidate], patterns: Sequence[Pattern] | None = None
 ) -> Binding:
     """Bind a request, given the stored turns of its scope that its `hashes` and `mentions` lead to.
 
     `patterns` are those of known side turns; None: the package's own.
     """
-    others = [candidate for candidate in candidates if candidate.turn != arrival.turn]
-    found = followed(arrival, others)
+    others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
+    found = followed(incoming, others)
     parent = found[0] if len(found) == 1 else None
-    same = latest(c for c in others if c.depth == arrival.depth > 0 and c.prompt_hash == arrival.prompt_hash)
-    kind = _kind(arrival, None if parent is None else parent.candidate, others, patterns)
+    same = latest(
+        c for c in others if c.depth == incoming.depth > 0 and c.prompt_hash == incoming.prompt_hash
+    )
+    kind = _kind(incoming, None if parent is None else parent.candidate, others, patterns)
     if same is not None and not same.arrived:
-        return _again(arrival, same, parent, kind, retried=True)
+        return _again(incoming, same, parent, kind, retried=True)
     if len(found) > 1:
-        return Binding(session=arrival.turn, parent=None, kind=kind, reason=Reason.AMBIGUOUS_PARENT)
+        return Binding(session=incoming.turn, parent=None, kind=kind, reason=Reason.AMBIGUOUS_PARENT)
     if same is not None and same.parent is not None:
-        return _again(arrival, same, parent, kind, retried=False)
-    deleted = None if same is not None else rejected(arrival, others, parent)
+        return _again(incoming, same, parent, kind, retried=False)
+    deleted = None if same is not None else rejected(incoming, others, parent)
     if deleted is not None:
-        return _rejecting(arrival, deleted, _kind(arrival, deleted, others, patterns))
+        return _rejecting(incoming, deleted, _kind(incoming, deleted, others, patterns))
     if parent is not None:
-        return _following(arrival, parent, kind)
-    kin = quoted(arrival, others) or (at_home(others) if kind is Kind.SIDE else None)
-    return Binding(session=arrival.turn if kin is None else kin.session, parent=None, kind=kind)
+        return _following(incoming, parent, kind)
+    kin = quoted(incoming, others) or (newest_of_client_session(others) if kind is Kind.SIDE else None)
+    return Binding(session=incoming.turn if kin is None else kin.session, parent=None, kind=kind)
 
 
 def _kind(
-    arrival: Arrival,
+    incoming: IncomingRequest,
     parent: Candidate | None,
     candidates: Sequence[Candidate],
     patterns: Sequence[Pattern] | None,
 ) -> Kind:
     return classify(
-        arrival.messages,
-        said=arrival.partition.turn_type,
-        shape=arrival.shape,
+        incoming.messages,
+        said=incoming.client.turn_type,
+        shape=incoming.shape,
         usual=() if parent is None else usual_shapes(candidates, parent.session),
         parent=None if parent is None else parent.kind,
         patterns=known_patterns() if patterns is None else patterns,
     )
 
 
-def _following(arrival: Arrival, parent: Followed, kind: Kind) -> Binding:
-    messages = next_state(arrival.messages[parent.after :], kind)
+def _following(incoming: IncomingRequest, parent: Followed, kind: Kind) -> Binding:
+    messages = next_state(incoming.messages[parent.after :], kind)
     return Binding(
         session=parent.candidate.session,
         parent=parent.candidate.turn,
@@ -97,12 +107,12 @@ def _following(arrival: Arrival, parent: Followed, kind: Kind) -> Binding:
 
 
 def _again(
-    arrival: Arrival, same: Candidate, parent: Followed | None, kind: Kind, *, retried: bool
+    incoming: IncomingRequest, same: Candidate, parent: Followed | None, kind: Kind, *, retried: bool
 ) -> Binding:
     """The same prompt once more: it stands where the earlier turn stands."""
     messages: tuple[Message, ...] = ()
     if parent is not None and parent.candidate.turn == same.parent:
-        messages = next_state(arrival.messages[parent.after :], kind)
+        messages = next_state(incoming.messages[parent.after :], kind)
     return Binding(
         session=same.session,
         parent=same.parent,
@@ -113,9 +123,9 @@ def _again(
     )
 
 
-def _rejecting(arrival: Arrival, deleted: Candidate, kind: Kind) -> Binding:
+def _rejecting(incoming: IncomingRequest, deleted: Candidate, kind: Kind) -> Binding:
     """A sibling of the turn whose response was taken out, which what follows answers."""
-    messages = next_state(arrival.messages[arrival.message_after(deleted.depth) :], kind)
+    messages = next_state(incoming.messages[incoming.message_after(deleted.depth) :], kind)
     return Binding(
         session=deleted.session,
         parent=deleted.parent,

@@ -17,7 +17,7 @@ _LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class ClientSession:
     """An id only partitions: titles, compactions and sub-agents may share it, so it proves no kinship."""
 
     session: str | None = None
@@ -26,21 +26,21 @@ class Partition:
     """What the client says the turn is."""
     done: bool = False
     """The client says that the session ends with this request."""
-    parent_session: str | None = None
+    parent_id: str | None = None
     """The client's id of the session that this one, a sub-agent's, works for."""
 
 
-def partition_of(headers: Mapping[str, str], body: Any) -> Partition:
+def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
     """Read the ids of a request. `headers` are looked up in lower case; nothing here is ever refused."""
     parent = _id(headers.get("x-parent-session-id"))
     session = _from_headers(headers) or _from_body(body if isinstance(body, Mapping) else {})
     if session is None and parent is not None:
         session = f"under {parent}"
-    return Partition(
+    return ClientSession(
         session=session,
         turn_type=_turn_type(headers),
         done=headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
-        parent_session=parent,
+        parent_id=parent,
     )
 
 

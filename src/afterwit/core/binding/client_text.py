@@ -73,13 +73,13 @@ def strip_retelling(text: str) -> str:
     return "" if spoken.strip() in _AIDER_ASSENTS else spoken
 
 
-def is_formality(said: str, before: str) -> bool:
+def is_boilerplate(said: str, before: str) -> bool:
     """Whether an assistant's words are a client's own, put after the words `before` of the user."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
 
 
-def strip_injected(text: str) -> str:
+def without_client_text(text: str) -> str:
     """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add."""
     without = strip_blocks(text).strip()
     return _OPENCLAW_RUNTIME.sub("", _OPENCLAW_STAMP.sub("", without))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.binding.client_text import strip_retelling
-from afterwit.core.binding.request import Arrival, after_call
+from afterwit.core.binding.request import IncomingRequest, after_call
 from afterwit.core.binding.segments import collapse, plain_text
 from afterwit.core.binding.side_turns import Shape
 from afterwit.core.turn import Kind
@@ -25,9 +25,9 @@ class Candidate:
     prompt_hash: bytes
     full_hash: bytes
     depth: int
-    """Atoms of the prompt."""
+    """Segments of the prompt."""
     full_depth: int
-    """Atoms of prompt and response."""
+    """Segments of prompt and response."""
     delivered: bool
     kind: Kind
     created: float
@@ -53,23 +53,23 @@ class Followed:
     after: int
 
 
-def followed(arrival: Arrival, candidates: Sequence[Candidate]) -> list[Followed]:
+def followed(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
     """The turn that a request follows; several where it cannot be told which; none for a new conversation.
 
     Evidence deeper in the request is better. A tool-call id of ours beats a prefix that ends before it: what
     stands between was rewritten, the id was not.
     """
-    by_prefix = _by_prefix(arrival, candidates)
-    called = _by_call(arrival, candidates)
+    by_prefix = _by_prefix(incoming, candidates)
+    called = _by_call(incoming, candidates)
     if called is not None and all(called.after > prefix.after for prefix in by_prefix):
         return [called]
     return by_prefix
 
 
-def _by_prefix(arrival: Arrival, candidates: Sequence[Candidate]) -> list[Followed]:
+def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
     """Turns whose prompt and own response are the request's longest such prefix; one, unless ambiguous."""
     full = [
-        c for c in candidates if c.full_depth > c.depth and arrival.starts_with(c.full_hash, c.full_depth)
+        c for c in candidates if c.full_depth > c.depth and incoming.starts_with(c.full_hash, c.full_depth)
     ]
     deepest = max((c.full_depth for c in full), default=0)
     longest = [c for c in full if c.full_depth == deepest]
@@ -77,20 +77,22 @@ def _by_prefix(arrival: Arrival, candidates: Sequence[Candidate]) -> list[Follow
     families = {(c.session, c.parent or c.turn) for c in longest}
     if len(families) == 1:
         longest = [max(longest, key=_age)]
-    return [Followed(candidate=c, after=arrival.message_after(deepest)) for c in longest]
+    return [Followed(candidate=c, after=incoming.message_after(deepest)) for c in longest]
 
 
-def _by_call(arrival: Arrival, candidates: Sequence[Candidate]) -> Followed | None:
+def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
     """The turn whose tool call is the last that the request names."""
     known = {candidate.turn: candidate for candidate in candidates}
-    found = [(index, known[turn]) for turn, index in arrival.mentions.items() if turn in known]
+    found = [(index, known[turn]) for turn, index in incoming.mentions.items() if turn in known]
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
-    return Followed(candidate=candidate, after=after_call(arrival.messages, index))
+    return Followed(candidate=candidate, after=after_call(incoming.messages, index))
 
 
-def rejected(arrival: Arrival, candidates: Sequence[Candidate], parent: Followed | None) -> Candidate | None:
+def rejected(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], parent: Followed | None
+) -> Candidate | None:
     """The turn from whose prompt, but not whose response, the request goes on; None where that is uncertain.
 
     What comes next must not be an assistant's message: then the response was edited, and nobody complained.
@@ -99,25 +101,25 @@ def rejected(arrival: Arrival, candidates: Sequence[Candidate], parent: Followed
     leaves = [
         c
         for c in candidates
-        if 0 < c.depth < arrival.depth
+        if 0 < c.depth < incoming.depth
         and c.delivered
         and not c.children
         and c.kind is not Kind.SIDE
-        and arrival.starts_with(c.prompt_hash, c.depth)
-        and arrival.message_after(c.depth) >= start
+        and incoming.starts_with(c.prompt_hash, c.depth)
+        and incoming.message_after(c.depth) >= start
         and (parent is None or c.turn != parent.candidate.turn)
     ]
     deepest = max((c.depth for c in leaves), default=0)
     last = [c for c in leaves if c.depth == deepest]
     if len({c.session for c in last}) != 1:
         return None
-    onward = arrival.messages[arrival.atoms[deepest].message]
+    onward = incoming.messages[incoming.segments[deepest].message]
     return None if onward.role == "assistant" else latest(last)
 
 
-def quoted(arrival: Arrival, candidates: Sequence[Candidate]) -> Candidate | None:
+def quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Candidate | None:
     """The side turn, a summary, whose reply stands in this conversation: a compacted form of an older one."""
-    texts = [plain_text(message) for message in arrival.messages]
+    texts = [plain_text(message) for message in incoming.messages]
     return latest(c for c in candidates if _is_quoted(c.side_text or "", texts))
 
 
@@ -127,7 +129,7 @@ def usual_shapes(candidates: Sequence[Candidate], session: str) -> set[Shape]:
     return {c.shape for c in main if c.shape is not None}
 
 
-def at_home(candidates: Sequence[Candidate]) -> Candidate | None:
+def newest_of_client_session(candidates: Sequence[Candidate]) -> Candidate | None:
     """The turn whose session a side turn serves that has a prompt of its own, where the client's id tells."""
     return latest(c for c in candidates if c.newest)
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from afterwit.core.binding.client_ids import Partition
-from afterwit.core.binding.client_text import is_formality
-from afterwit.core.binding.segments import Atom, atoms_of, extend, fingerprints, plain_text
+from afterwit.core.binding.client_ids import ClientSession
+from afterwit.core.binding.client_text import is_boilerplate
+from afterwit.core.binding.segments import Segment, extend, fingerprints, plain_text, segments_of
 from afterwit.core.binding.side_turns import Shape, shape_of
 from afterwit.core.ids import turn_of_call
 from afterwit.core.message import Conversation, Message
@@ -20,17 +20,17 @@ _CALL_IN_TEXT = re.compile(r"\bcall_?[0-9a-z]{28}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """Build it with `arrive`."""
+class IncomingRequest:
+    """Build it with `read_request`."""
 
     turn: str
     """The id that the (first) response will have; a new session is named after it."""
     messages: tuple[Message, ...]
-    partition: Partition
+    client: ClientSession
     shape: Shape
-    atoms: tuple[Atom, ...]
+    segments: tuple[Segment, ...]
     fingerprints: tuple[bytes, ...]
-    """Entry d is of the first d atoms."""
+    """Entry d is of the first d segments."""
     mentions: Mapping[str, int] = field(default_factory=dict)
     """Turns whose tool calls are named, with the index of the first message that does, in that order."""
 
@@ -45,9 +45,9 @@ class Arrival:
         return tuple(self.mentions)[-MOST_NAMED:]
 
     @property
-    def home(self) -> bytes | None:
+    def client_session_hash(self) -> bytes | None:
         """What every turn under the client's own session id has in common; None without such an id."""
-        return None if self.partition.session is None else self.fingerprints[0]
+        return None if self.client.session is None else self.fingerprints[0]
 
     @property
     def prompt_hash(self) -> bytes:
@@ -55,47 +55,49 @@ class Arrival:
 
     @property
     def depth(self) -> int:
-        """Atoms of the prompt."""
-        return len(self.atoms)
+        """Segments of the prompt."""
+        return len(self.segments)
 
     def starts_with(self, fingerprint: bytes, depth: int) -> bool:
-        """Whether a fingerprint of `depth` atoms is of this prompt's first ones."""
+        """Whether a fingerprint of `depth` segments is of this prompt's first ones."""
         return depth <= self.depth and self.fingerprints[depth] == fingerprint
 
     def message_after(self, depth: int) -> int:
-        """Index of the first message behind the first `depth` atoms."""
-        return self.atoms[depth - 1].message + 1 if depth else 0
+        """Index of the first message behind the first `depth` segments."""
+        return self.segments[depth - 1].message + 1 if depth else 0
 
     def full(self, response: Message) -> tuple[bytes, int]:
-        """The fingerprint and the number of atoms of the prompt with its response."""
-        said = atoms_of((response,))
+        """The fingerprint and the number of segments of the prompt with its response."""
+        said = segments_of((response,))
         return extend(self.prompt_hash, said), self.depth + len(said)
 
 
-def arrive(
-    *, turn: str, scope: str, conversation: Conversation, partition: Partition, streamed: bool
-) -> Arrival:
+def read_request(
+    *, turn: str, scope: str, conversation: Conversation, client: ClientSession, streamed: bool
+) -> IncomingRequest:
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
-    atoms = atoms_of(messages)
-    return Arrival(
+    segments = segments_of(messages)
+    return IncomingRequest(
         turn=turn,
         messages=messages,
-        partition=partition,
+        client=client,
         shape=shape_of(conversation, streamed=streamed),
-        atoms=atoms,
-        fingerprints=fingerprints(atoms, f"{scope}\0{partition.session or ''}"),
+        segments=segments,
+        fingerprints=fingerprints(segments, f"{scope}\0{client.session or ''}"),
         mentions=_mentions(messages),
     )
 
 
-def brought(messages: Sequence[Message], parent: str, depth: int) -> tuple[Message, ...]:
-    """What a prompt added to its parent, whose calls it names or else whose atoms are its first `depth`."""
+def added_messages(messages: Sequence[Message], parent: str, depth: int) -> tuple[Message, ...]:
+    """What a prompt added to `parent`, whose calls it names or whose segments are its first `depth`."""
     called = _mentions(messages).get(parent)
     if called is not None:
         return next_state(messages[after_call(messages, called) :], Kind.MAIN)
-    atoms = atoms_of(messages)
-    return next_state(messages[atoms[depth - 1].message + 1 :] if 0 < depth <= len(atoms) else (), Kind.MAIN)
+    segments = segments_of(messages)
+    return next_state(
+        messages[segments[depth - 1].message + 1 :] if 0 < depth <= len(segments) else (), Kind.MAIN
+    )
 
 
 def after_call(messages: Sequence[Message], index: int) -> int:
@@ -123,7 +125,7 @@ def _speaks(messages: Sequence[Message], index: int) -> bool:
     message, before = messages[index], messages[index - 1].content if index else None
     if message.role != "assistant":
         return False
-    return bool(message.tool_calls) or not is_formality(message.content or "", before or "")
+    return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")
 
 
 def _mentions(messages: Sequence[Message]) -> dict[str, int]:

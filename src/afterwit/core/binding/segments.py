@@ -1,7 +1,7 @@
-"""Canonical atoms: what a conversation says, in a form that no client's retelling changes. For matching only.
+"""Segments: what a conversation says, in a form that no client's retelling changes. For matching only.
 
 Clients echo history their own way: arguments re-serialised, reasoning and `name` dropped, white space
-stripped, temporary blocks put in and taken out, ids without underscores. An atom is what they leave alone.
+stripped, temporary blocks put in and taken out, ids without underscores. An segment is what they leave alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SYSTEM = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Atom:
+class Segment:
     """One thing said: a text, a tool call or a tool result."""
 
     parts: tuple[str, ...]
@@ -30,27 +30,27 @@ class Atom:
     """Index of the message it comes from."""
 
 
-def atoms_of(messages: Sequence[Message]) -> tuple[Atom, ...]:
-    """The atoms of a conversation: system text has none, empty text has none, each call is one."""
+def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
+    """The segments of a conversation: system text has none, empty text has none, each call is one."""
     return tuple(
-        Atom(parts=parts, message=index)
+        Segment(parts=parts, message=index)
         for index, message in enumerate(messages)
         for parts in _parts(message)
     )
 
 
-def fingerprints(atoms: Iterable[Atom], partition: str) -> tuple[bytes, ...]:
-    """Rolling hashes: entry d is of the first d atoms, entry 0 of none. Equal only within one `partition`."""
-    hashes = [_hash(b"", partition)]
-    for atom in atoms:
-        hashes.append(_hash(hashes[-1], *atom.parts))
+def fingerprints(segments: Iterable[Segment], namespace: str) -> tuple[bytes, ...]:
+    """Rolling hashes: entry d is of the first d segments. Equal only within one `namespace`."""
+    hashes = [_hash(b"", namespace)]
+    for segment in segments:
+        hashes.append(_hash(hashes[-1], *segment.parts))
     return tuple(hashes)
 
 
-def extend(fingerprint: bytes, atoms: Iterable[Atom]) -> bytes:
-    """The fingerprint after more atoms."""
-    for atom in atoms:
-        fingerprint = _hash(fingerprint, *atom.parts)
+def extend(fingerprint: bytes, segments: Iterable[Segment]) -> bytes:
+    """The fingerprint after more segments."""
+    for segment in segments:
+        fingerprint = _hash(fingerprint, *segment.parts)
     return fingerprint
 
 

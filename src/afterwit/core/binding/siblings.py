@@ -26,7 +26,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Resolution:
     """What the arrival of a child decides."""
 
     kind: Kind
@@ -35,25 +35,25 @@ class Settled:
     """Whether the messages it brings are its parent's next state."""
     changes: tuple[tuple[str, Kind], ...] = ()
     """Earlier turns whose kind is another now."""
-    grown: str | None = None
-    """The parent, where it is known to be on the main line only now: what *its* prompt brought
-    (`arrival.brought`) is the next state of its own parent."""
+    confirmed: str | None = None
+    """The parent, where it is known to be on the main line only now: what *its* prompt added_messages
+    (`incoming.added_messages`) is the next state of its own parent."""
 
 
-def settle(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Settled:
+def resolve(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Resolution:
     """Decide for a turn that is bound to `parent`, which has the children `siblings` already.
 
     `kind` is the binding's. `siblings` holds neither the turn itself nor what it retries or rejects.
     """
     main_siblings = [sibling for sibling in siblings if sibling.kind is not Kind.SIDE]
     if kind is not Kind.MAIN or parent is None:
-        return Settled(kind=kind, answers=parent is not None and not main_siblings)
-    grown = parent.turn if parent.kind is Kind.UNKNOWN else None
-    promoted = () if grown is None else ((grown, Kind.MAIN),)
+        return Resolution(kind=kind, answers=parent is not None and not main_siblings)
+    confirmed = parent.turn if parent.kind is Kind.UNKNOWN else None
+    promoted = () if confirmed is None else ((confirmed, Kind.MAIN),)
     rivals = [sibling for sibling in main_siblings if sibling.children or not sibling.answered]
     if not rivals:
-        return Settled(kind=Kind.MAIN, answers=True, changes=promoted, grown=grown)
+        return Resolution(kind=Kind.MAIN, answers=True, changes=promoted, confirmed=confirmed)
     doubted = tuple(
         (rival.turn, Kind.UNKNOWN) for rival in rivals if rival.kind is Kind.MAIN and not rival.children
     )
-    return Settled(kind=Kind.UNKNOWN, answers=False, changes=promoted + doubted, grown=grown)
+    return Resolution(kind=Kind.UNKNOWN, answers=False, changes=promoted + doubted, confirmed=confirmed)

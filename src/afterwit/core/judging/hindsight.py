@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from afterwit.core.binding.client_text import strip_injected
+from afterwit.core.binding.client_text import without_client_text
 from afterwit.core.judging.voting import Decided, Rules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Turn
@@ -18,7 +18,7 @@ from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class JudgeView:
     """What the judge is shown of a turn, whole; prompts cut it to size and say so."""
 
     request: str
@@ -38,15 +38,15 @@ class JudgePrompts(Protocol):
     def max_tokens(self) -> int:
         """Room for one answer, its thinking included."""
 
-    def evaluation(self, view: View) -> tuple[Message, ...]:
+    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
         """How good was the response, as the next state shows it?"""
 
-    def hint(self, view: View) -> tuple[Message, ...]:
+    def hint(self, view: JudgeView) -> tuple[Message, ...]:
         """What should the response have done differently?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class JudgeCall:
     """One call of the judge."""
 
     question: Question
@@ -56,10 +56,10 @@ class Call:
     max_tokens: int
 
 
-def view(conversation: Conversation, response: Message, next_state: NextState) -> View:
+def view_of(conversation: Conversation, response: Message, next_state: NextState) -> JudgeView:
     """What the judge sees of a turn. Feedback in words is the last message of the next state."""
     asked, context = _request_and_context(conversation.messages)
-    return View(
+    return JudgeView(
         request=asked,
         context=context,
         tools=conversation.tools,
@@ -75,7 +75,7 @@ def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _cleaned(message: Message) -> Message:
-    content = strip_injected(message.content or "")
+    content = without_client_text(message.content or "")
     return Message(role=message.role, content=content, tool_call_id=message.tool_call_id, name=message.name)
 
 
@@ -98,17 +98,17 @@ def _request_and_context(messages: Sequence[Message]) -> tuple[str, tuple[Messag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class JudgeCase:
     """A turn before the judge: what it is shown, and the reward where that is decided without it."""
 
-    view: View
+    view: JudgeView
     decided: Decided | None
 
 
-def case(turn: Turn, next_state: NextState, *, schema_error: str | None) -> Case:
+def case_of(turn: Turn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
     """`schema_error` says what is wrong with a tool call that no tool takes."""
-    return Case(
-        view=view(turn.conversation, turn.message, next_state),
+    return JudgeCase(
+        view=view_of(turn.conversation, turn.message, next_state),
         decided=decided(next_state.feedback, schema_error),
     )
 
@@ -122,7 +122,7 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
     return None
 
 
-def questions(case: Case, prompts: JudgePrompts, rules: Rules) -> tuple[Call, ...]:
+def questions(case: JudgeCase, prompts: JudgePrompts, rules: Rules) -> tuple[JudgeCall, ...]:
     """m calls for the evaluation, unless the reward is decided, and m for the hint.
 
     None at all where the next state says nothing.
@@ -133,26 +133,26 @@ def questions(case: Case, prompts: JudgePrompts, rules: Rules) -> tuple[Call, ..
     if case.decided is None:
         asked = {Question.EVALUATION: prompts.evaluation(case.view), **asked}
     return tuple(
-        Call(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
+        JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
         for question, messages in asked.items()
         for index in range(rules.votes)
     )
 
 
-def conclude(case: Case, answers: Sequence[tuple[Call, str]], rules: Rules) -> Verdict:
+def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: Rules) -> Verdict:
     """The verdict of all answers, in the order of the calls."""
     votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
     return tally(votes, rules, case.decided)
 
 
-def _read(call: Call, words: str, view: View, rules: Rules) -> Vote:
+def _read(call: JudgeCall, words: str, view: JudgeView, rules: Rules) -> Vote:
     if call.question is Question.EVALUATION:
         return parse_evaluation(words)
     said = tuple(message.content or "" for message in view.next_state)
     return parse_hint(words, said, quote_words=rules.quote_words)
 
 
-def call_seed(turn: str, call: Call) -> int:
+def call_seed(turn: str, call: JudgeCall) -> int:
     """The sampling seed of a call: its own, and the same whenever it is asked again. In [0, 2**31)."""
     named = f"{turn}/{call.question}/{call.index}".encode()
     return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1

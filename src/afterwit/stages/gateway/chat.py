@@ -10,7 +10,7 @@ from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.binding.bind import Partition, arrive, partition_of
+from afterwit.core.binding.bind import ClientSession, client_session_of, read_request
 from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.auth.keys import Caller, scope_of
@@ -52,12 +52,14 @@ class Chat:
         check_supported(asked, self._gateway.engine.facts.vocabulary)
         with self._gateway.load.hold(asked.n):
             user = scope_of(caller, headers.get("user-agent"))
-            work = partial(self._read, asked, user, partition_of(headers, body), caller.may(KeyScope.TEACH))
+            work = partial(
+                self._read, asked, user, client_session_of(headers, body), caller.may(KeyScope.TEACH)
+            )
             # a long conversation is read in a thread, so that the streams of others go on
             request = await asyncio.to_thread(work) if size >= settings.thread_from_bytes else work()
             await self._respond(request, receive, send)
 
-    def _read(self, asked: ChatRequest, scope: str, partition: Partition, teaches: bool) -> Request:
+    def _read(self, asked: ChatRequest, scope: str, client: ClientSession, teaches: bool) -> Request:
         """Render the conversation, and fingerprint it for binding."""
         gateway, now = self._gateway, self._gateway.now()
         facts = gateway.engine.facts
@@ -66,11 +68,11 @@ class Chat:
             prompt=prepare(asked, gateway.renderer, context_length=facts.context_length, now=now),
             scope=scope,
             teaches=teaches,
-            arrival=arrive(
+            incoming=read_request(
                 turn=turn_id(now, gateway.entropy(ENTROPY_BYTES - 1) + b"\0"),
                 scope=scope,
                 conversation=asked.conversation,
-                partition=partition,
+                client=client,
                 streamed=asked.stream,
             ),
             created=now,
@@ -80,7 +82,7 @@ class Chat:
         gateway = self._gateway
         bind = partial(
             bind_request,
-            arrival=request.arrival,
+            incoming=request.incoming,
             scope=request.scope,
             teaches=request.teaches,
             now=request.created,
@@ -121,7 +123,7 @@ class Chat:
 
 def _sink(request: Request, bound: Bound | None, send: Send) -> Sink:
     head = Head(
-        turn=request.arrival.turn,
+        turn=request.incoming.turn,
         created=int(request.created),
         model=request.asked.model or "",
         counts=request.asked.include_usage,
@@ -135,7 +137,7 @@ def _sink(request: Request, bound: Bound | None, send: Send) -> Sink:
 def _headers(request: Request, bound: Bound | None) -> Iterator[tuple[bytes, bytes]]:
     """Which turn this is; nothing where it could not be bound, because then it is not recorded."""
     if bound is not None:
-        yield b"x-afterwit-turn", request.arrival.turn.encode()
+        yield b"x-afterwit-turn", request.incoming.turn.encode()
         yield b"x-afterwit-session", bound.binding.session.encode()
 
 

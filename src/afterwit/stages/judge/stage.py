@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.judging.hindsight import Call, Case, JudgePrompts, call_seed, case, conclude, questions
+from afterwit.core.judging.hindsight import (
+    JudgeCall,
+    JudgeCase,
+    JudgePrompts,
+    call_seed,
+    case_of,
+    conclude,
+    questions,
+)
 from afterwit.core.judging.voting import Rules
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
@@ -56,7 +64,7 @@ class Judge:
             clock=clock,
             refusal=refusal,
         )
-        self._kept: dict[str, dict[Call, str]] = {}
+        self._kept: dict[str, dict[JudgeCall, str]] = {}
 
     async def run(self, signals: Signals) -> None:
         """Judge until told to stop, `max_turns` turns at a time."""
@@ -105,15 +113,15 @@ class Judge:
         answers = await self._ask(record.turn.id, calls)
         return await asyncio.to_thread(conclude, judged, answers, self._rules)
 
-    def _open(self, record: Record) -> tuple[Case, tuple[Call, ...]]:
+    def _open(self, record: Record) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
         turn, next_state = record.turn, record.next_state
         if next_state is None:
             raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
         error = schema_error(turn.message, turn.conversation.tools)
-        judged = case(turn, next_state, schema_error=error)
+        judged = case_of(turn, next_state, schema_error=error)
         return judged, questions(judged, self._prompts, self._rules)
 
-    async def _ask(self, turn: str, calls: Sequence[Call]) -> list[tuple[Call, str]]:
+    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, str]]:
         """Every call's answer. Where some fail the others' are kept, and only those are asked again."""
         kept = self._kept.pop(turn, {})
         missing = [call for call in calls if call not in kept]
@@ -128,12 +136,12 @@ class Judge:
                 raise failure
         return [(call, kept[call]) for call in calls]
 
-    def _keep(self, turn: str, answers: dict[Call, str]) -> None:
+    def _keep(self, turn: str, answers: dict[JudgeCall, str]) -> None:
         self._kept[turn] = answers
         while len(self._kept) > KEPT_TURNS:
             del self._kept[next(iter(self._kept))]
 
-    async def _answer(self, turn: str, call: Call) -> str:
+    async def _answer(self, turn: str, call: JudgeCall) -> str:
         return await retrying(
             lambda: self._once(turn, call),
             attempts=self._settings.attempts,
@@ -141,7 +149,7 @@ class Judge:
             sleep=self._sleep,
         )
 
-    async def _once(self, turn: str, call: Call) -> str:
+    async def _once(self, turn: str, call: JudgeCall) -> str:
         async with self._room:
             return await self._client.ask(
                 call.messages,

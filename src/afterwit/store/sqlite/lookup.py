@@ -39,7 +39,7 @@ class ParentLookup(Component):
         hashes: Sequence[bytes],
         turn_ids: Sequence[str],
         *,
-        home: bytes | None = None,
+        client_session: bytes | None = None,
         side_limit: int = 8,
     ) -> list[Candidate]:
         """The turns of a scope that a request may continue, repeat or edit, in no order.
@@ -47,14 +47,14 @@ class ParentLookup(Component):
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
         `side_limit` side replies come with their text, which a compacted conversation may quote; so does the
-        newest main-line turn of `home`, where the client names its sessions.
+        newest main-line turn of `client_session`, where the client names its sessions.
         """
         found = {row["id"]: row for row in self._by_hash(scope, hashes)}
         if turn_ids:
             sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
             found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
         sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
-        newest = {row["id"]: row for row in self._newest(scope, home)}
+        newest = {row["id"]: row for row in self._newest(scope, client_session)}
         plain = [
             _candidate(row, None, newest=turn in newest)
             for turn, row in (found | newest).items()
@@ -84,11 +84,11 @@ class ParentLookup(Component):
         )
         return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, limit))
 
-    def _newest(self, scope: str, home: bytes | None) -> list[sqlite3.Row]:
-        if home is None:
+    def _newest(self, scope: str, client_session: bytes | None) -> list[sqlite3.Row]:
+        if client_session is None:
             return []
-        sql = f"{CANDIDATE} {FOUND} WHERE t.home = ? AND t.scope = ? AND t.kind = 'main'"
-        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT 1", (home, scope))
+        sql = f"{CANDIDATE} {FOUND} WHERE t.client_session = ? AND t.scope = ? AND t.kind = 'main'"
+        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT 1", (client_session, scope))
 
     def branch(self, turn: str) -> Branch | None:
         """How a turn stands; None where it is not here (any more)."""

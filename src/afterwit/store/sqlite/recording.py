@@ -30,7 +30,7 @@ class Recording(Component):
         reason: Reason | None,
         now: float,
         shape: Shape | None = None,
-        home: bytes | None = None,
+        client_session: bytes | None = None,
         answers: Answer | None = None,
         supersedes: str | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class Recording(Component):
         Raises StoreError when the id is taken.
         """
         columns = identity_columns(turn) | {
-            "home": home,
+            "client_session": client_session,
             "prompt_hash": prompt_hash,
             "full_hash": full_hash,
             "depth": depth,
@@ -113,12 +113,12 @@ class Recording(Component):
                 return self._found_main(current, now)
             if current.state in (State.TRAINED, State.SKIPPED):
                 return current.state
-            reason = Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_LINE
+            reason = Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_BRANCH
             move(self._database, current, State.SKIPPED, now=now, reason=reason)
             return State.SKIPPED
 
     def _found_main(self, current: TurnState, now: float) -> State:
-        if current.reason is not Reason.UNKNOWN_LINE or not current.revision:
+        if current.reason is not Reason.UNKNOWN_BRANCH or not current.revision:
             return current.state
         move(self._database, current, State.ANSWERED, now=now)
         return State.ANSWERED

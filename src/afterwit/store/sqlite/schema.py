@@ -23,7 +23,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             parent TEXT,
             kind TEXT NOT NULL,
             created REAL NOT NULL,
-            home BLOB,
+            client_session BLOB,
             prompt_hash BLOB NOT NULL,
             full_hash BLOB NOT NULL,
             depth INTEGER NOT NULL,
@@ -47,7 +47,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX turns_by_prompt ON turns (prompt_hash)",
         "CREATE INDEX turns_by_full ON turns (full_hash)",
         "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
-        "CREATE INDEX turns_by_home ON turns (home, seq) WHERE home IS NOT NULL",
+        "CREATE INDEX turns_by_client ON turns (client_session, seq) WHERE client_session IS NOT NULL",
         "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
         """
         CREATE TABLE contents (

@@ -59,7 +59,7 @@ class TurnState:
             return not self.leased(now)
         if self.state is not State.SKIPPED:
             return self.state in (State.OPEN, State.ANSWERED)
-        found_main = self.reason is Reason.UNKNOWN_LINE and self.kind is Kind.MAIN
+        found_main = self.reason is Reason.UNKNOWN_BRANCH and self.kind is Kind.MAIN
         return self.reason in REOPENED_BY_NEXT_STATE or found_main
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.ids import plain_id
-from afterwit.core.judging.hindsight import View
+from afterwit.core.judging.hindsight import JudgeView
 from afterwit.core.message import Message
 from afterwit.wire.judge.fence import Fence, shares
 
@@ -57,20 +57,20 @@ class FullPrompts:
     response_chars: int
     next_state_chars: int
 
-    def evaluation(self, view: View) -> tuple[Message, ...]:
+    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
         return self._messages(_EVALUATION, view)
 
-    def hint(self, view: View) -> tuple[Message, ...]:
+    def hint(self, view: JudgeView) -> tuple[Message, ...]:
         return self._messages(_HINT, view)
 
-    def _messages(self, question: str, view: View) -> tuple[Message, ...]:
+    def _messages(self, question: str, view: JudgeView) -> tuple[Message, ...]:
         fence = Fence.around(_texts(view))
         system = "\n\n".join((_TASK, _DATA.format(code=fence.code), question))
         shown = "\n\n".join(self._sections(view, fence))
         asked = f"{shown}\n\nThe data ends here. Answer the question now."
         return Message(role="system", content=system), Message(role="user", content=asked)
 
-    def _sections(self, view: View, fence: Fence) -> list[str]:
+    def _sections(self, view: JudgeView, fence: Fence) -> list[str]:
         return [
             fence.block("TOOLS", fence.head(_tools(view.tools), self.tools_chars)),
             *self._context(view.context, fence),
@@ -92,7 +92,7 @@ class FullPrompts:
             left -= len(said)
         return blocks[::-1]
 
-    def _next_state(self, view: View, fence: Fence) -> list[str]:
+    def _next_state(self, view: JudgeView, fence: Fence) -> list[str]:
         said = [_said(message) for message in view.next_state]
         room = shares([len(text) for text in said], self.next_state_chars)
         return [
@@ -103,7 +103,7 @@ class FullPrompts:
         ]
 
 
-def _texts(view: View) -> list[str]:
+def _texts(view: JudgeView) -> list[str]:
     """Everything that a fence must keep apart."""
     messages = (*view.context, view.response, *view.next_state)
     return [view.request, _tools(view.tools), *(_said(message) for message in messages)]
@@ -117,7 +117,7 @@ def _said(message: Message) -> str:
     return "\n".join([message.content, *calls] if message.content else calls)
 
 
-def _source(message: Message, view: View) -> str:
+def _source(message: Message, view: JudgeView) -> str:
     """Who said it; for a tool's result, of which of the response's calls it is."""
     if message.role != "tool":
         return f"from {message.role}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.judging.hindsight import View
+from afterwit.core.judging.hindsight import JudgeView
 from afterwit.core.message import Message
 
 EVALUATE = (
@@ -31,13 +31,13 @@ class ShortPrompts:
 
     max_tokens: int = 64
 
-    def evaluation(self, view: View) -> tuple[Message, ...]:
+    def evaluation(self, view: JudgeView) -> tuple[Message, ...]:
         return self._messages(view)[0]
 
-    def hint(self, view: View) -> tuple[Message, ...]:
+    def hint(self, view: JudgeView) -> tuple[Message, ...]:
         return self._messages(view)[1]
 
-    def _messages(self, view: View) -> list[tuple[Message, ...]]:
+    def _messages(self, view: JudgeView) -> list[tuple[Message, ...]]:
         following = [message.to_dict() for message in view.next_state]
         made = prompts(view.request, view.response.to_dict(), following)
         return [tuple(map(Message.from_dict, messages)) for messages in made]

@@ -12,7 +12,7 @@ from afterwit.core.errors import StoreError
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Finish, Turn
 from afterwit.stages.gateway.context import Gateway, Trouble
-from afterwit.stages.gateway.turn.binder import Bound, settle_again
+from afterwit.stages.gateway.turn.binder import Bound, resolve_again
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.request import Request
 from afterwit.store import Store
@@ -59,28 +59,28 @@ class Recorder:
             self._gateway.metrics.unrecorded.inc()
 
     def _writing(self, choice: Choice, finish: Finish, bound: Bound) -> Callable[[Store], bool]:
-        turn, arrival = self._turn(choice, finish, bound), bound.arrival
-        full_hash, full_depth = arrival.full(turn.message)
+        turn, incoming = self._turn(choice, finish, bound), bound.incoming
+        full_hash, full_depth = incoming.full(turn.message)
         retried = bound.binding.retry_of if choice.index == 0 else None
         now = self._gateway.now()
 
         def write(store: Store) -> bool:
-            kind = settle_again(store, bound, own=self._request.turns, now=now)
+            kind = resolve_again(store, bound, own=self._request.turns, now=now)
             settled = replace(turn, kind=kind)
             store.add_turn(
                 settled,
-                prompt_hash=arrival.prompt_hash,
+                prompt_hash=incoming.prompt_hash,
                 full_hash=full_hash,
-                depth=arrival.depth,
+                depth=incoming.depth,
                 full_depth=full_depth,
                 delivered=False,
                 reason=untrainable(settled) or bound.binding.reason,
                 now=now,
-                shape=arrival.shape,
-                home=arrival.home,
+                shape=incoming.shape,
+                client_session=incoming.client_session_hash,
                 supersedes=retried,
             )
-            if arrival.partition.done:
+            if incoming.client.done:
                 store.end_session(settled.session, now=now)
             return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterwit.core.binding.bind import Arrival
+from afterwit.core.binding.bind import IncomingRequest
 from afterwit.core.ids import choice_turn
 from afterwit.stages.gateway.turn.prepare import Prompt
 from afterwit.wire.openai_chat.request import ChatRequest
@@ -19,7 +19,7 @@ class Request:
     scope: str
     """Key and client family."""
     teaches: bool
-    arrival: Arrival
+    incoming: IncomingRequest
     """The request as it is bound. Its turn is the first choice's: the response is named after it."""
     created: float
     """Seconds since the epoch."""
@@ -27,4 +27,4 @@ class Request:
     @property
     def turns(self) -> tuple[str, ...]:
         """The turn of each choice."""
-        return tuple(choice_turn(self.arrival.turn, index) for index in range(self.asked.n))
+        return tuple(choice_turn(self.incoming.turn, index) for index in range(self.asked.n))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.binding.client_ids import Partition, partition_of
+from afterwit.core.binding.client_ids import ClientSession, client_session_of
 from afterwit.core.turn import Kind
 
 
@@ -25,28 +25,29 @@ from afterwit.core.turn import Kind
     ],
 )
 def test_the_first_id_that_is_there_names_the_session(headers, body, session):
-    assert partition_of(headers, body).session == session
+    assert client_session_of(headers, body).session == session
 
 
 def test_the_plugin_says_what_a_turn_is_and_when_a_session_ends():
-    said = partition_of({"x-session-id": "s", "x-turn-type": "Side", "x-session-done": "true"}, {})
+    said = client_session_of({"x-session-id": "s", "x-turn-type": "Side", "x-session-done": "true"}, {})
     assert (said.session, said.turn_type, said.done) == ("s", Kind.SIDE, True)
-    assert partition_of({"x-turn-type": "main"}, {}).turn_type is Kind.MAIN
-    assert partition_of({"x-turn-type": "unknown"}, {}).turn_type is None
+    assert client_session_of({"x-turn-type": "main"}, {}).turn_type is Kind.MAIN
+    assert client_session_of({"x-turn-type": "unknown"}, {}).turn_type is None
 
 
 def test_codex_says_when_it_compacts():
     assert (
-        partition_of({"x-codex-turn-metadata": '{"request_kind": "compaction"}'}, {}).turn_type is Kind.SIDE
+        client_session_of({"x-codex-turn-metadata": '{"request_kind": "compaction"}'}, {}).turn_type
+        is Kind.SIDE
     )
     for metadata in ('{"request_kind": "turn"}', "{", "[]", '{"request_kind": 3}'):
-        assert partition_of({"x-codex-turn-metadata": metadata}, {}).turn_type is None
+        assert client_session_of({"x-codex-turn-metadata": metadata}, {}).turn_type is None
 
 
 def test_a_sub_agent_is_a_session_of_its_own():
-    own = partition_of({"x-session-id": "child", "x-parent-session-id": "parent"}, {})
-    assert (own.session, own.parent_session) == ("child", "parent")
-    none = partition_of({"x-parent-session-id": "parent"}, {})
+    own = client_session_of({"x-session-id": "child", "x-parent-session-id": "parent"}, {})
+    assert (own.session, own.parent_id) == ("child", "parent")
+    none = client_session_of({"x-parent-session-id": "parent"}, {})
     assert none.session not in (None, "parent")
 
 
@@ -62,6 +63,6 @@ bodies = values | st.dictionaries(
 
 @given(headers=st.dictionaries(names, st.text(max_size=300)), body=bodies)
 def test_no_headers_and_no_body_make_it_raise(headers, body):
-    partition = partition_of(headers, body)
-    assert isinstance(partition, Partition)
-    assert partition.session is None or 0 < len(partition.session) <= 600
+    client = client_session_of(headers, body)
+    assert isinstance(client, ClientSession)
+    assert client.session is None or 0 < len(client.session) <= 600

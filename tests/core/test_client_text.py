@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.binding.client_text import strip_injected
+from afterwit.core.binding.client_text import without_client_text
 
 OPENCLAW = (
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nConversation data (data, not instructions):\n"
@@ -32,4 +32,4 @@ OPENCLAW = (
     ],
 )
 def test_known_additions_go_and_everything_else_stays(text, left):
-    assert strip_injected(text) == left
+    assert without_client_text(text) == left

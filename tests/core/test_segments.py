@@ -1,4 +1,4 @@
-"""Atoms: what clients change does not change them, what a conversation says does."""
+"""Segments: what clients change does not change them, what a conversation says does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.binding.segments import atoms_of, canonical_json, extend, fingerprints
+from afterwit.core.binding.segments import canonical_json, extend, fingerprints, segments_of
 from afterwit.core.message import Message, ToolCall
 from tests.core.bindings import says
 
@@ -17,8 +17,8 @@ CODE = "{'id': 'call_1', 'type': 'function', 'function': {'name': 'python_interp
 AIDER = "thinking-content-" + "7b" * 16
 
 
-def atoms(*messages: Message):
-    return [atom.parts for atom in atoms_of(messages)]
+def segments(*messages: Message):
+    return [segment.parts for segment in segments_of(messages)]
 
 
 def call(**fields: str) -> Message:
@@ -43,7 +43,7 @@ def call(**fields: str) -> Message:
     ],
 )
 def test_a_retelling_has_the_same_atoms(one, other):
-    assert atoms(one) == atoms(other)
+    assert segments(one) == segments(other)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +62,21 @@ def test_a_retelling_has_the_same_atoms(one, other):
     ],
 )
 def test_another_meaning_has_other_atoms(one, other):
-    assert atoms(one) != atoms(other)
+    assert segments(one) != segments(other)
 
 
 def test_system_text_and_empty_text_are_no_atoms():
-    assert atoms(says("system", "x"), says("developer", "y"), says("assistant", " "), says("user")) == []
+    assert segments(says("system", "x"), says("developer", "y"), says("assistant", " "), says("user")) == []
 
 
 def test_a_text_and_each_call_of_a_message_are_atoms_of_their_own():
     made = tuple(ToolCall(id=f"c{n}", name="f", arguments="{}") for n in range(2))
-    parts = atoms(says("assistant", "Now:", tool_calls=made))
+    parts = segments(says("assistant", "Now:", tool_calls=made))
     assert [part[0] for part in parts] == ["assistant", "call", "call"]
 
 
 def test_an_empty_tool_result_is_still_a_result():
-    assert len(atoms(says("tool", "", tool_call_id="a"))) == 1
+    assert len(segments(says("tool", "", tool_call_id="a"))) == 1
 
 
 json_values = st.recursive(
@@ -109,7 +109,7 @@ messages = st.lists(
 
 @given(messages=messages, cut=st.integers(min_value=0, max_value=6))
 def test_a_fingerprint_grows_by_what_is_added(messages, cut):
-    whole = atoms_of(messages)
+    whole = segments_of(messages)
     hashes = fingerprints(whole, "scope")
     assert len(hashes) == len(whole) + 1
     cut = min(cut, len(whole))
@@ -119,16 +119,16 @@ def test_a_fingerprint_grows_by_what_is_added(messages, cut):
 
 @given(one=messages, other=messages)
 def test_fingerprints_are_equal_only_for_equal_atoms_of_one_partition(one, other):
-    a, b = atoms_of(one), atoms_of(other)
-    same = [atom.parts for atom in a] == [atom.parts for atom in b]
+    a, b = segments_of(one), segments_of(other)
+    same = [segment.parts for segment in a] == [segment.parts for segment in b]
     assert (fingerprints(a, "s")[-1] == fingerprints(b, "s")[-1]) == same
     assert fingerprints(a, "s")[-1] != fingerprints(a, "t")[-1]
 
 
 def test_parts_do_not_run_into_each_other():
     assert (
-        fingerprints(atoms_of([says("user", "ab"), says("user", "c")]), "s")[-1]
-        != (fingerprints(atoms_of([says("user", "a"), says("user", "bc")]), "s")[-1])
+        fingerprints(segments_of([says("user", "ab"), says("user", "c")]), "s")[-1]
+        != (fingerprints(segments_of([says("user", "a"), says("user", "bc")]), "s")[-1])
     )
 
 

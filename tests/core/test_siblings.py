@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.binding.siblings import Branch, Settled, settle
+from afterwit.core.binding.siblings import Branch, Resolution, resolve
 from afterwit.core.turn import Kind
 
 MAIN, SIDE, UNKNOWN = Kind.MAIN, Kind.SIDE, Kind.UNKNOWN
@@ -19,38 +19,40 @@ PARENT = branch("parent", children=1, answered=True)
 
 
 def test_an_only_child_is_the_main_line():
-    assert settle(MAIN, parent=branch("parent"), siblings=[]) == Settled(kind=MAIN, answers=True)
+    assert resolve(MAIN, parent=branch("parent"), siblings=[]) == Resolution(kind=MAIN, answers=True)
 
 
 def test_a_first_turn_has_nobody_to_contend_with():
-    assert settle(MAIN, parent=None, siblings=[]) == Settled(kind=MAIN, answers=False)
+    assert resolve(MAIN, parent=None, siblings=[]) == Resolution(kind=MAIN, answers=False)
 
 
 def test_of_two_leaves_neither_is_known_to_be_the_conversation():
-    settled = settle(MAIN, parent=PARENT, siblings=[branch()])
-    assert settled == Settled(kind=UNKNOWN, answers=False, changes=(("a", UNKNOWN),))
+    resolved = resolve(MAIN, parent=PARENT, siblings=[branch()])
+    assert resolved == Resolution(kind=UNKNOWN, answers=False, changes=(("a", UNKNOWN),))
 
 
 def test_a_line_that_goes_on_stays_the_main_line():
-    assert settle(MAIN, parent=PARENT, siblings=[branch(children=1)]) == Settled(kind=UNKNOWN, answers=False)
+    assert resolve(MAIN, parent=PARENT, siblings=[branch(children=1)]) == Resolution(
+        kind=UNKNOWN, answers=False
+    )
 
 
 def test_side_turns_contend_for_nothing():
-    assert settle(MAIN, parent=PARENT, siblings=[branch(kind=SIDE, children=3)]).kind is MAIN
+    assert resolve(MAIN, parent=PARENT, siblings=[branch(kind=SIDE, children=3)]).kind is MAIN
 
 
 def test_a_sibling_that_was_complained_of_contends_for_nothing():
-    assert settle(MAIN, parent=PARENT, siblings=[branch(answered=True)]).kind is MAIN
+    assert resolve(MAIN, parent=PARENT, siblings=[branch(answered=True)]).kind is MAIN
 
 
 def test_an_unknown_turn_that_goes_on_is_the_conversation():
-    settled = settle(MAIN, parent=branch("parent", UNKNOWN), siblings=[])
-    assert settled == Settled(kind=MAIN, answers=True, changes=(("parent", MAIN),), grown="parent")
+    resolved = resolve(MAIN, parent=branch("parent", UNKNOWN), siblings=[])
+    assert resolved == Resolution(kind=MAIN, answers=True, changes=(("parent", MAIN),), confirmed="parent")
 
 
 def test_a_side_turn_makes_nobody_the_conversation_and_speaks_only_where_nobody_did():
-    assert settle(SIDE, parent=branch("parent", UNKNOWN), siblings=[]) == Settled(kind=SIDE, answers=True)
-    assert settle(SIDE, parent=PARENT, siblings=[branch()]) == Settled(kind=SIDE, answers=False)
+    assert resolve(SIDE, parent=branch("parent", UNKNOWN), siblings=[]) == Resolution(kind=SIDE, answers=True)
+    assert resolve(SIDE, parent=PARENT, siblings=[branch()]) == Resolution(kind=SIDE, answers=False)
 
 
 branches = st.lists(
@@ -69,13 +71,13 @@ branches = st.lists(
 @given(kind=st.sampled_from([MAIN, SIDE]), siblings=branches, unknown=st.booleans())
 def test_only_what_is_undecided_changes_and_an_answer_needs_a_known_line(kind, siblings, unknown):
     parent = branch("parent", UNKNOWN if unknown else MAIN)
-    settled = settle(kind, parent=parent, siblings=siblings)
+    resolved = resolve(kind, parent=parent, siblings=siblings)
     by_turn = {one.turn: one for one in siblings}
-    for turn, changed in settled.changes:
+    for turn, changed in resolved.changes:
         if turn == "parent":
             assert (unknown, changed) == (True, MAIN)
         else:
             assert (by_turn[turn].kind, by_turn[turn].children, changed) == (MAIN, 0, UNKNOWN)
-    assert not (settled.kind is UNKNOWN and settled.answers)
-    assert settled.kind is not MAIN or kind is MAIN
-    assert settle(kind, parent=parent, siblings=siblings[::-1]).kind is settled.kind
+    assert not (resolved.kind is UNKNOWN and resolved.answers)
+    assert resolved.kind is not MAIN or kind is MAIN
+    assert resolve(kind, parent=parent, siblings=siblings[::-1]).kind is resolved.kind
