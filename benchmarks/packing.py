@@ -19,7 +19,7 @@ from afterwit.learner.parameters.load import recompute_activations
 from afterwit.learner.scoring.packing import token_ratio
 from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import response_logits
-from afterwit.tree.support import hindrance
+from afterwit.tree.support import unsupported_reason
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import Variants, at_least, at_most, interleaved, noted, ratios
@@ -45,7 +45,7 @@ def rows(asked: Asked) -> Iterator[Figure]:
 def packable(shape: Shape, *, dtype: torch.dtype, device: str = "cpu") -> PreTrainedModel:
     """A model that packed rows can go through."""
     made = qwen3(replace(shape, vocabulary=VOCABULARY), dtype=dtype, device=device)
-    if (reason := hindrance(made)) is not None:
+    if (reason := unsupported_reason(made)) is not None:
         raise SystemExit(f"the model cannot be packed: {reason}")
     return made
 

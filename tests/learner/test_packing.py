@@ -20,7 +20,7 @@ from afterwit.learner.scoring.score import response_logits, stream_logits
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update.update import update
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.tree.support import hindrance
+from afterwit.tree.support import unsupported_reason
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted, tiny_qwen3
@@ -108,7 +108,7 @@ def test_packing_happens_in_an_update_that_gains_by_it(
 ) -> None:
     """The teachers and the anchor, all of them the base's, are one sequence without what they share."""
     model, read = frozen(base), list[int]()
-    assert hindrance(model) is None
+    assert unsupported_reason(model) is None
     model.register_forward_pre_hook(
         lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from afterwit.learner.parameters.load import load_model
 from afterwit.tree.attention import NAME
-from afterwit.tree.support import hindrance
+from afterwit.tree.support import unsupported_reason
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 WINDOWED = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
@@ -25,7 +25,7 @@ def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
 @pytest.mark.parametrize("make", [tiny_qwen3, tiny_llama])
 def test_models_with_full_attention_can(make: Any, dtype: torch.dtype, tmp_path: Path) -> None:
     model = loaded(make(tmp_path), dtype)
-    assert hindrance(model) is None
+    assert unsupported_reason(model) is None
     assert model.config._attn_implementation == NAME
 
 
@@ -37,14 +37,14 @@ def test_models_whose_layers_cannot_be_packed_are_named(
     make: Any, config: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     model = loaded(make(tmp_path, **config))
-    assert reason in (hindrance(model) or "")
+    assert reason in (unsupported_reason(model) or "")
     assert model.config._attn_implementation == "sdpa"
 
 
 def test_linear_attention_is_named(tmp_path: Path) -> None:
     model = loaded(tiny_llama(tmp_path))
     model.config.layer_types = ["full_attention", "linear_attention"]
-    assert hindrance(model) == "it has layers of linear_attention"
+    assert unsupported_reason(model) == "it has layers of linear_attention"
 
 
 def test_a_model_in_which_neighbours_are_seen_is_found_out_by_its_logits(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_model_in_which_neighbours_are_seen_is_found_out_by_its_logits(tmp_pat
         return (inputs[0] + inputs[0].roll(1, dims=1),)
 
     model.model.layers[0].mlp.register_forward_pre_hook(leak)
-    assert "other logits" in (hindrance(model) or "")
+    assert "other logits" in (unsupported_reason(model) or "")
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -67,5 +67,5 @@ def test_a_model_that_fails_on_packed_rows_is_left_as_it_was(tmp_path: Path) -> 
             raise TypeError("unexpected keyword argument 'tree'")
 
     model.model.layers[0].register_forward_pre_hook(refuse, with_kwargs=True)
-    assert "unexpected keyword" in (hindrance(model) or "")
+    assert "unexpected keyword" in (unsupported_reason(model) or "")
     assert model.config._attn_implementation == "sdpa"

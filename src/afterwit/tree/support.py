@@ -21,7 +21,7 @@ BY_LENGTH = ("dynamic", "longrope")
 _known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
-def hindrance(model: PreTrainedModel) -> str | None:
+def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Why the model cannot run packed rows; None: it can, and its attention is ready for them."""
     if model not in _known:
         _known[model] = _unfit(model) or _shown(model)

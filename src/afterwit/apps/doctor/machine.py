@@ -75,9 +75,9 @@ def _port(settings: Settings) -> str:
 
 
 def _device(settings: Settings) -> str:
-    from afterwit.engines.embedded.load import place
+    from afterwit.engines.embedded.load import device_and_dtype
     from afterwit.learner.parameters.load import device_of
 
-    device, dtype = place(settings.engine)
+    device, dtype = device_and_dtype(settings.engine)
     learner = device_of(settings.learner.device)
     return f"the engine runs on {device} in {dtype}, the learner on {learner} in {settings.learner.dtype}"

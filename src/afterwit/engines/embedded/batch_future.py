@@ -8,7 +8,7 @@ from afterwit.engines.embedded.sequence import Deliver
 from afterwit.engines.port import Step
 
 
-class Gathering:
+class BatchFuture:
     """`done` holds the steps of all of them, in order, once the last has ended; the first error otherwise.
 
     Its listener is woken once, not once a token.
@@ -25,13 +25,13 @@ class Gathering:
     def deliver(self, place: int) -> Deliver:
         """What the response at a place hands its steps to, in the worker's thread."""
 
-        def take(letter: Step | Exception) -> None:
-            if isinstance(letter, Exception):
-                self._error = self._error or letter
+        def take(event: Step | Exception) -> None:
+            if isinstance(event, Exception):
+                self._error = self._error or event
                 self._end()
                 return
-            self._steps[place].append(letter)
-            if letter.ended:
+            self._steps[place].append(event)
+            if event.ended:
                 self._end()
 
         return take

@@ -13,21 +13,21 @@ import torch
 from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
-from afterwit.engines.embedded.batch_future import Gathering
+from afterwit.engines.embedded.batch_future import BatchFuture
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import (
     check_attention,
+    device_and_dtype,
     load_module,
     load_version,
-    place,
     read_config,
     read_facts,
 )
-from afterwit.engines.embedded.runner import Lane
+from afterwit.engines.embedded.runner import ModelRunner
 from afterwit.engines.embedded.script import Script, scripted
-from afterwit.engines.embedded.sequence import Deliver, Stream, check
+from afterwit.engines.embedded.sequence import Deliver, ResponseSequence, check
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.worker import Outbox, Worker
+from afterwit.engines.embedded.worker import EventBuffer, Worker
 from afterwit.engines.port import Facts, Generate, Step, Weights
 
 Loader = Callable[[Path], nn.Module]
@@ -72,17 +72,17 @@ class EmbeddedEngine:
         self._load = load
         self._script = script
         self._seeds = random.Random(seed)
-        self._outbox = Outbox()
-        lane = partial(
-            Lane,
+        self._events = EventBuffer()
+        runner = partial(
+            ModelRunner,
             module,
             0,
             slots=settings.slots,
             context_length=facts.context_length,
             chunk=settings.prefill_chunk,
         )
-        self._lanes = {Weights.LIVE: lane(reserve=settings.slots // 4), Weights.BASE: lane(reserve=0)}
-        self._worker = Worker(tuple(self._lanes.values()), self._outbox)
+        self._runners = {Weights.LIVE: runner(reserve=settings.slots // 4), Weights.BASE: runner(reserve=0)}
+        self._worker = Worker(tuple(self._runners.values()), self._events)
         self._staged: tuple[int, nn.Module] | None = None
         self._open = True
         self._worker.start()
@@ -100,7 +100,7 @@ class EmbeddedEngine:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         facts = read_facts(folder, read_config(folder), settings)
-        device, dtype = place(settings)
+        device, dtype = device_and_dtype(settings)
         try:
             module = load_module(folder, device, dtype)
         except EngineError as error:
@@ -111,15 +111,15 @@ class EmbeddedEngine:
 
     @property
     def version(self) -> int:
-        return self._lanes[Weights.LIVE].version
+        return self._runners[Weights.LIVE].version
 
     @property
     def counters(self) -> Counters:
-        lanes = self._lanes.values()
+        runners = self._runners.values()
         return Counters(
-            running=sum(len(lane.running) for lane in lanes),
-            waiting=sum(len(lane.line) for lane in lanes),
-            sampled=sum(lane.sampled for lane in lanes),
+            running=sum(len(runner.running) for runner in runners),
+            waiting=sum(len(runner.queue) for runner in runners),
+            sampled=sum(runner.sampled for runner in runners),
         )
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
@@ -129,44 +129,44 @@ class EmbeddedEngine:
         """
         self._check_open()
         box: asyncio.Queue[Step | Exception] = asyncio.Queue()
-        deliver = partial(self._outbox.put, asyncio.get_running_loop(), box)
-        lane, stream = self._lanes[request.weights], self._stream(request, deliver)
-        self._worker.post(partial(lane.add, stream))
+        deliver = partial(self._events.put, asyncio.get_running_loop(), box)
+        runner, sequence = self._runners[request.weights], self._stream(request, deliver)
+        self._worker.post(partial(runner.add, sequence))
         try:
             while True:
-                letter = await box.get()
-                if isinstance(letter, Exception):
-                    raise letter
-                yield letter
-                if letter.ended:
+                event = await box.get()
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+                if event.ended:
                     return
         finally:
-            self._worker.post(partial(lane.cancel, stream))
+            self._worker.post(partial(runner.cancel, sequence))
 
     async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
         """Every response whole, from one batch that starts at once: alone in the engine, seeded requests give
         the same ids and log-probs each time. Raises what `generate` raises, the first such error.
         """
         self._check_open()
-        gathering = Gathering(len(requests))
-        streams = [
-            (self._lanes[request.weights], self._stream(request, gathering.deliver(place)))
+        batch = BatchFuture(len(requests))
+        sequences = [
+            (self._runners[request.weights], self._stream(request, batch.deliver(place)))
             for place, request in enumerate(requests)
         ]
 
         def add() -> None:
-            for lane, stream in streams:
-                lane.add(stream)
+            for runner, sequence in sequences:
+                runner.add(sequence)
 
         self._worker.post(add)
-        return await asyncio.wrap_future(gathering.done)
+        return await asyncio.wrap_future(batch.done)
 
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version beside the live one, in another thread; decoding goes on meanwhile."""
         self._check_open()
         self._staged = None
         module = await asyncio.to_thread(self._load, folder)
-        _check_shapes(module, self._lanes[Weights.BASE].module, folder)
+        _check_shapes(module, self._runners[Weights.BASE].module, folder)
         self._staged = version, module
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
@@ -196,12 +196,12 @@ class EmbeddedEngine:
 
     def _route(self, version: int, module: nn.Module) -> None:
         """In the worker's thread, between two decode steps."""
-        live = self._lanes[Weights.LIVE]
+        live = self._runners[Weights.LIVE]
         live.module, live.version = module, version
 
-    def _stream(self, request: Generate, deliver: Deliver) -> Stream:
+    def _stream(self, request: Generate, deliver: Deliver) -> ResponseSequence:
         check(request, self.facts)
-        return Stream(
+        return ResponseSequence(
             request,
             facts=self.facts,
             scripted=scripted(self._script, request.prompt_ids, self.facts.end_ids),

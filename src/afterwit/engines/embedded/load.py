@@ -47,7 +47,7 @@ def read_facts(folder: Path, config: PreTrainedConfig, settings: EmbeddedSetting
         vocabulary=plain["vocab_size"],
         end_ids=end_ids(folder, plain.get("eos_token_id")),
         basis=Basis.PROCESSED,
-        dtype=str(place(settings)[1]).removeprefix("torch."),
+        dtype=str(device_and_dtype(settings)[1]).removeprefix("torch."),
         fingerprint=identity,
     )
 
@@ -81,7 +81,7 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def place(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:
+def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:
     """Device and dtype with `auto` resolved; SettingError where the device is not there."""
     name = settings.device
     if name == "auto":

@@ -6,46 +6,46 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-PATIENCE = 4
+BACKGROUND_EVERY = 4
 """Background work that waits gets its turn after this many turns of people's."""
 
 
-class Waiter(Protocol):
+class Queued(Protocol):
     @property
     def background(self) -> bool:
         """Whether it yields to those that are not."""
 
 
-W = TypeVar("W", bound=Waiter)
+W = TypeVar("W", bound=Queued)
 
 
-class Line(Generic[W]):
+class RequestQueue(Generic[W]):
     """First come, first served, in two queues. `reserve` slots are never given to background requests."""
 
     def __init__(self, *, slots: int, reserve: int) -> None:
         self._slots = slots
         self._background_slots = max(1, slots - reserve)
-        self._people: deque[W] = deque()
+        self._foreground: deque[W] = deque()
         self._background: deque[W] = deque()
         self._passed = 0
 
     def __len__(self) -> int:
-        return len(self._people) + len(self._background)
+        return len(self._foreground) + len(self._background)
 
     @property
-    def people(self) -> bool:
+    def foreground_waits(self) -> bool:
         """Whether a person waits."""
-        return bool(self._people)
+        return bool(self._foreground)
 
-    def add(self, waiter: W) -> None:
-        (self._background if waiter.background else self._people).append(waiter)
+    def add(self, request: W) -> None:
+        (self._background if request.background else self._foreground).append(request)
 
-    def remove(self, waiter: W) -> bool:
+    def remove(self, request: W) -> bool:
         """Whether it was in line."""
-        queue = self._background if waiter.background else self._people
-        if waiter not in queue:
+        queue = self._background if request.background else self._foreground
+        if request not in queue:
             return False
-        queue.remove(waiter)
+        queue.remove(request)
         return True
 
     def next(self, running: Sequence[W]) -> W | None:
@@ -54,21 +54,21 @@ class Line(Generic[W]):
             return None
         in_background = sum(other.background for other in running)
         admissible = bool(self._background) and in_background < self._background_slots
-        if self._people and not (admissible and self._passed >= PATIENCE):
+        if self._foreground and not (admissible and self._passed >= BACKGROUND_EVERY):
             self._passed += admissible
-            return self._people.popleft()
+            return self._foreground.popleft()
         if not admissible:
             return None
         self._passed = 0
         return self._background.popleft()
 
 
-def reads_next(unread: Sequence[W], tick: int) -> W:
-    """Which prompt is read on: the first of people's, in every PATIENCE-th tick the first of background's."""
-    turn = tick % PATIENCE == 0
-    return next((waiter for waiter in unread if waiter.background == turn), unread[0])
+def next_prefill(uncached: Sequence[W], tick: int) -> W:
+    """The prompt to read on: the first foreground one; in every BACKGROUND_EVERY-th tick a background one."""
+    turn = tick % BACKGROUND_EVERY == 0
+    return next((request for request in uncached if request.background == turn), uncached[0])
 
 
-def in_turn(*, background_only: bool, people_elsewhere: bool, tick: int) -> bool:
-    """Whether a lane steps: one of background work alone only now and then while people are served."""
-    return not (background_only and people_elsewhere) or tick % PATIENCE == 0
+def runs_now(*, background_only: bool, foreground_elsewhere: bool, tick: int) -> bool:
+    """Whether a runner steps: one of background work alone only now and then while people are served."""
+    return not (background_only and foreground_elsewhere) or tick % BACKGROUND_EVERY == 0

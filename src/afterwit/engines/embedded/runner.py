@@ -1,4 +1,4 @@
-"""A lane: one set of weights, its slots, and the responses that are made with them."""
+"""A runner: one set of weights, its slots, and the responses that are made with them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.cache import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.queue import Line, reads_next
+from afterwit.engines.embedded.queue import RequestQueue, next_prefill
 from afterwit.engines.embedded.sample import Draw, draw
-from afterwit.engines.embedded.sequence import Stream
+from afterwit.engines.embedded.sequence import ResponseSequence
 
 
-class Lane:
+class ModelRunner:
     """Used from the worker's thread only.
 
     Row r of the cache belongs to `running[r]`. The first rows extend by one token a tick, together; the last
-    ones, those in `_reading`, still read their prompts, `chunk` tokens a tick. A row that ends is
+    ones, those in `_prefilling`, still read their prompts, `chunk` tokens a tick. A row that ends is
     filled from behind, so that the extending rows stay adjacent and attention reads them in place.
     """
 
@@ -28,124 +28,126 @@ class Lane:
     ) -> None:
         self.module = module
         self.version = version
-        self.line: Line[Stream] = Line(slots=slots, reserve=reserve)
-        self.running: list[Stream] = []
+        self.queue: RequestQueue[ResponseSequence] = RequestQueue(slots=slots, reserve=reserve)
+        self.running: list[ResponseSequence] = []
         self.sampled = 0
-        self._reading: list[Stream] = []
+        self._prefilling: list[ResponseSequence] = []
         self._chunk = chunk
         self._cache = SlotCache(slots=slots, context_length=context_length)
 
     @property
-    def _extending(self) -> int:
-        return len(self.running) - len(self._reading)
+    def _decoding(self) -> int:
+        return len(self.running) - len(self._prefilling)
 
     @property
     def idle(self) -> bool:
-        return not self.running and not self.line
+        return not self.running and not self.queue
 
     @property
-    def serves_people(self) -> bool:
+    def has_foreground(self) -> bool:
         """Whether a person's request is running or waiting here."""
-        return self.line.people or any(not stream.background for stream in self.running)
+        return self.queue.foreground_waits or any(not sequence.background for sequence in self.running)
 
-    def add(self, stream: Stream) -> None:
-        self.line.add(stream)
+    def add(self, sequence: ResponseSequence) -> None:
+        self.queue.add(sequence)
 
-    def cancel(self, stream: Stream) -> None:
+    def cancel(self, sequence: ResponseSequence) -> None:
         """Free its slot or its place in line, if it has one."""
-        if not self.line.remove(stream) and stream in self.running:
-            self._leave(stream)
+        if not self.queue.remove(sequence) and sequence in self.running:
+            self._release(sequence)
 
     def tick(self, number: int) -> None:
         """One decode step for every response that is being said, then one chunk of what waits to be read."""
-        while stream := self.line.next(self.running):
-            self.running.append(stream)
-            self._reading.append(stream)
+        while sequence := self.queue.next(self.running):
+            self.running.append(sequence)
+            self._prefilling.append(sequence)
         self._decode()
-        self._read(number)
+        self._prefill(number)
 
     def fail(self, error: Exception) -> None:
         """End everything here with this error."""
-        while stream := self.line.next(()):
-            stream.deliver(error)
-        for stream in self.running:
-            stream.deliver(error)
+        while sequence := self.queue.next(()):
+            sequence.deliver(error)
+        for sequence in self.running:
+            sequence.deliver(error)
         self.running.clear()
-        self._reading.clear()
+        self._prefilling.clear()
         self._cache.clear()
 
     def _decode(self) -> None:
-        streams = self.running[: self._extending]
-        if not streams:
+        sequences = self.running[: self._decoding]
+        if not sequences:
             return
-        draws = [stream.draw() for stream in streams]
+        draws = [sequence.draw() for sequence in sequences]
         try:
-            drawn = self._extend(0, streams, draws)
+            drawn = self._decode_rows(0, sequences, draws)
         except Exception:
-            drawn = [self._extend_alone(row, stream, draws[row]) for row, stream in enumerate(streams)]
-        for stream, outcome in zip(streams, drawn, strict=True):
-            self._hand(stream, outcome)
+            drawn = [self._decode_alone(row, sequence, draws[row]) for row, sequence in enumerate(sequences)]
+        for sequence, outcome in zip(sequences, drawn, strict=True):
+            self._deliver(sequence, outcome)
 
-    def _extend(self, first: int, streams: Sequence[Stream], draws: Sequence[Draw]) -> list[Drawn]:
+    def _decode_rows(
+        self, first: int, sequences: Sequence[ResponseSequence], draws: Sequence[Draw]
+    ) -> list[Drawn]:
         """The next id of rows first.., all in one forward."""
-        last = [stream.made[-1] for stream in streams]
-        logits_BV = decode(self.module, self._cache, first, last, [stream.fed for stream in streams])
+        last = [sequence.response_ids[-1] for sequence in sequences]
+        logits_BV = decode(self.module, self._cache, first, last, [sequence.cached for sequence in sequences])
         drawn = _drawn(logits_BV, draws)
-        for stream in streams:
-            stream.fed += 1
+        for sequence in sequences:
+            sequence.cached += 1
         return drawn
 
-    def _extend_alone(self, row: int, stream: Stream, how: Draw) -> Drawn:
+    def _decode_alone(self, row: int, sequence: ResponseSequence, how: Draw) -> Drawn:
         """After a failed forward over all rows: only those that fail alone are at fault."""
         try:
-            return self._extend(row, [stream], [how])[0]
+            return self._decode_rows(row, [sequence], [how])[0]
         except Exception as error:
             return _failed(error)
 
-    def _read(self, number: int) -> None:
+    def _prefill(self, number: int) -> None:
         room = self._chunk
-        while self._reading and room > 0:
-            stream = reads_next(self._reading, number)
-            size = min(stream.unread, room)
+        while self._prefilling and room > 0:
+            sequence = next_prefill(self._prefilling, number)
+            size = min(sequence.uncached, room)
             room -= size
             try:
-                outcome = self._read_part(stream, size)
+                outcome = self._prefill_part(sequence, size)
             except Exception as error:
                 outcome = _failed(error)
             if outcome is not None:
-                self._hand(stream, outcome)
+                self._deliver(sequence, outcome)
 
-    def _read_part(self, stream: Stream, size: int) -> Drawn | None:
+    def _prefill_part(self, sequence: ResponseSequence, size: int) -> Drawn | None:
         """Read so many more tokens of its prompt; its first drawn id once the prompt is read."""
-        row = self.running.index(stream)
-        ids = stream.request.prompt_ids[stream.fed : stream.fed + size]
-        logits_1V = prefill(self.module, self._cache, row, ids, stream.fed)
-        stream.fed += len(ids)
-        if stream.unread:
+        row = self.running.index(sequence)
+        ids = sequence.request.prompt_ids[sequence.cached : sequence.cached + size]
+        logits_1V = prefill(self.module, self._cache, row, ids, sequence.cached)
+        sequence.cached += len(ids)
+        if sequence.uncached:
             return None
-        self._swap(row, self._extending)
-        self._reading.remove(stream)
-        return _drawn(logits_1V, [stream.draw()])[0]
+        self._swap(row, self._decoding)
+        self._prefilling.remove(sequence)
+        return _drawn(logits_1V, [sequence.draw()])[0]
 
-    def _hand(self, stream: Stream, outcome: Drawn) -> None:
+    def _deliver(self, sequence: ResponseSequence, outcome: Drawn) -> None:
         """Deliver what was drawn, or why nothing was; free the slot of a response that is over."""
         if isinstance(outcome, EngineError):
-            stream.deliver(outcome)
-            self._leave(stream)
+            sequence.deliver(outcome)
+            self._release(sequence)
             return
-        step = stream.accept(*outcome, self.version)
+        step = sequence.accept(*outcome, self.version)
         self.sampled += 1
-        stream.deliver(step)
+        sequence.deliver(step)
         if step.ended:
-            self._leave(stream)
+            self._release(sequence)
 
-    def _leave(self, stream: Stream) -> None:
-        hole, last = self.running.index(stream), len(self.running) - 1
-        if stream in self._reading:
-            self._reading.remove(stream)
+    def _release(self, sequence: ResponseSequence) -> None:
+        hole, last = self.running.index(sequence), len(self.running) - 1
+        if sequence in self._prefilling:
+            self._prefilling.remove(sequence)
         else:
-            self._move(self._extending - 1, hole)
-            hole = self._extending - 1
+            self._move(self._decoding - 1, hole)
+            hole = self._decoding - 1
         self._move(last, hole)
         self.running.pop()
         if not self.running:
@@ -153,13 +155,13 @@ class Lane:
 
     def _move(self, source: int, target: int) -> None:
         if source != target:
-            self._cache.move(source, target, self.running[source].fed)
+            self._cache.move(source, target, self.running[source].cached)
             self.running[target] = self.running[source]
 
     def _swap(self, one: int, other: int) -> None:
         if one != other:
             rows = self.running
-            self._cache.swap(one, other, max(rows[one].fed, rows[other].fed))
+            self._cache.swap(one, other, max(rows[one].cached, rows[other].cached))
             rows[one], rows[other] = rows[other], rows[one]
 
 

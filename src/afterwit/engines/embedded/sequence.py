@@ -13,11 +13,11 @@ from afterwit.engines.port import Facts, Generate, Step
 Deliver = Callable[[Step | Exception], None]
 
 
-class Stream:
+class ResponseSequence:
     """Owned by the worker's thread once it is submitted.
 
-    `fed` counts the positions that the cache holds, `made` is the response so far: once the prompt is read,
-    the cache holds all of both but the last id.
+    `cached` counts the positions that the cache holds, `response_ids` is the response so far: once the prompt
+    is read, the cache holds all of both but the last id.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class Stream:
         sampling = request.sampling
         self.request = request
         self.deliver = deliver
-        self.fed = 0
-        self.made: list[int] = []
+        self.cached = 0
+        self.response_ids: list[int] = []
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
-        self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
+        self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
         self._rng = random.Random(seed if sampling.seed is None else sampling.seed)
-        self._dictated = deque([(token, True) for token in request.forced_prefix])
-        self._dictated.extend((token, False) for token in scripted)
+        self._forced = deque([(token, True) for token in request.forced_prefix])
+        self._forced.extend((token, False) for token in scripted)
         self._prompt = frozenset(request.prompt_ids) if sampling.repetition_penalty != 1.0 else frozenset()
         self._counts: Counter[int] = Counter()
 
@@ -43,27 +43,29 @@ class Stream:
         return self.request.background
 
     @property
-    def unread(self) -> int:
+    def uncached(self) -> int:
         """Prompt tokens that the cache does not hold yet."""
-        return len(self.request.prompt_ids) - self.fed
+        return len(self.request.prompt_ids) - self.cached
 
     def draw(self) -> Draw:
-        """How the next id is drawn; takes one number from the stream's generator."""
+        """How the next id is drawn; takes one number from the sequence's generator."""
         return Draw(
             sampling=self.request.sampling,
             uniform=self._rng.random(),
             counts=self._counts,
             prompt=self._prompt,
-            forced=self._dictated[0][0] if self._dictated else None,
+            forced=self._forced[0][0] if self._forced else None,
         )
 
     def accept(self, token: int, logprob: float, version: int) -> Step:
         """Take the drawn id; returns the step to deliver."""
-        forced = self._dictated.popleft()[1] if self._dictated else False
-        self.made.append(token)
+        forced = self._forced.popleft()[1] if self._forced else False
+        self.response_ids.append(token)
         if self.request.sampling.penalised:
             self._counts[token] += 1
-        ended = "stop" if token in self._ends else "length" if len(self.made) >= self._limit else None
+        ended = (
+            "stop" if token in self._end_ids else "length" if len(self.response_ids) >= self._limit else None
+        )
         return Step(ids=(token,), logprobs=(logprob,), versions=(version,), forced=(forced,), ended=ended)
 
 

@@ -1,4 +1,4 @@
-"""The engine's thread: carry out what was asked, step the lanes, hand out what they made."""
+"""The engine's thread: carry out what was asked, step the runners, hand out what they made."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from typing import Any
 import torch
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.queue import in_turn
-from afterwit.engines.embedded.runner import Lane
+from afterwit.engines.embedded.queue import runs_now
+from afterwit.engines.embedded.runner import ModelRunner
 
-Letter = tuple[asyncio.Queue[Any], Any]
+Event = tuple[asyncio.Queue[Any], Any]
 log = logging.getLogger(__name__)
 
 
-class Outbox:
-    """What a tick made, by event loop: each loop is woken once a tick, whatever the number of its streams."""
+class EventBuffer:
+    """What a tick made, by event loop: each loop is woken once a tick, for all its sequences."""
 
     def __init__(self) -> None:
-        self._letters: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Any], Any]]] = defaultdict(
+        self._events: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Any], Any]]] = defaultdict(
             list
         )
 
-    def put(self, loop: asyncio.AbstractEventLoop, box: asyncio.Queue[Any], letter: Any) -> None:
-        self._letters[loop].append((box, letter))
+    def put(self, loop: asyncio.AbstractEventLoop, box: asyncio.Queue[Any], event: Any) -> None:
+        self._events[loop].append((box, event))
 
     def flush(self) -> None:
-        letters, self._letters = self._letters, defaultdict(list)
-        for loop, batch in letters.items():
+        events, self._events = self._events, defaultdict(list)
+        for loop, batch in events.items():
             try:
                 loop.call_soon_threadsafe(_deliver, batch)
             except RuntimeError:  # the loop has closed: nobody listens any more
                 log.debug("a client's event loop closed before its response ended")
 
 
-def _deliver(batch: list[Letter]) -> None:
-    for box, letter in batch:
-        box.put_nowait(letter)
+def _deliver(batch: list[Event]) -> None:
+    for box, event in batch:
+        box.put_nowait(event)
 
 
 class Worker(threading.Thread):
-    """Steps the lanes until `stop`. Actions posted from other threads run between two decode steps."""
+    """Steps the runners until `stop`. Actions posted from other threads run between two decode steps."""
 
-    def __init__(self, lanes: tuple[Lane, ...], outbox: Outbox) -> None:
+    def __init__(self, runners: tuple[ModelRunner, ...], events: EventBuffer) -> None:
         super().__init__(name="afterwit-engine", daemon=True)
-        self._lanes = lanes
-        self._outbox = outbox
+        self._runners = runners
+        self._events = events
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._going = True
         self._tick = 0
@@ -76,12 +76,12 @@ class Worker(threading.Thread):
         self.post(run)
         return future
 
-    def stop(self, farewell: Exception) -> Future[None]:
-        """End: whoever is running or waiting gets `farewell`."""
+    def stop(self, error: Exception) -> Future[None]:
+        """End: whoever is running or waiting gets `error`."""
 
         def end() -> None:
             self._going = False
-            self._fail(farewell)
+            self._fail(error)
 
         return self.call(end)
 
@@ -89,27 +89,29 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while self._going:
             try:
-                self._obey()
+                self._drain_inbox()
                 self._step()
             except Exception as error:  # ours, not one request's: none of them can be trusted to go on
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
-            self._outbox.flush()
+            self._events.flush()
 
-    def _obey(self) -> None:
+    def _drain_inbox(self) -> None:
         """Carry out what was posted; sleep where there is nothing else to do."""
-        if self._going and all(lane.idle for lane in self._lanes):
+        if self._going and all(runner.idle for runner in self._runners):
             self._inbox.get()()
         while not self._inbox.empty():
             self._inbox.get()()
 
     def _step(self) -> None:
         self._tick += 1
-        people = any(lane.serves_people for lane in self._lanes)
-        for lane in self._lanes:
-            if in_turn(background_only=not lane.serves_people, people_elsewhere=people, tick=self._tick):
-                lane.tick(self._tick)
+        people = any(runner.has_foreground for runner in self._runners)
+        for runner in self._runners:
+            if runs_now(
+                background_only=not runner.has_foreground, foreground_elsewhere=people, tick=self._tick
+            ):
+                runner.tick(self._tick)
 
     def _fail(self, error: Exception) -> None:
-        for lane in self._lanes:
-            lane.fail(error)
+        for runner in self._runners:
+            runner.fail(error)

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from afterwit.learner.scoring.rows import Row, neighbours, passes
 from afterwit.learner.settings import LearnerSettings
 from afterwit.tree.groups import WORTH, groups, ratio
-from afterwit.tree.support import hindrance
+from afterwit.tree.support import unsupported_reason
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Packing:
         """Allowed where the setting and every model are for it; a model that is not is named once."""
         if settings.packing == "off":
             return NEVER
-        reasons = [reason for model in models if model is not None and (reason := hindrance(model))]
+        reasons = [reason for model in models if model is not None and (reason := unsupported_reason(model))]
         for reason in reasons:
             _say(f"rows are not packed, but run one sequence each: {reason}")
         return cls(not reasons)
