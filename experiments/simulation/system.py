@@ -10,14 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
+from afterwit.apps.build import judge_prompts, store_of_model, trainer_of, versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.agent import TEMPERATURE
 from afterwit.apps.demo.evaluate import Score, Trial, trial
 from afterwit.apps.demo.live import Judge
 from afterwit.apps.demo.person import Interaction, interaction
 from afterwit.apps.demo.world import Split, Task, World
-from afterwit.apps.factories import judge_prompts
-from afterwit.apps.wiring import bound_store, trainer_of, versions_of
 from afterwit.core.rollout import Rollout, pairs
 from afterwit.core.turn import Kind
 from afterwit.engines.embedded.engine import EmbeddedEngine
@@ -92,7 +91,7 @@ async def laboratory(
     renderer, engine = Renderer.load(folder), EmbeddedEngine.load(folder, settings.engine)
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-laboratory-")))
-        store = bound_store(settings, home, folder)
+        store = store_of_model(settings, home, folder)
         stack.callback(store.close)
         trainer, checkpoints = trainer_of(settings, home, folder), versions_of(home, folder)
         stack.enter_context(checkpoints.learning())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.apps.build import store_of_model, versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
 from afterwit.apps.train import learn
-from afterwit.apps.wiring import bound_store, versions_of
 from afterwit.core.errors import AlreadyRunning
 from tests.journey.conftest import PlainJudge
 
@@ -27,7 +27,7 @@ async def test_a_stage_has_one_process_a_home(settings: Callable[..., Settings],
 def test_a_second_learner_leaves_the_firsts_standing_alone(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
-    store = bound_store(settings(), tmp_path, model)
+    store = store_of_model(settings(), tmp_path, model)
     store.set_status("learn", True, "wrote version 7", now=time.time())
     with versions_of(tmp_path, model).learning():
         with pytest.raises(AlreadyRunning, match="only one learner may run"):

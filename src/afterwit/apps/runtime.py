@@ -10,29 +10,25 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from afterwit.apps import learner_process
+from afterwit.apps import build, learner_process
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import require
-from afterwit.apps.factories import judge_client, judge_stage, load_engine
-from afterwit.apps.wiring import bound_store, make_home, model_folder, remember_model, versions_of
+from afterwit.apps.home import make_home, remember_model
+from afterwit.apps.model import model_folder
 from afterwit.checkpoints.lock import exclusive
 from afterwit.checkpoints.versions import Versions
 from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http.hosts import is_loopback
 from afterwit.stages.gateway.http.server import Listener, bind
-from afterwit.stages.housekeeping import Housekeeping, Retention
 from afterwit.stages.judge.clients import JudgeClient
-from afterwit.stages.publish import Publisher
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals, StageHealth, work
-from afterwit.store import AsyncStore, Store
+from afterwit.store import AsyncStore
 from afterwit.wire.model_text.render import Renderer
 
 STAGES = ("gateway", "judge", "learn")
@@ -79,17 +75,18 @@ class Runtime:
 
     async def _start(self) -> None:
         """Everything that can be wrong with model, store and port is found before the port listens."""
-        folder = model_folder(self._settings, self._home)
+        folder = model_folder(self._settings.model, self._home)
         self._claim(make_home(self._home))
         renderer = Renderer.load(folder)
-        require(self_tests.check(folder, versions_of(self._home, folder), self._settings.judge.placement))
-        store = bound_store(self._settings, self._home, folder)
+        versions = build.versions_of(self._home, folder)
+        require(self_tests.check(folder, versions, self._settings.judge.placement))
+        store = build.store_of_model(self._settings, self._home, folder)
         remember_model(self._home, folder)
-        self.store = AsyncStore(store)
+        self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
         sock = await self._reserve() if "gateway" in self._stages else None
         if sock is not None:
-            await self._start_engine(folder)
+            await self._start_engine(folder, versions)
         if "judge" in self._stages:
             await self._start_judge(renderer)
         if "learn" in self._stages:
@@ -112,18 +109,12 @@ class Runtime:
         self._stack.callback(sock.close)
         return sock
 
-    async def _start_engine(self, folder: Path) -> None:
+    async def _start_engine(self, folder: Path, versions: Versions) -> None:
         """Load the model, then what it has learned so far: the first request meets the newest version."""
-        self.engine = await asyncio.to_thread(load_engine, self._settings, folder)
+        self.engine = await asyncio.to_thread(build.engine_of, self._settings, folder)
         self._stack.push_async_callback(self.engine.close)
-        checkpoints = versions_of(self._home, folder)
         settings = self._settings.publish
-        publisher = Publisher(
-            engine=self.engine,
-            checkpoints=checkpoints,
-            published=partial(self._published, checkpoints),
-            tolerance=settings.tolerance_for(self.engine.facts.dtype, self._settings.learner.dtype),
-        )
+        publisher = build.publisher_of(self._settings, self.engine, versions, self.store)
         report = self._reporter("publish")
         back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
         try:
@@ -132,24 +123,11 @@ class Runtime:
             log.warning("publish: %s", error)
         self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
 
-    async def _published(self, checkpoints: Versions, number: int) -> None:
-        """Tell the store what is served; the manifest is enough for it to know the version."""
-        version, now = checkpoints.get(number), time.time()
-        assert version is not None
-
-        def record(store: Store) -> None:
-            store.commit_version(version, now=now)
-            store.published(number, now=now)
-
-        log.info("publish: serving version %d", number)
-        await self.store.call(record)
-
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
         """Last to start and first to stop: everything behind it is there for as long as it answers."""
         assert self.engine is not None
-        app = build_app(
-            self.engine, renderer, self.store, self._settings.gateway, wake_judge=self._signals.wake.set
-        )
+        wake = self._signals.wake.set
+        app = build.gateway_app(self._settings, self.engine, renderer, self.store, wake_judge=wake)
         listener = Listener(app, sock)
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
@@ -164,11 +142,11 @@ class Runtime:
         )
 
     async def _start_judge(self, renderer: Renderer) -> None:
-        client = self._judge or judge_client(self._settings.judge, self.engine, renderer)
+        client = self._judge or build.judge_client(self._settings.judge, self.engine, renderer)
         close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
         if close is not None:
             self._stack.push_async_callback(close)
-        self._spawn(judge_stage(self._settings, self.store, client).run(self._signals))
+        self._spawn(build.judge_stage(self._settings, self.store, client).run(self._signals))
 
     async def _learn(self) -> None:
         await learner_process.keep_alive(
@@ -180,14 +158,8 @@ class Runtime:
         )
 
     async def _housekeeping(self) -> None:
-        store = self._settings.store
-        retention = Retention(
-            next_state_s=store.next_state_hours * 3600,
-            max_age_s=store.keep_days * 86400,
-            max_bytes=int(store.keep_gb * 1e9),
-        )
         report = self._reporter("housekeeping")
-        housekeeping = Housekeeping(self.store, self._home, retention, report=report, now=time.time)
+        housekeeping = build.housekeeping_of(self._settings, self._home, self.store, report)
         await work(
             housekeeping.step,
             signals=self._signals,

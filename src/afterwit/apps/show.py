@@ -98,7 +98,7 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
     """Per hint: each token's text and log pi_T - log pi_b, at the temperature it was sampled at."""
     import torch
 
-    from afterwit.apps.wiring import model_folder
+    from afterwit.apps.model import model_folder
     from afterwit.learner.batch import hinted_prompts, temperature
     from afterwit.learner.parameters.load import device_of, load_model
     from afterwit.learner.scoring.rows import Row
@@ -106,7 +106,7 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
     from afterwit.wire.model_text.render import Renderer
 
     assert record.verdict is not None
-    turn, folder = record.turn, model_folder(settings, home)
+    turn, folder = record.turn, model_folder(settings.model, home)
     renderer, learner = Renderer.load(folder), settings.learner
     room = learner.max_tokens - len(turn.sampled.ids)
     hinted, _ = hinted_prompts(turn, record.verdict.hints, renderer, settings.judge.placement, room)

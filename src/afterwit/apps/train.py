@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import mathematics
 from afterwit.apps.doctor.finding import require
 from afterwit.apps.logs import log_plainly
-from afterwit.apps.wiring import bound_store, model_folder, trainer_of, worker_name
+from afterwit.apps.model import model_folder
 from afterwit.core.errors import AfterwitError, AlreadyRunning
 from afterwit.wire.model_text.render import Renderer
 
@@ -28,15 +29,12 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
 
 def learn(settings: Settings, home: Path, *, stop: Callable[[], bool], forever: bool) -> None:
     """The learn stage in this process, once its mathematics is seen to hold with this model."""
-    from afterwit.stages.learn.stage import Learn
-
-    folder = model_folder(settings, home)
-    store = bound_store(settings, home, folder)
+    folder = model_folder(settings.model, home)
+    store = build.store_of_model(settings, home, folder)
     try:
-        trainer = trainer_of(settings, home, folder)
+        trainer = build.trainer_of(settings, home, folder)
         require(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
-        stage = Learn(store, trainer, owner=worker_name("learn"))
-        stage.run(stop, follow=forever, rest=time.sleep)
+        build.learn_stage(store, trainer).run(stop, follow=forever, rest=time.sleep)
     except AlreadyRunning:  # the other one's words are what /readyz shows
         raise
     except AfterwitError as error:

@@ -27,13 +27,13 @@ def add(
     home: Home = None,
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import named
-    from afterwit.apps.wiring import open_store
     from afterwit.stages.gateway.auth.keys import Scope, hash_key, new_key
 
     scopes = {named(Scope, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())
     print(key)
 
@@ -44,10 +44,10 @@ def list_keys(home: Home = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from afterwit.apps.wiring import open_store
+    from afterwit.apps.build import store_of_home
 
     table = Table("name", "scopes", "made", "revoked")
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
             table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
     Console().print(table)
@@ -56,7 +56,7 @@ def list_keys(home: Home = None) -> None:
 @app.command()
 def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
     """Refuse a key from now on."""
-    from afterwit.apps.wiring import open_store
+    from afterwit.apps.build import store_of_home
 
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         store.revoke_key(name, now=time.time())

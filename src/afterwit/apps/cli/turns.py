@@ -19,8 +19,8 @@ def turns(
     home: Home = None,
 ) -> None:
     """List turns: where each stands, and why."""
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import choice
-    from afterwit.apps.wiring import open_store
     from afterwit.core.lifecycle import Reason, State
     from afterwit.store import Filter
 
@@ -30,7 +30,7 @@ def turns(
         reason=choice(Reason, reason, "--reason"),
         version=version,
     )
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         found = store.turns(where, limit=limit or None, newest_first=limit > 0)
         if json_:
             _print_lines(found)
@@ -70,12 +70,12 @@ def show(
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
     from pathlib import Path
 
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
     from afterwit.apps.show import show_turn
-    from afterwit.apps.wiring import open_store
 
     folder = home_of(home)
     settings = load(home=folder, file=Path(config) if config else None)
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         record = store.turn(turn.removeprefix("chatcmpl-"))
         show_turn(record, settings, folder, advantages=advantages)

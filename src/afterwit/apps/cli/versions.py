@@ -19,10 +19,10 @@ def versions(json_: Json = False, home: Home = None) -> None:
     import orjson
     from rich.console import Console
 
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import version_table
-    from afterwit.apps.wiring import open_store
 
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         rows = store.versions()
         if json_:
             for row in rows:
@@ -40,13 +40,14 @@ def rollback(
     The turns trained since are marked reverted and never train again by themselves. A running `serve` picks
     the new version up within a second.
     """
+    from afterwit.apps.build import store_of_home, versions_of
     from afterwit.apps.config import home_of, load
-    from afterwit.apps.wiring import model_folder, open_store, versions_of
+    from afterwit.apps.model import model_folder
     from afterwit.checkpoints.rollback import roll_back
 
     folder = home_of(home)
-    versions = versions_of(folder, model_folder(load(home=folder), folder))
-    with open_store(home) as store:
+    versions = versions_of(folder, model_folder(load(home=folder).model, folder))
+    with store_of_home(home) as store:
         made = roll_back(versions, version, now=time.time())
         store.commit_version(made, now=time.time())
     taken = ", ".join(map(str, made.reverts)) or "none"
@@ -59,12 +60,12 @@ def requeue(
     home: Home = None,
 ) -> None:
     """Put failed turns back where their step failed."""
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import choice
-    from afterwit.apps.wiring import open_store
     from afterwit.core.lifecycle import Reason
 
     why = choice(Reason, reason, "--reason")
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         count = store.requeue(turns or None, reason=why, now=time.time())
     print(f"{count} turn{'s' if count != 1 else ''} put back")
 
@@ -77,14 +78,14 @@ def export(
     """Write every turn with all that is known of it, one JSON object a line."""
     import orjson
 
+    from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import choice
-    from afterwit.apps.wiring import open_store
     from afterwit.core.lifecycle import State
     from afterwit.store import Filter
     from afterwit.store.export import whole
 
     where = Filter(state=choice(State, state, "--state"))
-    with open_store(home) as store:
+    with store_of_home(home) as store:
         stream = sys.stdout.buffer if out is None else private(out)
         try:
             count = 0

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge_accuracy import accuracy
 from afterwit.apps.demo.world import World
-from afterwit.apps.factories import load_engine
 from afterwit.core.message import Message
-from afterwit.stages.judge.clients import EngineJudge
 from afterwit.wire.judge.short_prompts import ShortPrompts
 from afterwit.wire.model_text.render import Renderer
 
@@ -36,10 +35,8 @@ class _Model:
         return asyncio.run(self._answers(prompts))
 
     async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        engine, judge = load_engine(self._settings, self._folder), self._settings.judge
-        client = EngineJudge(
-            engine, Renderer.load(self._folder), weights=judge.weights, thinking=judge.thinking
-        )
+        engine, judge = build.engine_of(self._settings, self._folder), self._settings.judge
+        client = build.judge_client(judge, engine, Renderer.load(self._folder))
         asks = (
             client.ask(
                 tuple(map(Message.from_dict, prompt)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
-from afterwit.apps.wiring import make_home
+from afterwit.apps.home import make_home
 from afterwit.engines.fingerprint import weight_files
 from afterwit.stages.gateway.http.server import bind
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding
-from afterwit.apps.wiring import model_folder, versions_of
+from afterwit.apps.model import model_folder
 
 
 def report(settings: Settings, home: Path) -> bool:
@@ -33,9 +34,9 @@ def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
     """Every self-test, cheapest first. SettingError where there is no model to test."""
     from afterwit.apps.doctor import machine, model, store
 
-    folder = model_folder(settings, home)
+    folder = model_folder(settings.model, home)
     yield from machine.check(settings, home, folder)
-    files = list(model.check(folder, versions_of(home, folder), settings.judge.placement))
+    files = list(model.check(folder, build.versions_of(home, folder), settings.judge.placement))
     yield from files
     yield from store.check(settings, home, folder)
     if all(finding.ok for finding in files):
@@ -45,11 +46,9 @@ def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
 def _loaded(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """The tests that need the model in memory, once for the learner and once for the engine."""
     from afterwit.apps.doctor import engine, mathematics
-    from afterwit.apps.factories import load_engine
-    from afterwit.learner.policy import Policy
     from afterwit.wire.model_text.render import Renderer
 
     renderer = Renderer.load(folder)
-    policy = Policy.load(versions_of(home, folder), 0, settings.learner)
+    policy = build.base_policy(settings, home, folder)
     yield from mathematics.check(policy.model, renderer, settings.judge.placement)
-    yield from engine.check(load_engine(settings, folder), policy, renderer, folder)
+    yield from engine.check(build.engine_of(settings, folder), policy, renderer, folder)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
-from afterwit.apps.factories import judge_client
-from afterwit.apps.wiring import STORE
+from afterwit.apps.home import STORE
 from afterwit.core.message import Message
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.store import Store
@@ -60,7 +60,7 @@ def _stages(path: Path) -> Iterator[Finding]:
 
 
 async def _judge(settings: Settings, folder: Path) -> str:
-    client = judge_client(settings.judge, None, Renderer.load(folder))
+    client = build.judge_client(settings.judge, None, Renderer.load(folder))
     try:
         answer = await client.ask(QUESTION, temperature=0.0, max_tokens=settings.judge.max_tokens, seed=0)
     finally:

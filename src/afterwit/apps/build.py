@@ -1,0 +1,223 @@
+"""The only place that constructs: store, versions, engine, judge, learner, publisher, gateway.
+
+Imports are inside the functions, so that a command loads only what it builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.apps.config import Settings, home_of
+from afterwit.apps.home import STORE, VERSIONS, make_home
+from afterwit.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from afterwit.checkpoints.versions import Versions
+    from afterwit.core.judging.hindsight import JudgePrompts
+    from afterwit.engines.port import Engine
+    from afterwit.learner.policy import Policy
+    from afterwit.learner.trainer import Trainer
+    from afterwit.stages.gateway.app import GatewayApp
+    from afterwit.stages.housekeeping import Housekeeping
+    from afterwit.stages.judge.clients import JudgeClient
+    from afterwit.stages.judge.settings import JudgeSettings
+    from afterwit.stages.judge.stage import Judge
+    from afterwit.stages.learn.stage import Learn
+    from afterwit.stages.publish import Publisher
+    from afterwit.stages.worker import Report
+    from afterwit.store import AsyncStore, Store
+    from afterwit.wire.model_text.render import Renderer
+
+log = logging.getLogger(__name__)
+
+
+def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
+    """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
+    from afterwit.engines.fingerprint import fingerprint
+    from afterwit.store import Store
+
+    make_home(home)
+    return Store.open(home / STORE, fingerprint=fingerprint(folder), synchronous=settings.store.synchronous)
+
+
+@contextmanager
+def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
+    """The home's store, whatever its model, for as long as a command runs.
+
+    With `make`, a new home gets an empty one; without, SettingError says how to get one.
+    """
+    from afterwit.store import Store
+
+    path = home_of(home) / STORE
+    if make:
+        make_home(path.parent)
+    elif not path.exists():
+        raise SettingError(
+            f"there is no store at {path}: start `afterwit serve` first, or name another --home"
+        )
+    store = Store.open(path, fingerprint=None)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def async_store(store: Store) -> AsyncStore:
+    """The store behind a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
+
+
+def versions_of(home: Path, folder: Path) -> Versions:
+    """The home's folder of versions over the model."""
+    from afterwit.checkpoints.versions import Versions
+
+    return Versions(root=home / VERSIONS, base=folder)
+
+
+def engine_of(settings: Settings, folder: Path) -> Engine:
+    """The embedded engine over the model, loaded. SettingError if it cannot serve this model."""
+    from afterwit.engines.embedded.engine import EmbeddedEngine
+
+    return EmbeddedEngine.load(folder, settings.engine)
+
+
+def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
+    """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
+    from afterwit.stages.judge.clients import EngineJudge, HttpJudge
+
+    if settings.url is not None:
+        return HttpJudge.of(settings, os.environ)
+    if engine is None:
+        raise SettingError(
+            "without a gateway here there is no model to judge with: set judge.url and judge.model"
+        )
+    return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+
+
+def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
+    """The prompts for judges of ordinary size, or the short ones."""
+    from afterwit.wire.judge.full_prompts import FullPrompts
+    from afterwit.wire.judge.short_prompts import ShortPrompts
+
+    if settings.prompts == "short":
+        return ShortPrompts()
+    return FullPrompts(
+        max_tokens=settings.max_tokens,
+        context_chars=settings.context_chars,
+        tools_chars=settings.tools_chars,
+        response_chars=settings.response_chars,
+        next_state_chars=settings.next_state_chars,
+    )
+
+
+def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
+    """The judge stage over a store and a client."""
+    from afterwit.stages.judge.stage import Clock, Judge
+
+    judge = settings.judge
+    return Judge(
+        store=store,
+        client=client,
+        prompts=judge_prompts(judge),
+        settings=judge,
+        rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
+        owner=_worker_name("judge"),
+        clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
+        refusal=settings.objective.refusal,
+    )
+
+
+def trainer_of(settings: Settings, home: Path, folder: Path) -> Trainer:
+    """The learner's core. It loads the model when it is first asked for its policy."""
+    from afterwit.learner.trainer import Trainer
+    from afterwit.wire.model_text.render import Renderer
+
+    return Trainer(
+        versions_of(home, folder),
+        Renderer.load(folder),
+        settings=settings.learner,
+        objective=settings.objective,
+        placement=settings.judge.placement,
+    )
+
+
+def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
+    """The model before it learned anything, loaded as the learner loads it."""
+    from afterwit.learner.policy import Policy
+
+    return Policy.load(versions_of(home, folder), 0, settings.learner)
+
+
+def learn_stage(store: Store, trainer: Trainer) -> Learn:
+    """The learn stage over a store."""
+    from afterwit.stages.learn.stage import Learn
+
+    return Learn(store, trainer, owner=_worker_name("learn"))
+
+
+def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
+    """The publish stage: it loads new versions into the engine and tells the store what is served."""
+    from afterwit.stages.publish import Publisher
+
+    return Publisher(
+        engine=engine,
+        checkpoints=versions,
+        published=partial(_published, store, versions),
+        tolerance=settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype),
+    )
+
+
+async def _published(store: AsyncStore, versions: Versions, number: int) -> None:
+    """Tell the store what is served; the manifest is enough for it to know the version."""
+    version, now = versions.get(number), time.time()
+    assert version is not None
+
+    def record(store: Store) -> None:
+        store.commit_version(version, now=now)
+        store.published(number, now=now)
+
+    log.info("publish: serving version %d", number)
+    await store.call(record)
+
+
+def gateway_app(
+    settings: Settings,
+    engine: Engine,
+    renderer: Renderer,
+    store: AsyncStore,
+    *,
+    wake_judge: Callable[[], None],
+) -> GatewayApp:
+    """The gateway's application."""
+    from afterwit.stages.gateway.app import build_app
+
+    return build_app(engine, renderer, store, settings.gateway, wake_judge=wake_judge)
+
+
+def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
+    """Housekeeping over the store."""
+    from afterwit.stages.housekeeping import Housekeeping, Retention
+
+    kept = settings.store
+    retention = Retention(
+        next_state_s=kept.next_state_hours * 3600,
+        max_age_s=kept.keep_days * 86400,
+        max_bytes=int(kept.keep_gb * 1e9),
+    )
+    return Housekeeping(store, home, retention, report=report, now=time.time)
+
+
+def _worker_name(stage: str) -> str:
+    """Who holds a lease: one name a process."""
+    return f"{stage}-{os.uname().nodename}-{os.getpid()}"

@@ -1,0 +1,42 @@
+"""One file constructs the parts of the running system, and it is the only one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import afterwit
+
+SRC = Path(afterwit.__file__).parent
+ONLY_PLACE = SRC / "apps" / "build.py"
+BUILT = {
+    "AsyncStore",
+    "EmbeddedEngine.load",
+    "EngineJudge",
+    "FullPrompts",
+    "Housekeeping",
+    "HttpJudge.of",
+    "Judge",
+    "Learn",
+    "Publisher",
+    "Trainer",
+    "Versions",
+    "build_app",
+}
+
+
+def calls(path: Path) -> Iterator[str]:
+    """The dotted name of everything that a file calls."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def test_build_constructs_every_part() -> None:
+    assert set(calls(ONLY_PLACE)) >= BUILT
+
+
+def test_no_other_file_constructs_one() -> None:
+    others = {path: BUILT & set(calls(path)) for path in SRC.rglob("*.py") if path != ONLY_PLACE}
+    assert {str(path): names for path, names in others.items() if names} == {}
