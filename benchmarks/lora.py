@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings

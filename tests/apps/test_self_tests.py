@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from afterwit.apps.doctor import model as files
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
 from tests.fakes.models import tiny_qwen3

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from afterwit.apps.demo.tools import hints as sentences
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import Split, Task
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample

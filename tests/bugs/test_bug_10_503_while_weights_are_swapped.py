@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.version import Origin, Version
 from afterwit.learner.parameters.load import load_model
 from afterwit.learner.scoring.score import probe

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import manifest
-from afterwit.checkpoints.lineage import learned, taken_back
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import MODEL, STATE, Versions
+from afterwit.checkpoints import MODEL, STATE, Versions, learned, manifest, roll_back, taken_back
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Origin, Probe, Version
 
@@ -114,7 +111,7 @@ def test_gone_weights_are_named_with_those_that_are_left(versions: Versions) -> 
 
 def test_two_learners_cannot_share_a_folder(versions: Versions) -> None:
     held = (
-        "import sys; from pathlib import Path; from afterwit.checkpoints.versions import Versions\n"
+        "import sys; from pathlib import Path; from afterwit.checkpoints import Versions\n"
         "with Versions(root=Path(sys.argv[1]), base=Path('.')).learning():\n"
         "    print('held', flush=True); sys.stdin.read()"
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
 from tests.journey.conftest import client

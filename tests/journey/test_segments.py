@@ -7,7 +7,7 @@ from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from tests.journey.conftest import PlainJudge, client, until
 
 PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}

@@ -10,7 +10,7 @@ import pytest
 
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.lifecycle import State
 from afterwit.store import Record
 from tests.journey.conftest import HINT, PlainJudge, client, until

@@ -13,8 +13,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions, roll_back
 from afterwit.core.errors import SettingError, VersionDamaged
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -106,7 +105,7 @@ def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> No
     draw = (
         "import sys; from pathlib import Path; from afterwit.learner.policy import Policy\n"
         "from afterwit.learner.settings import LearnerSettings\n"
-        "from afterwit.checkpoints.versions import Versions\n"
+        "from afterwit.checkpoints import Versions\n"
         "base, out = map(Path, sys.argv[1:]); out.mkdir()\n"
         "policy = Policy.load(Versions(root=out / 'none', base=base), 0, LearnerSettings(device='cpu'))\n"
         "policy.trained.write(out, base)"

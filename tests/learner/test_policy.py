@@ -8,8 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from afterwit.checkpoints.rollback import roll_back
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions, roll_back
 from afterwit.core.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Origin, Version

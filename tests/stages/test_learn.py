@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from afterwit.checkpoints.rollback import roll_back
+from afterwit.checkpoints import roll_back
 from afterwit.core.errors import SettingError, StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample

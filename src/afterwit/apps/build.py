@@ -21,7 +21,7 @@ from afterwit.apps.home import STORE, VERSIONS, make_home
 from afterwit.core.errors import SettingError
 
 if TYPE_CHECKING:
-    from afterwit.checkpoints.versions import Versions
+    from afterwit.checkpoints import Versions
     from afterwit.core.judging.hindsight import JudgePrompts
     from afterwit.engines.port import Engine
     from afterwit.learner.policy import Policy
@@ -80,7 +80,7 @@ def async_store(store: Store) -> AsyncStore:
 
 def versions_of(home: Path, folder: Path) -> Versions:
     """The home's folder of versions over the model."""
-    from afterwit.checkpoints.versions import Versions
+    from afterwit.checkpoints import Versions
 
     return Versions(root=home / VERSIONS, base=folder)
 

@@ -19,8 +19,7 @@ from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import require
 from afterwit.apps.home import make_home, remember_model
 from afterwit.apps.model import model_folder
-from afterwit.checkpoints.lock import exclusive
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.http.hosts import is_loopback

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints.versions import STATE, Versions
+from afterwit.checkpoints import STATE, Versions
 from afterwit.core.errors import SettingError, VersionDamaged
 from afterwit.fused_head.head import Head
 from afterwit.learner.parameters import optimizer as adamw

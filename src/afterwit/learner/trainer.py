@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints.versions import Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample

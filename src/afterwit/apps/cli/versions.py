@@ -43,7 +43,7 @@ def rollback(
     from afterwit.apps.build import store_of_home, versions_of
     from afterwit.apps.config import home_of, load
     from afterwit.apps.model import model_folder
-    from afterwit.checkpoints.rollback import roll_back
+    from afterwit.checkpoints import roll_back
 
     folder = home_of(home)
     versions = versions_of(folder, model_folder(load(home=folder).model, folder))
