@@ -11,7 +11,7 @@ import pytest
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store import Record
-from tests.gateway.house import TOOL, USER, House
+from tests.gateway.serving import TOOL, USER, Serving
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "%s"}}\n</tool_call>'
 SAID = {"role": "assistant", "content": "Hello there."}
@@ -26,7 +26,9 @@ def answered(record: Record) -> list[tuple[str, str | None]]:
     return [(m.role, m.content) for m in record.next_state.messages] if record.next_state else []
 
 
-async def test_every_parallel_result_and_the_reply_after_them_are_one_next_state(gateway: House) -> None:
+async def test_every_parallel_result_and_the_reply_after_them_are_one_next_state(
+    gateway: Serving,
+) -> None:
     gateway.says[:] = [CALL % "a.txt" + "\n" + CALL % "b.txt", "Hello there."]
     answer = await gateway.ask(tools=[TOOL])
     message = answer.json()["choices"][0]["message"]
@@ -41,12 +43,12 @@ async def test_every_parallel_result_and_the_reply_after_them_are_one_next_state
     assert answered(first) == [("tool", "result 0"), ("tool", "result 1"), ("user", "Now the other one.")]
 
 
-async def test_what_follows_a_retry_answers_the_retry(gateway: House) -> None:
+async def test_what_follows_a_retry_answers_the_retry(gateway: Serving) -> None:
     gateway.engine.pause_after = 2
     body = {"model": "tiny", "messages": USER}
     with pytest.raises(httpx.ReadTimeout):
         await gateway.http.post("/chat/completions", json=body, timeout=httpx.Timeout(5.0, read=0.2))
-    await gateway.app.gateway.load.idle()
+    await gateway.app.gateway.in_flight.idle()
     gateway.engine.pause_after = None
     await gateway.ask()
     await gateway.ask([*USER, SAID, user("No.")])
@@ -55,7 +57,7 @@ async def test_what_follows_a_retry_answers_the_retry(gateway: House) -> None:
     assert answered(retried) == [("user", "No.")]
 
 
-async def test_what_follows_a_regeneration_answers_the_one_that_was_kept(gateway: House) -> None:
+async def test_what_follows_a_regeneration_answers_the_one_that_was_kept(gateway: Serving) -> None:
     greeted = [*USER, SAID, user("Go on.")]
     gateway.says[:] = ["Hello there.", "One way.", "Another way.", "Done."]
     for messages in (USER, greeted, greeted):
@@ -67,7 +69,7 @@ async def test_what_follows_a_regeneration_answers_the_one_that_was_kept(gateway
     assert (answered(dropped), dropped.reason) == ([], Reason.UNKNOWN_BRANCH)
 
 
-async def test_conversations_that_alternate_are_answered_each_by_its_own(gateway: House) -> None:
+async def test_conversations_that_alternate_are_answered_each_by_its_own(gateway: Serving) -> None:
     ways = [[user(f"Number {number}")] for number in range(4)]
     await asyncio.gather(*(gateway.ask(way) for way in ways))
     await asyncio.gather(*(gateway.ask([*way, SAID, user(f"No, {way[0]['content']}!")]) for way in ways))

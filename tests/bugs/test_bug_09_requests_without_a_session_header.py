@@ -7,13 +7,13 @@ from collections import Counter
 
 from afterwit.core.lifecycle import State
 from afterwit.core.turn import Kind
-from tests.gateway.house import House
+from tests.gateway.serving import Serving
 
 PEOPLE, TURNS = 6, 3
 
 
 async def test_every_conversation_is_a_session_of_its_own_and_its_turns_go_to_the_judge(
-    gateway: House,
+    gateway: Serving,
 ) -> None:
     """Six people at once, three turns each, and nothing in the requests but their conversations."""
     talks = [[{"role": "user", "content": f"I am number {number}."}] for number in range(PEOPLE)]
@@ -33,7 +33,7 @@ async def test_every_conversation_is_a_session_of_its_own_and_its_turns_go_to_th
     }
 
 
-async def test_the_same_first_words_twice_are_two_sessions(gateway: House) -> None:
+async def test_the_same_first_words_twice_are_two_sessions(gateway: Serving) -> None:
     """The second person never saw the first one's answer."""
     answers = [await gateway.ask() for _ in range(2)]
     assert len({answer.headers["x-afterwit-session"] for answer in answers}) == 2

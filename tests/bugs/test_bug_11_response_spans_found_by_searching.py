@@ -14,14 +14,14 @@ from afterwit.learner.batch import build
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
-from tests.gateway.house import House, house
+from tests.gateway.serving import Serving, serving
 from tests.learner.updates import LIMITS
 
 SAYS = "read the file"
 ASKED = [{"role": "user", "content": f"Say {SAYS}. I mean {SAYS}, as in: {SAYS}."}]
 
 
-async def recorded(gateway: House) -> Sample:
+async def recorded(gateway: Serving) -> Sample:
     """A turn that came over HTTP, judged bad and hinted."""
     answer = await gateway.ask(ASKED)
     assert answer.json()["choices"][0]["message"]["content"] == SAYS
@@ -38,7 +38,7 @@ async def test_what_trains_are_the_ids_that_were_sampled_after_the_prompt_that_w
     assert letters != list(renderer.encode(SAYS))
     end = min(renderer.end_ids)
     engine = FakeEngine(lambda request: letters, end_id=end, vocabulary=renderer.vocabulary)
-    async with house(tmp_path, renderer, engine=engine) as gateway:
+    async with serving(tmp_path, renderer, engine=engine) as gateway:
         sample = await recorded(gateway)
     read = engine.asked[0].prompt_ids
     ((item,), refused) = build([sample], renderer, Placement.LAST_USER, LIMITS, ObjectiveSettings())

@@ -7,7 +7,7 @@ import pytest
 
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
-from tests.gateway.house import House, house
+from tests.gateway.serving import Serving, serving
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,6 @@ def renderer(model: Path) -> Renderer:
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path, renderer: Renderer) -> AsyncIterator[House]:
-    async with house(tmp_path, renderer) as made:
+async def gateway(tmp_path: Path, renderer: Renderer) -> AsyncIterator[Serving]:
+    async with serving(tmp_path, renderer) as made:
         yield made

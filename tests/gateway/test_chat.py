@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.core.ids import turn_of_call
 from afterwit.stages.gateway.settings import GatewaySettings
-from tests.gateway.house import TOOL, USER, House, folded, house, plain
+from tests.gateway.serving import TOOL, USER, Serving, folded, plain, serving
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 THOUGHT = "<think>\nWhich file?\n</think>\n\n"
@@ -34,12 +34,12 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-async def test_a_stream_adds_up_to_the_body(gateway: House, asked: dict):
+async def test_a_stream_adds_up_to_the_body(gateway: Serving, asked: dict):
     for said in SAYINGS:
         await same_streamed_and_whole(gateway, said, asked)
 
 
-async def same_streamed_and_whole(gateway: House, said: str, asked: dict) -> None:
+async def same_streamed_and_whole(gateway: Serving, said: str, asked: dict) -> None:
     gateway.says[:] = [said]
     body = (await gateway.ask(tools=[TOOL], **asked)).json()
     chunks = await gateway.chunks(tools=[TOOL], stream_options={"include_usage": True}, **asked)
@@ -62,7 +62,7 @@ def without_ids(message: dict) -> dict:
     return message | {"tool_calls": calls}
 
 
-async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_reason(gateway: House):
+async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_reason(gateway: Serving):
     chunks = await gateway.chunks()
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
@@ -71,7 +71,7 @@ async def test_a_stream_begins_with_the_role_and_ends_with_one_finish_reason(gat
     assert "usage" not in chunks[-1]
 
 
-async def test_text_leaves_token_by_token_while_the_engine_is_still_sampling(gateway: House):
+async def test_text_leaves_token_by_token_while_the_engine_is_still_sampling(gateway: Serving):
     gateway.engine.pause_after = 3
     body = {"model": "tiny", "messages": USER, "stream": True}
     async with gateway.http.stream("POST", "/chat/completions", json=body) as answer:
@@ -90,7 +90,7 @@ async def take(lines, count: int):
         yield await anext(lines)
 
 
-async def test_calls_have_an_index_and_an_id_that_leads_back_to_their_turn(gateway: House):
+async def test_calls_have_an_index_and_an_id_that_leads_back_to_their_turn(gateway: Serving):
     gateway.says[:] = [f"{CALL}{CALL}"]
     answer = await gateway.ask(tools=[TOOL])
     choice = answer.json()["choices"][0]
@@ -105,13 +105,13 @@ async def test_calls_have_an_index_and_an_id_that_leads_back_to_their_turn(gatew
     assert all("index" in part for part in parts)
 
 
-async def test_reasoning_has_a_field_of_its_own(gateway: House):
+async def test_reasoning_has_a_field_of_its_own(gateway: Serving):
     gateway.says[:] = [THOUGHT + "This one."]
     message = (await gateway.ask()).json()["choices"][0]["message"]
     assert message == {"role": "assistant", "content": "This one.", "reasoning_content": "Which file?"}
 
 
-async def test_usage_counts_what_the_engine_was_given_and_gave(gateway: House):
+async def test_usage_counts_what_the_engine_was_given_and_gave(gateway: Serving):
     usage = (await gateway.ask(n=2)).json()["usage"]
     asked = gateway.engine.asked
     (record, other) = await gateway.records()
@@ -121,7 +121,7 @@ async def test_usage_counts_what_the_engine_was_given_and_gave(gateway: House):
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-async def test_choices_are_turns_of_their_own_with_seeds_of_their_own(gateway: House):
+async def test_choices_are_turns_of_their_own_with_seeds_of_their_own(gateway: Serving):
     answer = await gateway.ask(n=3, seed=5)
     records = await gateway.records()
     assert len({record.turn.id for record in records}) == 3
@@ -129,7 +129,7 @@ async def test_choices_are_turns_of_their_own_with_seeds_of_their_own(gateway: H
     assert [request.sampling.seed for request in gateway.engine.asked] == [5, 6, 7]
 
 
-async def test_where_no_call_may_be_made_none_is_offered_and_none_is_read(gateway: House):
+async def test_where_no_call_may_be_made_none_is_offered_and_none_is_read(gateway: Serving):
     gateway.says[:] = [CALL]
     message = (await gateway.ask(tools=[TOOL], tool_choice="none")).json()["choices"][0]["message"]
     assert message["content"].startswith("<tool_call>")
@@ -144,7 +144,7 @@ async def test_where_no_call_may_be_made_none_is_offered_and_none_is_read(gatewa
         ({"type": "function", "function": {"name": "read"}}, '"path": "a"}}\n</tool_call>'),
     ],
 )
-async def test_a_required_call_is_begun_by_force_and_those_tokens_are_flagged(gateway: House, choice, rest):
+async def test_a_required_call_is_begun_by_force_and_those_tokens_are_flagged(gateway: Serving, choice, rest):
     gateway.says[:] = [rest]
     answer = (await gateway.ask(tools=[TOOL], tool_choice=choice, stop=["\n{"])).json()["choices"][0]
     assert answer["finish_reason"] == "tool_calls"
@@ -157,25 +157,25 @@ async def test_a_required_call_is_begun_by_force_and_those_tokens_are_flagged(ga
     )
 
 
-async def test_max_tokens_is_cut_to_what_fits_and_never_refused(gateway: House):
+async def test_max_tokens_is_cut_to_what_fits_and_never_refused(gateway: Serving):
     answer = await gateway.ask(max_tokens=65536)
     assert answer.status_code == 200
     asked = gateway.engine.asked[0]
     assert asked.sampling.max_tokens == 2048 - len(asked.prompt_ids)
 
 
-async def test_a_prompt_that_does_not_fit_is_a_clean_400(gateway: House):
+async def test_a_prompt_that_does_not_fit_is_a_clean_400(gateway: Serving):
     answer = await gateway.ask([{"role": "user", "content": "long " * 3000}])
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
     assert gateway.engine.asked == []
 
 
-async def test_a_cut_response_says_length(gateway: House):
+async def test_a_cut_response_says_length(gateway: Serving):
     assert (await gateway.ask(max_tokens=2)).json()["choices"][0]["finish_reason"] == "length"
 
 
-async def test_the_sampled_tokens_log_probs_are_served_and_no_others(gateway: House):
+async def test_the_sampled_tokens_log_probs_are_served_and_no_others(gateway: Serving):
     content = (await gateway.ask(logprobs=True)).json()["choices"][0]["logprobs"]["content"]
     assert "".join(token["token"] for token in content) == "Hello there."
     assert content[1]["logprob"] == -0.25
@@ -183,7 +183,7 @@ async def test_the_sampled_tokens_log_probs_are_served_and_no_others(gateway: Ho
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_logprobs")
 
 
-async def test_unknown_fields_are_ignored(gateway: House):
+async def test_unknown_fields_are_ignored(gateway: Serving):
     odd = {
         "store": True,
         "metadata": {"a": "b"},
@@ -194,13 +194,13 @@ async def test_unknown_fields_are_ignored(gateway: House):
     assert (await gateway.ask(**odd)).status_code == 200
 
 
-async def test_a_model_answers_to_its_name_and_to_afterwit(gateway: House):
+async def test_a_model_answers_to_its_name_and_to_afterwit(gateway: Serving):
     for name in ("tiny", "afterwit"):
         assert (await gateway.ask(model=name)).json()["model"] == name
     assert (await gateway.ask(model="gpt-9")).json()["error"]["code"] == "model_not_found"
 
 
-async def test_the_fingerprint_is_the_version_that_sampled_the_end(gateway: House):
+async def test_the_fingerprint_is_the_version_that_sampled_the_end(gateway: Serving):
     gateway.engine.pause_after = 3
     asked = asyncio.ensure_future(gateway.ask())
     await gateway.engine.paused.wait()
@@ -212,7 +212,7 @@ async def test_the_fingerprint_is_the_version_that_sampled_the_end(gateway: Hous
 
 
 async def test_the_settings_may_force_the_main_lines_temperature(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(force_temperature=0.6)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(force_temperature=0.6)) as gateway:
         await gateway.ask(temperature=0.0)
         assert gateway.engine.asked[0].sampling.temperature == 0.6
         (record,) = await gateway.records()
@@ -220,7 +220,7 @@ async def test_the_settings_may_force_the_main_lines_temperature(tmp_path, rende
 
 
 async def test_a_response_that_takes_too_long_is_delivered_as_far_as_it_got(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(response_timeout_s=0.2)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(response_timeout_s=0.2)) as gateway:
         gateway.engine.pause_after = 3
         answer = (await gateway.ask()).json()
         assert answer["choices"][0]["finish_reason"] == "length"

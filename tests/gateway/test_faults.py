@@ -9,14 +9,14 @@ import pytest
 
 from afterwit.core.errors import EngineUnavailable
 from afterwit.stages.gateway.settings import GatewaySettings
-from tests.gateway.house import USER, House, house
+from tests.gateway.serving import USER, Serving, serving
 
 
-def root(gateway: House) -> str:
+def root(gateway: Serving) -> str:
     return gateway.url.removesuffix("/v1")
 
 
-async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(gateway: House):
+async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(gateway: Serving):
     gateway.engine.fail_after = 0
     for stream in (False, True):
         answer = await gateway.ask(stream=stream)
@@ -26,7 +26,7 @@ async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(g
     assert await gateway.records() == []
 
 
-async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recovered(gateway: House):
+async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recovered(gateway: Serving):
     async def ready() -> int:
         return (await gateway.http.get(root(gateway) + "/readyz")).status_code
 
@@ -42,7 +42,7 @@ async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recover
     assert await ready() == 200
 
 
-async def test_a_fault_of_our_own_is_told_in_the_stream_and_nothing_of_it_is_shown(gateway: House, caplog):
+async def test_a_fault_of_our_own_is_told_in_the_stream_and_nothing_of_it_is_shown(gateway: Serving, caplog):
     gateway.engine.fail_after = 3
     gateway.engine.error = ZeroDivisionError("the-secret-word")
     answer = await gateway.ask(stream=True)
@@ -54,7 +54,9 @@ async def test_a_fault_of_our_own_is_told_in_the_stream_and_nothing_of_it_is_sho
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_an_engine_that_fails_in_the_middle_ends_the_stream_with_an_error_object(gateway: House):
+async def test_an_engine_that_fails_in_the_middle_ends_the_stream_with_an_error_object(
+    gateway: Serving,
+):
     gateway.engine.fail_after = 3
     answer = await gateway.ask(stream=True)
     *chunks, last, rest = answer.text.split("\n\n")
@@ -64,11 +66,11 @@ async def test_an_engine_that_fails_in_the_middle_ends_the_stream_with_an_error_
     assert (await gateway.ask()).status_code == 500
 
 
-async def test_one_choice_that_fails_ends_the_others(gateway: House):
+async def test_one_choice_that_fails_ends_the_others(gateway: Serving):
     gateway.engine.fail_after = 2
     answer = await gateway.ask(stream=True, n=3)
     assert answer.text.count('"error"') == 1
-    assert gateway.app.gateway.load.count == 0
+    assert gateway.app.gateway.in_flight.count == 0
 
 
 @pytest.mark.parametrize(
@@ -82,21 +84,21 @@ async def test_one_choice_that_fails_ends_the_others(gateway: House):
         (b'{"messages": [{"role": "user", "content": "x"}]}', "missing_model"),
     ],
 )
-async def test_bodies_that_are_no_request_are_a_400(gateway: House, body, code):
+async def test_bodies_that_are_no_request_are_a_400(gateway: Serving, body, code):
     answer = await gateway.http.post(
         "/chat/completions", content=body, headers={"content-type": "application/json"}
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
-async def test_a_body_in_another_form_is_a_415(gateway: House):
+async def test_a_body_in_another_form_is_a_415(gateway: Serving):
     for headers in ({"content-type": "text/plain"}, {"content-encoding": "gzip"}):
         answer = await gateway.http.post("/chat/completions", content=b"{}", headers=headers)
         assert answer.status_code == 415
 
 
 async def test_a_body_that_is_too_large_is_a_413_told_or_untold(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(max_body_bytes=1000)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_body_bytes=1000)) as gateway:
         answer = await gateway.ask([{"role": "user", "content": "x" * 2000}])
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
@@ -110,7 +112,7 @@ async def test_a_body_that_is_too_large_is_a_413_told_or_untold(tmp_path, render
 
 
 async def test_a_body_that_stalls_is_a_408(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(body_timeout_s=0.1)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(body_timeout_s=0.1)) as gateway:
         host, port = root(gateway).removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
@@ -119,7 +121,7 @@ async def test_a_body_that_stalls_is_a_408(tmp_path, renderer):
 
 
 async def test_one_request_too_many_is_told_when_to_come_back(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as gateway:
         gateway.engine.pause_after = 0
         first = asyncio.ensure_future(gateway.ask())
         await gateway.engine.paused.wait()
@@ -129,7 +131,7 @@ async def test_one_request_too_many_is_told_when_to_come_back(tmp_path, renderer
         assert (await first).status_code == 200
 
 
-async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: House):
+async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: Serving):
     gateway.engine.pause_after = 2
     running = asyncio.ensure_future(gateway.chunks())
     await gateway.engine.paused.wait()
@@ -144,12 +146,12 @@ async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: 
 
 
 @pytest.mark.parametrize("path", ["/nope", "/v1/nope", "/v1/completions", "/v1/chat/completions/"])
-async def test_what_is_not_there_is_a_quick_404_in_json(gateway: House, path):
+async def test_what_is_not_there_is_a_quick_404_in_json(gateway: Serving, path):
     answer = await gateway.http.get(root(gateway) + path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_route")
 
 
-async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: House):
+async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: Serving):
     answer = await gateway.http.get("/chat/completions")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
     for path in ("/", "/v1/models", "/healthz"):
@@ -158,14 +160,14 @@ async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: Hou
     assert (await gateway.http.head(root(gateway) + "/nope")).status_code == 404
 
 
-async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: House):
+async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: Serving):
     for headers in ({"host": "evil.org"}, {"origin": "https://evil.org"}, {"origin": "null"}):
         answer = await gateway.http.post("/chat/completions", json={}, headers=headers)
         assert answer.status_code == 403
     assert "access-control-allow-origin" not in (await gateway.ask()).headers
 
 
-async def test_with_keys_nobody_comes_in_without_one(gateway: House):
+async def test_with_keys_nobody_comes_in_without_one(gateway: Serving):
     key = await gateway.add_key("ann", "chat")
     for path in ("/chat/completions", "/feedback"):
         answer = await gateway.http.post(path, json={"model": "tiny", "messages": USER})
@@ -178,7 +180,7 @@ async def test_with_keys_nobody_comes_in_without_one(gateway: House):
     assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer")
 
 
-async def test_each_scope_opens_its_own_door(gateway: House):
+async def test_each_scope_opens_its_own_door(gateway: Serving):
     doors = {
         "chat": ("POST", gateway.url + "/chat/completions", {"model": "tiny", "messages": USER}),
         "teach": ("POST", gateway.url + "/feedback", {"response_id": "x", "thumb": "up"}),
@@ -193,7 +195,7 @@ async def test_each_scope_opens_its_own_door(gateway: House):
             assert (answer.status_code == 403) == (held != needed)
 
 
-async def test_probes_need_no_key_and_are_told_nothing_but_the_word(gateway: House):
+async def test_probes_need_no_key_and_are_told_nothing_but_the_word(gateway: Serving):
     key = await gateway.add_key("ann", "read")
     bare = await gateway.http.get(root(gateway) + "/readyz")
     assert (bare.status_code, bare.json()) == (200, {"status": "ready"})
@@ -201,7 +203,7 @@ async def test_probes_need_no_key_and_are_told_nothing_but_the_word(gateway: Hou
     assert "stages" in full.json()
 
 
-async def test_nothing_that_was_said_reaches_the_log(gateway: House, caplog):
+async def test_nothing_that_was_said_reaches_the_log(gateway: Serving, caplog):
     caplog.set_level("DEBUG")
     secret = "the-secret-word"
     gateway.says[:] = [f"{secret} indeed"]

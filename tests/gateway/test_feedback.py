@@ -6,10 +6,10 @@ import pytest
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Feedback
-from tests.gateway.house import USER, House
+from tests.gateway.serving import USER, Serving
 
 
-async def give(gateway: House, key: str | None = None, **body):
+async def give(gateway: Serving, key: str | None = None, **body):
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     return await gateway.http.post("/feedback", json=body, headers=headers)
 
@@ -24,7 +24,7 @@ async def give(gateway: House, key: str | None = None, **body):
         ({"text": "Shorter, please."}, Feedback(text="Shorter, please.")),
     ],
 )
-async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: House, said, feedback):
+async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: Serving, said, feedback):
     response = (await gateway.ask()).json()["id"]
     answer = await give(gateway, response_id=response, **said)
     assert answer.status_code == 200
@@ -41,7 +41,7 @@ async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: House, sai
     assert gateway.woken == [True]
 
 
-async def test_each_choice_takes_its_own(gateway: House):
+async def test_each_choice_takes_its_own(gateway: Serving):
     response = (await gateway.ask(n=2)).json()["id"]
     assert (await give(gateway, response_id=response, choice=1, thumb="down")).status_code == 200
     first, second = await gateway.records()
@@ -49,7 +49,7 @@ async def test_each_choice_takes_its_own(gateway: House):
     assert (await give(gateway, response_id=response, choice=2, thumb="up")).status_code == 404
 
 
-async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: House):
+async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: Serving):
     response = (await gateway.ask(presence_penalty=1)).json()["id"]
     answer = (await give(gateway, turn=response.removeprefix("chatcmpl-"), thumb="up")).json()
     assert (answer["trains"], answer["state"]) == (False, "SKIPPED")
@@ -78,11 +78,11 @@ async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: House):
         ({"response_id": "chatcmpl-" + "é" * 26, "thumb": "up"}, 404),
     ],
 )
-async def test_what_is_no_feedback_is_refused(gateway: House, body, status):
+async def test_what_is_no_feedback_is_refused(gateway: Serving, body, status):
     assert (await give(gateway, **body)).status_code == status
 
 
-async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway: House):
+async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway: Serving):
     keys = {name: await gateway.add_key(name, "chat", "teach") for name in ("own", "other")}
     keys["boss"] = await gateway.add_key("boss", "admin")
     response = await gateway.http.post(

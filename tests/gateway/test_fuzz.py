@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afterwit.wire.model_text.render import Renderer
-from tests.gateway.house import TOOL, House, house
+from tests.gateway.serving import TOOL, Serving, serving
 
 JSON = st.recursive(
     st.none()
@@ -92,13 +92,13 @@ def put(data: Any, path: tuple, value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Iterator[House]:
+def served(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Iterator[Serving]:
     """One gateway for the module, on a loop of its own: examples come by the hundred."""
     ready, done = threading.Event(), asyncio.Event()
     made: list[Any] = []
 
     async def serve(folder: Path) -> None:
-        async with house(folder, renderer) as gateway:
+        async with serving(folder, renderer) as gateway:
             made.extend((gateway, asyncio.get_running_loop()))
             ready.set()
             await done.wait()
@@ -112,7 +112,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Iter
 
 
 @pytest.fixture(scope="module")
-def http(served: House) -> Iterator[httpx.Client]:
+def http(served: Serving) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=served.url, timeout=20.0) as client:
         yield client
 

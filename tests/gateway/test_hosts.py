@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.http.hosts import check_host, check_origin, host_name, is_loopback
+from afterwit.stages.gateway.auth.hosts import check_host, check_origin, host_name, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.auth.keyring import KeyRing
+from afterwit.stages.gateway.auth.key_cache import KeyCache
 from afterwit.stages.gateway.auth.keys import (
     LOCAL,
     Caller,
@@ -15,8 +15,8 @@ from afterwit.stages.gateway.auth.keys import (
     hash_key,
     new_key,
     owner_of,
-    presented,
     scope_of,
+    sent_key,
 )
 
 
@@ -40,8 +40,8 @@ class Keys:
             raise StoreError("the disk is gone")
         return self.keys
 
-    def ring(self) -> KeyRing:
-        return KeyRing(self.read, refresh_s=2.0, now=lambda: self.now)
+    def ring(self) -> KeyCache:
+        return KeyCache(self.read, refresh_s=2.0, now=lambda: self.now)
 
 
 CHAT = Key("ann", frozenset({"chat"}), hash_key("aw-1"))
@@ -55,12 +55,12 @@ def test_new_keys_are_told_by_their_prefix_and_never_alike():
 
 
 def test_a_key_may_be_sent_as_bearer_or_as_x_api_key():
-    assert presented("Bearer aw-1", None) == "aw-1"
-    assert presented("bearer  aw-1 ", None) == "aw-1"
-    assert presented(None, "aw-2") == "aw-2"
-    assert presented("Basic abc", "aw-2") == "aw-2"
-    assert presented("Bearer ", None) is None
-    assert presented(None, "") is None
+    assert sent_key("Bearer aw-1", None) == "aw-1"
+    assert sent_key("bearer  aw-1 ", None) == "aw-1"
+    assert sent_key(None, "aw-2") == "aw-2"
+    assert sent_key("Basic abc", "aw-2") == "aw-2"
+    assert sent_key("Bearer ", None) is None
+    assert sent_key(None, "") is None
 
 
 def test_sessions_are_partitioned_by_key_and_client_family():
@@ -74,11 +74,11 @@ def test_sessions_are_partitioned_by_key_and_client_family():
 def test_a_scope_is_granted_by_itself_and_admin_is_all():
     reader = Caller(name="r", scopes=frozenset({"read"}))
     with pytest.raises(RequestError) as refused:
-        reader.need(Scope.CHAT)
+        reader.require(Scope.CHAT)
     assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
     admin = Caller(name="a", scopes=frozenset({"admin"}))
     for scope in Scope:
-        admin.need(scope)
+        admin.require(scope)
 
 
 async def test_without_keys_this_machine_may_do_all_and_others_nothing():

@@ -20,7 +20,7 @@ from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.model_text.render import Renderer
-from tests.gateway.house import TOOL
+from tests.gateway.serving import TOOL
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from afterwit import __version__
-from tests.gateway.house import House
+from tests.gateway.serving import Serving
 
 
 @pytest.fixture
-def root(gateway: House) -> str:
+def root(gateway: Serving) -> str:
     return gateway.url.removesuffix("/v1")
 
 
-async def test_models_say_how_much_they_can_read(gateway: House):
+async def test_models_say_how_much_they_can_read(gateway: Serving):
     listed = (await gateway.http.get("/models")).json()
     assert [model["id"] for model in listed["data"]] == ["tiny", "afterwit"]
     one = (await gateway.http.get("/models/tiny")).json()
@@ -22,13 +22,13 @@ async def test_models_say_how_much_they_can_read(gateway: House):
     assert (await gateway.http.get("/models/other")).json()["error"]["code"] == "model_not_found"
 
 
-async def test_the_root_says_what_this_is(gateway: House, root: str):
+async def test_the_root_says_what_this_is(gateway: Serving, root: str):
     assert (await gateway.http.get(root + "/")).json() == {"name": "afterwit", "version": __version__}
     assert (await gateway.http.get(root + "/healthz")).json() == {"status": "ok"}
 
 
 async def test_readyz_shows_every_stage_in_its_own_words_and_a_broken_learner_does_not_stop_serving(
-    gateway: House, root: str
+    gateway: Serving, root: str
 ):
     await gateway.store.call(lambda store: store.set_status("judge", True, "Idle.", now=1.0))
     await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
@@ -44,7 +44,7 @@ async def test_readyz_shows_every_stage_in_its_own_words_and_a_broken_learner_do
     assert page["stages"][2]["message"] == "Out of memory."
 
 
-async def test_metrics_count_requests_tokens_turns_and_stages(gateway: House, root: str):
+async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, root: str):
     await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
     usage = (await gateway.ask()).json()["usage"]
     await gateway.ask(presence_penalty=1)

@@ -10,12 +10,12 @@ import pytest
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Finish, Kind
 from afterwit.stages.gateway.settings import GatewaySettings
-from tests.gateway.house import TOOL, USER, House, house
+from tests.gateway.serving import TOOL, USER, Serving, serving
 
 REPLIED = [*USER, {"role": "assistant", "content": "Hello there."}, {"role": "user", "content": "No, again."}]
 
 
-async def test_a_turn_holds_exactly_what_the_engine_was_given_and_sampled(gateway: House, renderer):
+async def test_a_turn_holds_exactly_what_the_engine_was_given_and_sampled(gateway: Serving, renderer):
     await gateway.ask(tools=[TOOL], temperature=0.6, top_p=0.9, seed=1)
     (record,) = await gateway.records()
     asked, turn = gateway.engine.asked[0], record.turn
@@ -28,7 +28,7 @@ async def test_a_turn_holds_exactly_what_the_engine_was_given_and_sampled(gatewa
     assert (record.state, record.delivered, turn.teaches) == (State.OPEN, True, True)
 
 
-async def test_the_response_and_its_headers_name_the_turn(gateway: House):
+async def test_the_response_and_its_headers_name_the_turn(gateway: Serving):
     answer = await gateway.ask()
     (record,) = await gateway.records()
     assert answer.json()["id"] == "chatcmpl-" + record.turn.id
@@ -36,7 +36,7 @@ async def test_the_response_and_its_headers_name_the_turn(gateway: House):
     assert answer.headers["x-afterwit-session"] == record.turn.session
 
 
-async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gateway: House):
+async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gateway: Serving):
     found = {}
     body = {"model": "tiny", "messages": USER, "stream": True}
     async with gateway.http.stream("POST", "/chat/completions", json=body) as answer:
@@ -46,7 +46,9 @@ async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gat
     assert found == {"finish": 1}
 
 
-async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply_reopens_it(gateway: House):
+async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply_reopens_it(
+    gateway: Serving,
+):
     await gateway.ask()
     other = await gateway.ask([{"role": "user", "content": "Something else."}])
     last = {"model": "tiny", "messages": [*REPLIED[:2], {"role": "user", "content": ""}]}
@@ -59,7 +61,7 @@ async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply
     assert (await gateway.records())[2].state is State.ANSWERED
 
 
-async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: House):
+async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: Serving):
     await gateway.ask()
     assert gateway.woken == []
     await gateway.ask(REPLIED)
@@ -80,14 +82,14 @@ async def test_the_next_request_answers_the_turn_and_wakes_the_judge(gateway: Ho
         ({"max_tokens": 1}, None),
     ],
 )
-async def test_settings_that_make_a_turn_untrainable_are_served_and_say_so(gateway: House, asked, reason):
+async def test_settings_that_make_a_turn_untrainable_are_served_and_say_so(gateway: Serving, asked, reason):
     assert (await gateway.ask(**asked)).status_code == 200
     (record,) = await gateway.records()
     assert record.reason is reason
     assert record.state is (State.SKIPPED if reason else State.OPEN)
 
 
-async def test_a_client_that_leaves_cancels_the_engine_and_its_turn_does_not_train(gateway: House):
+async def test_a_client_that_leaves_cancels_the_engine_and_its_turn_does_not_train(gateway: Serving):
     gateway.engine.pause_after = 3
     body = {"model": "tiny", "messages": USER, "stream": True}
     async with gateway.http.stream("POST", "/chat/completions", json=body) as answer:
@@ -101,7 +103,7 @@ async def test_a_client_that_leaves_cancels_the_engine_and_its_turn_does_not_tra
     assert record.turn.message.content == "Hello"
 
 
-async def test_a_client_that_waits_for_the_whole_answer_may_leave_too(gateway: House):
+async def test_a_client_that_waits_for_the_whole_answer_may_leave_too(gateway: Serving):
     gateway.engine.pause_after = 0
     asked = asyncio.ensure_future(gateway.ask())
     await gateway.engine.paused.wait()
@@ -110,7 +112,7 @@ async def test_a_client_that_waits_for_the_whole_answer_may_leave_too(gateway: H
     assert (record.reason, record.turn.sampled.ids) == (Reason.CLIENT_LEFT, ())
 
 
-async def test_the_same_request_after_a_disconnect_is_a_retry_and_no_second_turn(gateway: House):
+async def test_the_same_request_after_a_disconnect_is_a_retry_and_no_second_turn(gateway: Serving):
     gateway.engine.pause_after = 2
     with pytest.raises(httpx.ReadTimeout):
         await gateway.http.post(
@@ -127,13 +129,13 @@ async def test_the_same_request_after_a_disconnect_is_a_retry_and_no_second_turn
     assert retried.turn.session == left.turn.session
 
 
-async def settled(gateway: House):
+async def settled(gateway: Serving):
     """The records when nothing is under way any more."""
-    await gateway.app.gateway.load.idle()
+    await gateway.app.gateway.in_flight.idle()
     return await gateway.records()
 
 
-async def test_a_key_that_does_not_teach_is_served_and_its_turns_do_not_train(gateway: House):
+async def test_a_key_that_does_not_teach_is_served_and_its_turns_do_not_train(gateway: Serving):
     key = await gateway.add_key("ann", "chat")
     gateway.http.headers["authorization"] = f"Bearer {key}"
     await gateway.ask()
@@ -143,7 +145,7 @@ async def test_a_key_that_does_not_teach_is_served_and_its_turns_do_not_train(ga
     assert first.next_state is None
 
 
-async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: House):
+async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: Serving):
     one, other = (
         await gateway.add_key("one", "chat", "teach"),
         await gateway.add_key("other", "chat", "teach"),
@@ -158,7 +160,9 @@ async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: House
     assert len({record.turn.session for record in records}) == 3
 
 
-async def test_where_the_store_fails_serving_goes_on_and_readyz_says_that_nothing_is_recorded(gateway: House):
+async def test_where_the_store_fails_serving_goes_on_and_readyz_says_that_nothing_is_recorded(
+    gateway: Serving,
+):
     def fill(store) -> None:
         store._database.execute("PRAGMA max_page_count = 1")
 
@@ -175,7 +179,7 @@ async def test_where_the_store_fails_serving_goes_on_and_readyz_says_that_nothin
 
 
 async def test_32_conversations_at_once_are_recorded_each_in_its_own_session(tmp_path, renderer):
-    async with house(tmp_path, renderer, settings=GatewaySettings(max_requests=64)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=64)) as gateway:
         asked = [[{"role": "user", "content": f"Number {number}"}] for number in range(32)]
         answers = await asyncio.gather(*(gateway.ask(messages, stream=True) for messages in asked))
         assert {answer.status_code for answer in answers} == {200}

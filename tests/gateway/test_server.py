@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.core.errors import SettingError
 from afterwit.stages.gateway.http.server import Listener, bind
-from tests.gateway.house import USER, house
+from tests.gateway.serving import USER, serving
 
 
 def test_a_port_in_use_is_said_with_the_address_and_the_flag():
@@ -21,7 +21,7 @@ def test_a_port_in_use_is_said_with_the_address_and_the_flag():
 
 
 async def test_a_stop_lets_the_running_stream_finish_and_then_nothing_listens(tmp_path, renderer):
-    async with house(tmp_path, renderer) as gateway:
+    async with serving(tmp_path, renderer) as gateway:
         listener = Listener(gateway.app, bind("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1
@@ -38,7 +38,7 @@ async def test_a_stop_lets_the_running_stream_finish_and_then_nothing_listens(tm
 
 
 async def test_a_stream_that_outlasts_the_drain_ends_as_at_a_length_limit_and_is_recorded(tmp_path, renderer):
-    async with house(tmp_path, renderer) as gateway:
+    async with serving(tmp_path, renderer) as gateway:
         listener = Listener(gateway.app, bind("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1

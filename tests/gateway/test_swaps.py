@@ -10,7 +10,7 @@ import pytest
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from tests.fakes.models import reweighted
-from tests.gateway.house import folded, house, parse_stream
+from tests.gateway.serving import folded, parse_stream, serving
 
 TOKENS = 60
 
@@ -30,7 +30,7 @@ async def swap(engine: EmbeddedEngine, folders: list[Path], times: int, streams:
 
 async def all_finish(tmp_path: Path, renderer, folders: list[Path], *, streams: int, swaps: int) -> None:
     engine = EmbeddedEngine.load(folders[0], EmbeddedSettings(slots=streams), seed=0)
-    async with house(tmp_path, renderer, engine=engine) as gateway:
+    async with serving(tmp_path, renderer, engine=engine) as gateway:
 
         async def talk(number: int) -> bytes:
             said = [{"role": "user", "content": f"Number {number}"}]

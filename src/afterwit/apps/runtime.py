@@ -22,7 +22,7 @@ from afterwit.apps.model import model_folder
 from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.http.hosts import is_loopback
+from afterwit.stages.gateway.auth.hosts import is_loopback
 from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.judge.clients import JudgeClient
 from afterwit.stages.retry import BackOff

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.wire.model_text.render import Renderer
-from tests.gateway.house import TOOL, USER, house
+from tests.gateway.serving import TOOL, USER, serving
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 
@@ -27,6 +27,6 @@ def path_of(name: str) -> Path:
 async def transcript(name: str, folder: Path, renderer: Renderer) -> bytes:
     """The bytes of one case's stream."""
     said, asked = CASES[name]
-    async with house(folder, renderer) as gateway:
+    async with serving(folder, renderer) as gateway:
         gateway.says[:] = [said]
         return (await gateway.ask(USER, stream=True, **asked)).content

@@ -10,12 +10,12 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.auth.keyring import KeyRing
-from afterwit.stages.gateway.chat import Chat
+from afterwit.stages.gateway.auth.key_cache import KeyCache
+from afterwit.stages.gateway.completions import Completions
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.feedback import FeedbackEndpoint
-from afterwit.stages.gateway.http.inflight import InFlight
-from afterwit.stages.gateway.http.middleware import Door
+from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.stages.gateway.middleware import Middleware
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.gateway.status.metrics import Metrics
 from afterwit.stages.gateway.status.pages import Pages
@@ -28,7 +28,7 @@ class GatewayApp:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._app: ASGIApp = Door(_router(gateway), gateway)
+        self._app: ASGIApp = Middleware(_router(gateway), gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self  # with it the router raises what it refuses, and the door says it in our words
@@ -36,7 +36,7 @@ class GatewayApp:
 
     async def drain(self) -> None:
         """Refuse new requests with 503; return when the running ones have ended."""
-        await self.gateway.load.drain()
+        await self.gateway.in_flight.drain()
 
 
 def build_app(
@@ -50,7 +50,7 @@ def build_app(
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
     """The gateway over an engine and a store. `wake_judge` is called when a turn was answered."""
-    keys = KeyRing(
+    keys = KeyCache(
         lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=now
     )
     gateway = Gateway(
@@ -59,7 +59,7 @@ def build_app(
         store=store,
         settings=settings,
         keys=keys,
-        load=InFlight(settings.max_requests),
+        in_flight=InFlight(settings.max_requests),
         metrics=Metrics(),
         wake_judge=wake_judge,
         now=now,
@@ -72,7 +72,7 @@ def build_app(
 def _router(gateway: Gateway) -> Router:
     pages = Pages(gateway)
     routes = [
-        Route("/v1/chat/completions", Chat(gateway), methods=["POST"]),
+        Route("/v1/chat/completions", Completions(gateway), methods=["POST"]),
         Route("/v1/feedback", FeedbackEndpoint(gateway), methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.auth.keyring import KeyRing
-from afterwit.stages.gateway.http.inflight import InFlight
+from afterwit.stages.gateway.auth.key_cache import KeyCache
+from afterwit.stages.gateway.http.in_flight import InFlight
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.gateway.status.metrics import Metrics
 from afterwit.store import AsyncStore
@@ -15,7 +15,7 @@ from afterwit.wire.model_text.render import Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Fault:
     """Something that fails, in a plain sentence, and when it was last seen to."""
 
     message: str
@@ -30,15 +30,15 @@ class Gateway:
     renderer: Renderer
     store: AsyncStore
     settings: GatewaySettings
-    keys: KeyRing
-    load: InFlight
+    keys: KeyCache
+    in_flight: InFlight
     metrics: Metrics
     wake_judge: Callable[[], None]
     now: Callable[[], float]
     """Seconds since the epoch."""
     entropy: Callable[[int], bytes]
     started: float
-    troubles: dict[str, Trouble] = field(default_factory=dict)
+    faults: dict[str, Fault] = field(default_factory=dict)
     """What was wrong last with `store` or `engine`; gone when it works again."""
 
     @property

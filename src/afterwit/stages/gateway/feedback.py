@@ -9,8 +9,8 @@ from afterwit.stages.gateway.auth.keys import Caller, owner_of
 from afterwit.stages.gateway.auth.keys import Scope as KeyScope
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http.body import read_json
-from afterwit.stages.gateway.http.middleware import CALLER, HEADERS
 from afterwit.stages.gateway.http.responses import send_json
+from afterwit.stages.gateway.middleware import CALLER, HEADERS
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
 
@@ -23,7 +23,7 @@ class FeedbackEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway, caller = self._gateway, scope[CALLER]
-        caller.need(KeyScope.TEACH)
+        caller.require(KeyScope.TEACH)
         body, _ = await read_json(
             scope[HEADERS],
             receive,
@@ -32,7 +32,7 @@ class FeedbackEndpoint:
         )
         request, now = parse_feedback(body), gateway.now()
         try:
-            outcome = await gateway.store.call(lambda store: give(store, request, caller, now=now))
+            outcome = await gateway.store.call(lambda store: record_feedback(store, request, caller, now=now))
         except StoreError as error:
             raise RequestError(500, "store_failed", f"The feedback was not recorded: {error}") from error
         if outcome.trains:
@@ -40,7 +40,7 @@ class FeedbackEndpoint:
         await send_json(send, 200, feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
 
 
-def give(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
+def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
     """Record it. Raises 404 for a turn that is not in the store, 403 for another key's."""
     try:
         owner = owner_of(store.turn(request.turn).turn.scope)

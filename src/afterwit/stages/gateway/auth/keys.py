@@ -44,7 +44,7 @@ class Caller:
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
-    def need(self, scope: Scope) -> None:
+    def require(self, scope: Scope) -> None:
         """Raise 403 unless the key has the scope."""
         if not self.may(scope):
             raise RequestError(403, "insufficient_scope", f"The key {self.name!r} lacks the scope {scope!r}.")
@@ -67,7 +67,7 @@ def owner_of(scope: str) -> str:
     return scope.rpartition("/")[0]
 
 
-def presented(authorization: str | None, x_api_key: str | None) -> str | None:
+def sent_key(authorization: str | None, x_api_key: str | None) -> str | None:
     """The key a request carries: `Authorization: Bearer KEY`, else `x-api-key: KEY`."""
     scheme, _, key = (authorization or "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():

@@ -81,8 +81,8 @@ class Listener:
             async with asyncio.timeout(drain_s):
                 await self._app.drain()
         except TimeoutError:
-            log.warning("%d answers were cut short by the shutdown", self._app.gateway.load.count)
-            self._app.gateway.load.cut()
+            log.warning("%d answers were cut short by the shutdown", self._app.gateway.in_flight.count)
+            self._app.gateway.in_flight.cut()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

@@ -39,22 +39,22 @@ ENGINE_DOWN_S = 30.0
 def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Health:
     """Put together what the stages say and what the gateway sees."""
     now = gateway.now()
-    troubles = {name: trouble.message for name, trouble in gateway.troubles.items()}
+    faults = {name: fault.message for name, fault in gateway.faults.items()}
     if isinstance(statuses, StoreError):
-        troubles.setdefault("store", f"The store does not answer: {statuses}")
+        faults.setdefault("store", f"The store does not answer: {statuses}")
         statuses = ()
-    if gateway.load.draining:
-        troubles["gateway"] = "Shutting down: running answers finish, new requests are refused."
-    own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in troubles.items()}
-    fine = Status(stage="gateway", ok=True, message=f"{gateway.load.count} answers under way.", at=now)
+    if gateway.in_flight.draining:
+        faults["gateway"] = "Shutting down: running answers finish, new requests are refused."
+    own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in faults.items()}
+    fine = Status(stage="gateway", ok=True, message=f"{gateway.in_flight.count} answers under way.", at=now)
     stages = {"gateway": fine} | {status.stage: status for status in statuses} | own
     return Health(
-        serving=not gateway.load.draining and not _engine_down(gateway, now),
+        serving=not gateway.in_flight.draining and not _engine_down(gateway, now),
         version=gateway.engine.version,
         stages=tuple(stages[name] for name in sorted(stages)),
     )
 
 
 def _engine_down(gateway: Gateway, now: float) -> bool:
-    trouble = gateway.troubles.get("engine")
-    return trouble is not None and now - trouble.at < ENGINE_DOWN_S
+    fault = gateway.faults.get("engine")
+    return fault is not None and now - fault.at < ENGINE_DOWN_S

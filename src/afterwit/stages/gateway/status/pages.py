@@ -11,7 +11,7 @@ from afterwit import __version__
 from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.auth.keys import Scope
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http.middleware import CALLER
+from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
 from afterwit.store import Status
 
@@ -53,10 +53,10 @@ class Pages:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' exposition text."""
-        request.scope[CALLER].need(Scope.READ)
+        request.scope[CALLER].require(Scope.READ)
         health = health_of(self._gateway, await self._statuses())
         text = self._gateway.metrics.scrape(
-            in_flight=self._gateway.load.count,
+            in_flight=self._gateway.in_flight.count,
             version=self._gateway.engine.version,
             turns=await self._turns(),
             stages=health.stages,

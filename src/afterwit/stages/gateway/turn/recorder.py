@@ -11,7 +11,7 @@ from typing import TypeVar
 from afterwit.core.errors import StoreError
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Finish, Turn
-from afterwit.stages.gateway.context import Gateway, Trouble
+from afterwit.stages.gateway.context import Fault, Gateway
 from afterwit.stages.gateway.turn.binder import Bound, resolve_again
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.request import Request
@@ -49,12 +49,12 @@ class Recorder:
                 store.delivered(turn)
 
         if self._bound is not None:
-            await guarded(self._gateway, mark)
+            await try_store(self._gateway, mark)
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
         bound = self._bound
-        if bound is not None and await guarded(self._gateway, self._writing(choice, finish, bound)):
-            self._gateway.troubles.pop("store", None)
+        if bound is not None and await try_store(self._gateway, self._writing(choice, finish, bound)):
+            self._gateway.faults.pop("store", None)
         else:
             self._gateway.metrics.unrecorded.inc()
 
@@ -106,13 +106,13 @@ class Recorder:
         )
 
 
-async def guarded(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
+async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
     """What the store answers, None where it fails: /readyz says so until a turn is recorded again."""
     try:
         return await gateway.store.call(work)
     except StoreError as error:
-        if "store" not in gateway.troubles:
+        if "store" not in gateway.faults:
             log.error("turns are not recorded: %s", error)
         message = f"Turns are served but not recorded: {error}"
-        gateway.troubles["store"] = Trouble(message=message, at=gateway.now())
+        gateway.faults["store"] = Fault(message=message, at=gateway.now())
         return None

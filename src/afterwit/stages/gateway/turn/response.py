@@ -10,8 +10,8 @@ from typing import Any
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
 from afterwit.engines.port import Generate, Step
-from afterwit.stages.gateway.context import Gateway, Trouble
-from afterwit.stages.gateway.http.middleware import INTERNAL
+from afterwit.stages.gateway.context import Fault, Gateway
+from afterwit.stages.gateway.middleware import INTERNAL
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.recorder import Recorder
 from afterwit.stages.gateway.turn.request import Request
@@ -33,7 +33,7 @@ class Response:
     async def run(self) -> None:
         """Sample and send all choices. Raises RequestError where a status can still tell the client."""
         try:
-            await _together([self._speak(choice) for choice in self._choices])
+            await _together([self._complete(choice) for choice in self._choices])
         except EngineError as error:
             await self._fail(error)
             return
@@ -44,7 +44,7 @@ class Response:
         except Exception:
             await self._sink.fail(INTERNAL)
             raise
-        self._gateway.troubles.pop("engine", None)
+        self._gateway.faults.pop("engine", None)
         usage = self._usage()
         await self._sink.end(self._choices, usage, self._version())
         self.over = True
@@ -57,7 +57,7 @@ class Response:
         for choice in self._choices:
             await self._recorder.client_left(choice)
 
-    async def _speak(self, choice: Choice) -> None:
+    async def _complete(self, choice: Choice) -> None:
         """Sample one choice to its end, showing it as it grows; it is recorded before its end is shown."""
         await self._sample(choice)
         events = choice.reply.finish()
@@ -66,7 +66,7 @@ class Response:
 
     async def _sample(self, choice: Choice) -> None:
         try:
-            async with self._gateway.load.within(self._gateway.settings.response_timeout_s):
+            async with self._gateway.in_flight.within(self._gateway.settings.response_timeout_s):
                 async with aclosing(self._steps(choice)) as steps:
                     async for step in steps:
                         await self._take(choice, step)
@@ -93,9 +93,7 @@ class Response:
 
     async def _fail(self, error: EngineError) -> None:
         """The engine's fault, said once: by a status where that is still possible, else inside the stream."""
-        self._gateway.troubles["engine"] = Trouble(
-            message=f"The engine failed: {error}", at=self._gateway.now()
-        )
+        self._gateway.faults["engine"] = Fault(message=f"The engine failed: {error}", at=self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
         told = RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."

@@ -46,7 +46,7 @@ class Stream:
     def __init__(self, send: Send, head: Head, headers: RawHeaders) -> None:
         self._send, self._head, self._headers = send, head, headers
         self._started = False
-        self._greeted: set[int] = set()
+        self._opened: set[int] = set()
 
     async def show(self, choice: Choice, events: Sequence[Event]) -> None:
         version = choice.reply.version
@@ -80,8 +80,8 @@ class Stream:
         """The events as chunks; a choice's first says whose words they are."""
         said = [delta for event in events for delta in chat_response.deltas(event, choice.call_id)]
         chunks = [self._chunk(choice, delta, version, first=place == 0) for place, delta in enumerate(said)]
-        if choice.index not in self._greeted:
-            self._greeted.add(choice.index)
+        if choice.index not in self._opened:
+            self._opened.add(choice.index)
             chunks.insert(0, self._chunk(choice, chat_response.role_delta(), version))
         return chunks
 

@@ -17,11 +17,11 @@ from afterwit.stages.gateway.auth.keys import Caller, scope_of
 from afterwit.stages.gateway.auth.keys import Scope as KeyScope
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http.body import read_json
-from afterwit.stages.gateway.http.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.middleware import CALLER, HEADERS
 from afterwit.stages.gateway.turn.binder import Bound, bind_request
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.prepare import check_model, check_supported, prepare
-from afterwit.stages.gateway.turn.recorder import Recorder, guarded
+from afterwit.stages.gateway.turn.recorder import Recorder, try_store
 from afterwit.stages.gateway.turn.reply import Reply
 from afterwit.stages.gateway.turn.request import Request
 from afterwit.stages.gateway.turn.response import Response
@@ -32,7 +32,7 @@ from afterwit.wire.openai_chat.request import ChatRequest, Limits, parse_chat
 from afterwit.wire.openai_chat.response import Head
 
 
-class Chat:
+class Completions:
     """The model's endpoint, raw ASGI: it streams, and it must notice when its client leaves."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -42,7 +42,7 @@ class Chat:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope[CALLER]
-        caller.need(KeyScope.CHAT)
+        caller.require(KeyScope.CHAT)
         headers, settings = scope[HEADERS], self._gateway.settings
         body, size = await read_json(
             headers, receive, limit=settings.max_body_bytes, pause_s=settings.body_timeout_s
@@ -50,7 +50,7 @@ class Chat:
         asked = parse_chat(body, self._limits)
         check_model(asked, self._gateway.names)
         check_supported(asked, self._gateway.engine.facts.vocabulary)
-        with self._gateway.load.hold(asked.n):
+        with self._gateway.in_flight.hold(asked.n):
             user = scope_of(caller, headers.get("user-agent"))
             work = partial(
                 self._read, asked, user, client_session_of(headers, body), caller.may(KeyScope.TEACH)
@@ -87,7 +87,7 @@ class Chat:
             teaches=request.teaches,
             now=request.created,
         )
-        bound = await guarded(gateway, bind)
+        bound = await try_store(gateway, bind)
         if bound is not None and bound.answered:
             gateway.wake_judge()
         choices = [self._choice(request, index, bound) for index in range(request.asked.n)]

@@ -45,7 +45,7 @@ class Clock:
 
 
 @dataclass
-class House:
+class Serving:
     """One gateway and everything around it."""
 
     app: GatewayApp
@@ -132,14 +132,14 @@ Script = Callable[[Generate], Sequence[int]]
 
 
 @asynccontextmanager
-async def house(
+async def serving(
     folder: Path,
     renderer: Renderer,
     *,
     settings: GatewaySettings | None = None,
     engine: Engine | None = None,
     **engine_changes: Any,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Serving]:
     """`folder` gets the store. Everything is closed at the end."""
     says = ["Hello there."]
 
@@ -162,6 +162,6 @@ async def house(
     listener = Listener(app, bind("127.0.0.1", 0))
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
-        yield House(app, listener.url, fake, store, http, clock, says, woken)
+        yield Serving(app, listener.url, fake, store, http, clock, says, woken)
     await listener.stop(drain_s=5.0)
     await store.close()

@@ -6,7 +6,7 @@ import asyncio
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
-from tests.gateway.house import USER, House
+from tests.gateway.serving import USER, Serving
 
 GREETED = [*USER, {"role": "assistant", "content": "Hello there."}]
 
@@ -15,7 +15,7 @@ def user(text: str) -> dict:
     return {"role": "user", "content": text}
 
 
-async def test_a_turn_that_its_client_calls_a_side_turn_is_served_and_does_not_train(gateway: House):
+async def test_a_turn_that_its_client_calls_a_side_turn_is_served_and_does_not_train(gateway: Serving):
     gateway.http.headers["x-turn-type"] = "side"
     assert (await gateway.ask()).status_code == 200
     (record,) = await gateway.records()
@@ -23,7 +23,7 @@ async def test_a_turn_that_its_client_calls_a_side_turn_is_served_and_does_not_t
 
 
 async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answers_its_parent(
-    gateway: House,
+    gateway: Serving,
 ):
     await gateway.ask()
     await gateway.ask([*GREETED, user("One way.")])
@@ -38,7 +38,7 @@ async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answer
     assert [message.content for message in parent.next_state.messages] == ["Another way."]
 
 
-async def test_rivals_that_are_sampled_at_the_same_time_are_seen_as_such(gateway: House):
+async def test_rivals_that_are_sampled_at_the_same_time_are_seen_as_such(gateway: Serving):
     await gateway.ask()
     gateway.engine.pause_after = 1
     asked = [
@@ -51,7 +51,7 @@ async def test_rivals_that_are_sampled_at_the_same_time_are_seen_as_such(gateway
     assert {one.turn.kind, other.turn.kind} == {Kind.UNKNOWN}
 
 
-async def test_choices_of_one_response_are_no_rivals(gateway: House):
+async def test_choices_of_one_response_are_no_rivals(gateway: Serving):
     await gateway.ask()
     await gateway.ask([*GREETED, user("Go on.")], n=3)
     records = await gateway.records()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.http.inflight import InFlight
+from afterwit.stages.gateway.http.in_flight import InFlight
 
 
 def test_what_does_not_fit_is_told_to_come_back():

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from afterwit.core.errors import RequestError, StoreError
+from afterwit.stages.gateway.auth.hosts import is_loopback
 from afterwit.stages.gateway.auth.keys import LOCAL, Caller, hash_key
-from afterwit.stages.gateway.http.hosts import is_loopback
 
 
 class Key(Protocol):
@@ -24,7 +24,7 @@ class Key(Protocol):
     def revoked(self) -> float | None: ...
 
 
-class KeyRing:
+class KeyCache:
     """Reads all keys at most once in `refresh_s` seconds; a revoked key is refused after that time."""
 
     def __init__(

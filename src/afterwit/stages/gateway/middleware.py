@@ -11,9 +11,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.auth.keys import presented
+from afterwit.stages.gateway.auth.hosts import check_host, check_origin
+from afterwit.stages.gateway.auth.keys import sent_key
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http.hosts import check_host, check_origin
 from afterwit.stages.gateway.http.responses import send_error
 
 CALLER = "afterwit.caller"
@@ -28,7 +28,7 @@ INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; it
 log = logging.getLogger("afterwit.gateway")
 
 
-class Door:
+class Middleware:
     """Checks Host, Origin and key, translates errors, counts and logs. Never logs what was said."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -80,7 +80,7 @@ class Door:
         host = headers.get("host")
         check_host(host, gateway.settings.allowed_hosts, keyed=gateway.keys.keyed)
         check_origin(headers.get("origin"), host, gateway.settings.allowed_origins)
-        key = presented(headers.get("authorization"), headers.get("x-api-key"))
+        key = sent_key(headers.get("authorization"), headers.get("x-api-key"))
         client = (scope.get("client") or (None,))[0]
         is_open = scope["path"] in OPEN_PATHS
         caller = gateway.keys.caller(None if is_open and key is None else key, client)
