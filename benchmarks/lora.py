@@ -85,7 +85,7 @@ def _one_update(base: Path, dtype: str, rank: int) -> Costs:
         trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
         trainer.begin(now=0.0)
         items, _ = trainer.build([lesson(renderer, number) for number in range(4)])
-        seconds = cpu_seconds(lambda: trainer.train(items, [], [], now=1.0, progress=lambda phase: None))
+        seconds = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         disk = sum(path.stat().st_size for path in versions.place(1).glob("*.safetensors"))
     size = (base / "model.safetensors").stat().st_size / 4

@@ -110,11 +110,6 @@ FACTORS = (
     Factor(name="routing", title="Routing", variants=_values("objective.routing", "routed")),
     Factor(name="teacher", title="Teacher's weights", variants=_values("learner.teacher", "ema", "live")),
     Factor(name="anchor", title="Anchor, beta", variants=_values("objective.beta", 0.0, 0.01, 0.1, 0.3)),
-    Factor(
-        name="memory",
-        title="Memory term's weight",
-        variants=_values("objective.memory_weight", 0.0, 0.5, 2.0),
-    ),
     Factor(name="replay", title="Replayed turns an update", variants=_values("learner.replay", 0, 2, 6)),
     Factor(name="epochs", title="Epochs", variants=_values("learner.epochs", 1, 2, 4)),
     Factor(name="gate", title="Update gate", variants=_values("learner.update_gate", "false")),

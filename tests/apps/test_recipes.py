@@ -25,7 +25,6 @@ ALIKE: dict[str, Any] = {
     "judge.max_candidates": 3,
     "judge.placement": "last_user",
     "objective.beta": 0.0,
-    "objective.memory_weight": 0.0,
     "objective.c_h": 0.0,
     "objective.aggregation": "batch",
     "objective.routing": "all",

@@ -19,12 +19,12 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Verdict
-from afterwit.learner.memory import Ask, answers
 from afterwit.learner.parameters.load import load_model
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
+from tests.fakes.sampling import sampled
 
 WORLD = ToolsWorld()
 SHIPPED = WORLD.folder / "model"
@@ -101,9 +101,8 @@ def talk_rate(model: PreTrainedModel, count: int = 200) -> float:
 def _responses(
     model: PreTrainedModel, renderer: Renderer, given: Sequence[Task], *, seed: int
 ) -> list[tuple[int, ...]]:
-    prompts = [Ask(prompt=renderer.prompt_ids(asked(task)), tau=TAU) for task in given]
-    found = answers(model, prompts, most=TOKENS, end_ids=renderer.end_ids, seed=seed)
-    return [each.row.response for each in found]
+    prompts = [renderer.prompt_ids(asked(task)) for task in given]
+    return sampled(model, prompts, tau=TAU, most=TOKENS, end_ids=renderer.end_ids, seed=seed)
 
 
 def learn(base: Path, home: Path, judged: Judged, *, updates: int = 20, batch: int = 8) -> PreTrainedModel:
@@ -117,7 +116,7 @@ def learn(base: Path, home: Path, judged: Judged, *, updates: int = 20, batch: i
         turns = [_turn(renderer, *each, version=number) for each in zip(given, said, strict=True)]
         pairs = zip(turns, given, strict=True)
         items, _ = trainer.build([_sample(turn, judged(task, random)) for turn, task in pairs])
-        trainer.train(items, [], [], now=0.0, progress=lambda phase: None)
+        trainer.train(items, [], now=0.0, progress=lambda phase: None)
         trainer.versions.prune(1)
     return trainer.policy().model
 

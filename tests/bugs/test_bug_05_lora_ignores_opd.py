@@ -29,7 +29,7 @@ def test_an_adapter_learns_from_hints_alone(
     items = items_of([lesson(renderer, number) for number in range(3)], renderer, chosen)
     policy = policy_of(model, replace(LORA, head=head))
     before = weights(policy)
-    found = [update(policy, policy.trained.base, items, [], chosen, LORA, quiet) for _ in range(30)]
+    found = [update(policy, policy.trained.base, items, chosen, LORA, quiet) for _ in range(30)]
     assert found[0]["opd_samples"] == 3
     assert furthest(before, weights(policy)) > 1e-2
     assert found[-1]["teacher_gap"] < 0.5 * found[0]["teacher_gap"]

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.flatten import turn_rows
 from afterwit.fused_head.head import Gradients, Head
 from afterwit.fused_head.learn import Base, Learned, learn
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.pupil import Pupil
 from afterwit.fused_head.targets import targets
-from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import with_tail
 from afterwit.objective.sample import Denominators, Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
@@ -67,7 +67,7 @@ class Pass:
     over: Denominators = field(init=False)
 
     def __post_init__(self) -> None:
-        self.over = denominators(self.samples, self.settings, memory=len(self.samples))
+        self.over = denominators(self.samples, self.settings)
 
     def plain_targets(self) -> list[Target]:
         each = zip(self.samples, self.states, self.teachers, strict=True)
@@ -117,31 +117,9 @@ class Pass:
         ]
         return outcome(shares, head, leaves)
 
-    def remembered_plainly(self) -> Outcome:
-        leaves = [x.clone().requires_grad_() for x in self.states]
-        head = leafed(self.head)
-        shares = [
-            memory_share(
-                plain_logits(head, x),
-                plain_logits(self.frozen, b),
-                s.mask_T,
-                self.over,
-                self.settings,
-                tau=s.tau,
-            )
-            for s, x, b in zip(self.samples, leaves, self.base, strict=True)
-        ]
-        return outcome(shares, head, leaves)
-
     def fused(self, chunk: int = 256) -> Outcome:
         found = self.targets or self.fused_targets(chunk)
-        return self._learned(turn_rows(self.samples, found, self.over, self.settings), chunk)
-
-    def remembered_fused(self, chunk: int = 256) -> Outcome:
-        masks, taus = [s.mask_T for s in self.samples], [s.tau for s in self.samples]
-        return self._learned(memory_rows(masks, taus, self.over, self.head.dtype), chunk)
-
-    def _learned(self, rows: object, chunk: int) -> Outcome:
+        rows = turn_rows(self.samples, found, self.over, self.settings)
         gradients = room(self.head)
         base = Base(head=self.frozen, states_ND=torch.cat(self.base))
         found: Learned = learn(

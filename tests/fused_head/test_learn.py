@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 import torch
 
-from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.flatten import turn_rows
 from afterwit.fused_head.head import Gradients, Head
 from afterwit.fused_head.learn import Base, learn
 from afterwit.fused_head.low_rank import LowRank
@@ -19,7 +19,7 @@ from afterwit.objective.settings import Objective, ObjectiveSettings
 
 from .passes import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
 
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
 
 def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
@@ -36,9 +36,8 @@ def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
 @pytest.mark.parametrize("objective", get_args(Objective))
 @pytest.mark.parametrize("tail_bucket", [False, True])
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
-@pytest.mark.parametrize("memory", [False, True])
 def test_the_gradient_is_the_slope_of_the_loss(
-    objective: str, tail_bucket: bool, soft_cap: float | None, memory: bool
+    objective: str, tail_bucket: bool, soft_cap: float | None
 ) -> None:
     made = a_pass(
         replace(EVERYTHING, objective=objective, tail_bucket=tail_bucket),
@@ -46,11 +45,7 @@ def test_the_gradient_is_the_slope_of_the_loss(
         rank=2,
         soft_cap=soft_cap,
     )
-
-    def learned():
-        return made.remembered_fused() if memory else made.fused()
-
-    gradients = learned().gradients
+    gradients = made.fused().gradients
     found = {"states": torch.cat(made.states)} | parts_of(made.head)
     head = made.head
     generator, step = torch.Generator().manual_seed(0), 1e-6
@@ -63,7 +58,7 @@ def test_the_gradient_is_the_slope_of_the_loss(
                 made.states = list(moved.split([len(s.ids_T) for s in made.samples]))
             else:
                 made.head = with_parts(head, parts_of(head) | {name: moved})
-            losses.append(learned().loss)
+            losses.append(made.fused().loss)
             made.states = list(found["states"].split([len(s.ids_T) for s in made.samples]))
             made.head = head
         slope = (losses[0] - losses[1]) / (2 * step)
@@ -165,9 +160,9 @@ def test_of_half_precision_everything_but_the_input_is_single(vocabulary: int) -
 def test_extreme_logits_stay_finite() -> None:
     made = a_pass(vocabulary=300, drift=0.0)
     made.states = [x.sign() * 1e4 for x in made.states]
-    for outcome in (made.fused(), made.remembered_fused()):
-        assert torch.isfinite(torch.tensor([outcome.loss, *outcome.terms.values()])).all()
-        assert all(torch.isfinite(gradient).all() for gradient in outcome.gradients.values())
+    outcome = made.fused()
+    assert torch.isfinite(torch.tensor([outcome.loss, *outcome.terms.values()])).all()
+    assert all(torch.isfinite(gradient).all() for gradient in outcome.gradients.values())
 
 
 def test_misalignment_is_refused() -> None:
@@ -179,9 +174,6 @@ def test_misalignment_is_refused() -> None:
     short = Base(head=made.frozen, states_ND=torch.cat(made.base)[1:])
     with pytest.raises(ValueError, match="11 states but 10 of the base"):
         learn(made.head, states, rows, made.settings, Gradients(), base=short)
-    memory = memory_rows([sample.mask_T], [1.0], made.over, torch.float64)
-    with pytest.raises(ValueError, match="memory rows, but the base's states are missing"):
-        learn(made.head, states, memory, made.settings, Gradients())
     with pytest.raises(ValueError, match="4 ids but 3 states"):
         Pupil(sample=sample, states_TD=states[:3])
     pupil = Pupil(sample=sample, states_TD=states[:4])
@@ -193,8 +185,6 @@ def test_misalignment_is_refused() -> None:
     none = denominators([made.samples[2]], replace(made.settings, objective="topk_opd"))
     with pytest.raises(ValueError, match="carries opd, but its denominator is 0"):
         turn_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
-    with pytest.raises(ValueError, match="carries memory, but its denominator is 0"):
-        memory_rows([sample.mask_T], [1.0], none, torch.float64)
     with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
         replace(made.head, bias_V=torch.zeros(2))
     with pytest.raises(ValueError, match="A has rank 2 but B 3"):

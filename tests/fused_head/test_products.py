@@ -16,7 +16,7 @@ from afterwit.fused_head.one_pass import OnePass
 from afterwit.fused_head.products import MIXED, RAISED, mixed, products_for
 from afterwit.fused_head.sizes import CPU, GPU, sizes_on
 from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.whole import View, memory_tile, turn_tile
+from afterwit.fused_head.whole import View, turn_tile
 from tests.fused_head.passes import cast, random_pass
 from tests.fused_head.test_learn import EVERYTHING
 
@@ -127,17 +127,11 @@ def turns(*, with_base: bool, weighed: bool, soft_cap: float | None) -> Work:
     return work
 
 
-def memories(function: Callable, now: View, base: View) -> tuple:
-    weight_N1 = drawn(len(now.logits_NV), 1, seed=7).double()
-    return (function(now.logits_NV, now.softmax, base, weight_N1, None, [None] * 4),)
-
-
 WORK = {
     "sums": (exp_sums, sums),
     "read ids": (turn_tile, turns(with_base=False, weighed=False, soft_cap=None)),
     "all terms": (turn_tile, turns(with_base=True, weighed=True, soft_cap=None)),
     "soft cap": (turn_tile, turns(with_base=True, weighed=True, soft_cap=9.0)),
-    "memory": (memory_tile, memories),
 }
 
 

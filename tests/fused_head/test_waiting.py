@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.flatten import turn_rows
 from afterwit.fused_head.head import Gradients, Head
 from afterwit.fused_head.learn import Base, learn
 from afterwit.fused_head.products import MIXED
@@ -24,7 +24,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from .passes import Pass, cast, parts_of, random_pass
 
 META = torch.device("meta")
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
 
 def away(value: Any) -> Any:
@@ -79,13 +79,9 @@ def test_targets_are_made_without_waiting(objective: str, selection: str) -> Non
 
 
 @pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "rl", "topk_distill", "combine"])
-@pytest.mark.parametrize("memory", [False, True])
-def test_loss_and_gradient_are_found_without_waiting(objective: str, memory: bool) -> None:
+def test_loss_and_gradient_are_found_without_waiting(objective: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, tail_bucket=True))
     rows = turn_rows(made.samples, made.plain_targets(), made.over, made.settings)
-    if memory:
-        masks = [sample.mask_T for sample in made.samples]
-        rows = memory_rows(masks, [1.0] * len(masks), made.over, torch.float32)
     head = on_tensor_cores(made.head)
     base = Base(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
     states_ND = away(torch.cat(made.states).bfloat16())

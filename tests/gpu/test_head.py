@@ -9,18 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.flatten import turn_rows
 from afterwit.fused_head.head import Gradients, Head
 from afterwit.fused_head.learn import Base, Learned, learn
 from afterwit.fused_head.products import MIXED, RAISED, products_for
+from afterwit.fused_head.pupil import Pupil
 from afterwit.fused_head.score import score
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.whole import memory_tile, turn_tile
+from afterwit.fused_head.targets import targets
+from afterwit.fused_head.whole import turn_tile
+from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.passes import Outcome, Pass, cast, parts_of, random_pass
 
-EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3, memory_weight=0.5)
+EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
 
 def moved(value: Any, device: torch.device) -> Any:
@@ -41,7 +44,7 @@ def a_pass(**more: Any) -> Pass:
     return random_pass(3, EVERYTHING, **(usual | {"drift": 0.1, "bias": True, "rank": 2} | more))
 
 
-def learned(made: Pass, device: torch.device, *, memory: bool = False, chunk: int | None = None) -> Outcome:
+def learned(made: Pass, device: torch.device, *, chunk: int | None = None) -> Outcome:
     """What a device makes of a pass whose targets are given."""
     there = moved(made, device)
     gradients = Gradients(
@@ -50,11 +53,7 @@ def learned(made: Pass, device: torch.device, *, memory: bool = False, chunk: in
             for name, part in parts_of(there.head).items()
         }
     )
-    masks = [sample.mask_T for sample in there.samples]
-    if memory:
-        rows = memory_rows(masks, [sample.tau for sample in there.samples], made.over, there.head.dtype)
-    else:
-        rows = turn_rows(there.samples, there.targets, made.over, made.settings)
+    rows = turn_rows(there.samples, there.targets, made.over, made.settings)
     base = Base(head=there.frozen, states_ND=torch.cat(there.base))
     found: Learned = learn(
         there.head, torch.cat(there.states), rows, made.settings, gradients, base=base, chunk=chunk
@@ -77,8 +76,6 @@ def test_loss_and_gradients_are_the_plain_ones(
     made = cast(exact, dtype)
     for chunk in (None, 7):
         assert learned(made, device, chunk=chunk).apart(exact.plainly()) < bound
-        remembered = learned(made, device, chunk=chunk, memory=True)
-        assert remembered.apart(exact.remembered_plainly()) < bound
 
 
 def test_targets_are_the_plain_ones(device: torch.device) -> None:
@@ -99,22 +96,19 @@ def test_in_bfloat16_gradients_are_off_by_the_rounding_of_slopes(device: torch.d
     exact = replace(
         cast(made, torch.float64), **{name: cast(getattr(half, name), torch.float64) for name in names}
     )
-    for memory in (False, True):
-        found = learned(half, device, memory=memory)
-        plain = exact.remembered_plainly() if memory else exact.plainly()
-        assert found.loss == pytest.approx(plain.loss, rel=1e-5)
-        assert found.terms == pytest.approx(plain.terms, rel=1e-4, abs=1e-6)
-        for name, gradient in plain.gradients.items():
-            assert (found.gradients[name] - gradient).abs().max() <= 2**-7 * gradient.abs().max()
+    found, plain = learned(half, device), exact.plainly()
+    assert found.loss == pytest.approx(plain.loss, rel=1e-5)
+    assert found.terms == pytest.approx(plain.terms, rel=1e-4, abs=1e-6)
+    for name, gradient in plain.gradients.items():
+        assert (found.gradients[name] - gradient).abs().max() <= 2**-7 * gradient.abs().max()
 
 
 def test_a_gpu_takes_tensor_cores_and_one_pass(device: torch.device) -> None:
     weight_VD = torch.ones(3, 8, dtype=torch.bfloat16, device=device)
     learned(cast(a_pass(), torch.float32), device)
-    learned(cast(a_pass(), torch.float32), device, memory=True)
     on_gpu = device.type == "cuda"
     assert products_for(weight_VD) is (MIXED if on_gpu else RAISED)
-    assert all(work.ready == on_gpu for work in (exp_sums, turn_tile, memory_tile))
+    assert all(work.ready == on_gpu for work in (exp_sums, turn_tile))
 
 
 @pytest.mark.parametrize("levels", [3, None])
@@ -144,9 +138,16 @@ def test_memory_is_that_of_chunks_however_many_rows(cuda: torch.device) -> None:
     peaks = []
     for rows in (2048, 2048, 8192):
         states_ND = torch.randn(rows, 256, device=cuda).bfloat16()
-        mask_T = torch.ones(rows, dtype=torch.bool, device=cuda)
-        made = a_pass(vocabulary=5)
-        live = memory_rows([mask_T], [1.0], made.over, torch.float32)
+        sample = Sample(
+            ids_T=torch.zeros(rows, dtype=torch.int64, device=cuda),
+            mask_T=torch.ones(rows, dtype=torch.bool, device=cuda),
+            behaviour_T=None,
+            tau=1.0,
+            advantage=1.0,
+            hints=0,
+        )
+        target = targets(head, [Pupil(sample=sample, states_TD=states_ND)], None, EVERYTHING)
+        live = turn_rows([sample], target, denominators([sample], EVERYTHING), EVERYTHING)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -11,9 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.memory import Ask, Memory, answers
 from afterwit.learner.parameters.load import device_of, load_model
-from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update.update import update
@@ -25,16 +23,13 @@ from tests.learner.updates import items_of, policy_of, quiet, weights
 
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
-MEMORIES = [Memory(row=Row(prompt=(1, 2, 3), response=(4, 5, 6, 7)), tau=0.6)]
 MEASURED = (
-    *("rl", "opd", "entropy", "kl_base", "memory", "loss", "grad_norm"),
+    *("rl", "opd", "entropy", "kl_base", "loss", "grad_norm"),
     *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),
 )
 OBJECTIVES = {
     "anchored": ObjectiveSettings(beta=0.1, baseline="running", hint_selection="shortest"),
-    "everything": ObjectiveSettings(
-        beta=0.1, c_h=0.01, memory_weight=0.5, tail_bucket=True, hint_selection="longest"
-    ),
+    "everything": ObjectiveSettings(beta=0.1, c_h=0.01, tail_bucket=True, hint_selection="longest"),
     "distilled": ObjectiveSettings(objective="topk_distill", beta=0, hint_selection="shortest"),
 }
 
@@ -64,8 +59,8 @@ def updated(
     """How far every weight that trains went, in one row; and the metrics."""
     policy = policy_of(student, settings)
     frozen = policy.trained.base or model_of(base, settings)
-    before, memories = weights(policy), MEMORIES if objective.memory_weight else []
-    metrics = update(policy, frozen, items, memories, objective, settings, quiet)
+    before = weights(policy)
+    metrics = update(policy, frozen, items, objective, settings, quiet)
     after = weights(policy)
     return torch.cat([(after[name] - before[name]).flatten().cpu().double() for name in before]), metrics
 
@@ -114,13 +109,3 @@ def test_the_probe_of_a_device_passes_at_the_publisher(
     assert there.ids == here.ids
     apart = [abs(one - other) for one, other in zip(there.logprobs, here.logprobs, strict=True)]
     assert sum(apart) / len(apart) <= bound
-
-
-def test_the_base_remembers_on_a_device_as_it_does_on_the_cpu(device: torch.device, base: Path) -> None:
-    """Draws differ from device to device; what is certain does not. At a tiny temperature all is certain."""
-    asked = [Ask(prompt=(5, 6, 7), tau=1e-3), Ask(prompt=(8,), tau=1e-3)]
-    here, there = (
-        answers(model_of(base, replace(PLAIN, device=name)), asked, most=6, end_ids=frozenset(), seed=0)
-        for name in ("cpu", device.type)
-    )
-    assert [memory.row for memory in there] == [memory.row for memory in here]

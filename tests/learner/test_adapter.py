@@ -30,7 +30,7 @@ from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_heads import ROWS
 from tests.learner.test_policy import go_on, trainer_in
-from tests.learner.test_update import IDS, MEMORIES, OBJECTIVES, batch, plain_update
+from tests.learner.test_update import IDS, OBJECTIVES, batch, plain_update
 from tests.learner.updates import EXACT, adapter_of, frozen, furthest, policy_of, quiet, weights
 from tests.tree.forests import precise
 
@@ -126,12 +126,11 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
     items = batch(renderer, objective)
-    memories = MEMORIES if objective.memory_weight else []
     theirs = PeftModel.from_pretrained(plain(base, torch.float64), student, is_trainable=True)
-    expected, loss = plain_update(theirs, frozen(base), items, objective, memories)
+    expected, loss = plain_update(theirs, frozen(base), items, objective)
     policy = adapter_of(student, base, LORA)
     before = weights(policy)
-    metrics = update(policy, policy.trained.base, items, memories, objective, LORA, quiet)
+    metrics = update(policy, policy.trained.base, items, objective, LORA, quiet)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     found = {f"base_model.model.{name}": tensor for name, tensor in weights(policy).items()}
     assert found.keys() == expected.keys()
@@ -146,13 +145,13 @@ def test_under_lora_the_distillation_term_is_not_ignored(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     """Alone it moves the adapter, and where to depends on the teacher."""
-    alone = replace(objective, w_rl=0.0, beta=0.0, c_h=0.0, memory_weight=0.0)
+    alone = replace(objective, w_rl=0.0, beta=0.0, c_h=0.0)
     items = batch(renderer, replace(alone, w_rl=1.0))
     other = frozen(reweighted(tmp_path, base, seed=9))
     norms, steps = [], []
     for teacher in (None, other):
         policy = adapter_of(student, base, LORA)
-        found = update(policy, teacher or policy.trained.base, items, [], alone, LORA, quiet)
+        found = update(policy, teacher or policy.trained.base, items, alone, LORA, quiet)
         norms.append(found["grad_norm"])
         steps.append(weights(policy))
     assert min(norms) > 1e-3
@@ -164,7 +163,7 @@ def test_under_lora_the_distillation_term_is_not_ignored(
 def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update(
     student: Path, base: Path, renderer: Renderer, teacher: str
 ) -> None:
-    objective = ObjectiveSettings(beta=0.1, memory_weight=0.5)
+    objective = ObjectiveSettings(beta=0.1)
     items = batch(renderer, objective)
     results = []
     for more in (
@@ -179,7 +178,7 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
         precise(policy.model), precise(policy.trained.base)
         if policy.ema is not None:
             precise(policy.ema.model)
-        metrics = update(policy, policy.trained.base, items, MEMORIES, objective, settings, quiet)
+        metrics = update(policy, policy.trained.base, items, objective, settings, quiet)
         results.append((weights(policy), metrics))
     for found, metrics in results[1:]:
         assert metrics == pytest.approx(results[0][1], rel=1e-9, abs=1e-11)
@@ -190,13 +189,13 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
 def test_bfloat16_moves_the_fp32_adapter_and_no_weight_of_the_base(
     student: Path, base: Path, renderer: Renderer
 ) -> None:
-    objective, norms = ObjectiveSettings(memory_weight=0.5), []
+    objective, norms = ObjectiveSettings(), []
     items = batch(renderer, objective)
     for dtype, checkpointing in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
         settings = replace(LORA, dtype=dtype, checkpointing=checkpointing, lr=1e-6)
         policy = adapter_of(student, base, settings)
         before, logits_before = weights(policy), logits(policy.trained.base)
-        found = update(policy, policy.trained.base, items, MEMORIES, objective, settings, quiet)
+        found = update(policy, policy.trained.base, items, objective, settings, quiet)
         norms.append(found["grad_norm"])
         assert 0 < furthest(weights(policy), before) < 2e-6
         assert torch.equal(logits(policy.trained.base), logits_before)

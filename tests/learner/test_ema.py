@@ -40,7 +40,7 @@ def walk(
     policy, items = policy_of(base, settings), batch(renderer, OBJECTIVE)
     seen = [weights(policy)]
     for _ in range(updates):
-        update(policy, frozen(base), items, [], OBJECTIVE, settings, quiet)
+        update(policy, frozen(base), items, OBJECTIVE, settings, quiet)
         seen.append(weights(policy))
     return policy, seen
 
@@ -91,10 +91,10 @@ def test_an_update_under_it_is_one_under_a_model_with_its_weights(
     under_mean, _ = walk(base, renderer, settings, 2)
     under_model, _ = walk(base, renderer, settings, 2)
     teacher = loaded(under_model, rank, base, tmp_path)
-    update(under_mean, None, items, [], OBJECTIVE, settings, quiet)
-    update(under_model, teacher, items, [], OBJECTIVE, replace(settings, teacher="base"), quiet)
+    update(under_mean, None, items, OBJECTIVE, settings, quiet)
+    update(under_model, teacher, items, OBJECTIVE, replace(settings, teacher="base"), quiet)
     assert furthest(weights(under_mean), weights(under_model)) < 1e-9
-    update(walked := walk(base, renderer, settings, 2)[0], frozen(base), items, [], OBJECTIVE, EXACT, quiet)
+    update(walked := walk(base, renderer, settings, 2)[0], frozen(base), items, OBJECTIVE, EXACT, quiet)
     assert furthest(weights(under_mean), weights(walked)) > 1e-6
 
 

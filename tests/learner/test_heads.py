@@ -18,7 +18,7 @@ from afterwit.learner.scoring.score import response_logits, response_states, str
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted, tiny_llama
-from tests.learner.test_update import IDS, MEMORIES, OBJECTIVES, batch
+from tests.learner.test_update import IDS, OBJECTIVES, batch
 from tests.learner.updates import EXACT, frozen, furthest, moved, policy_of
 
 ROWS = [
@@ -51,10 +51,9 @@ def test_an_update_is_that_of_whole_logits(
     folder = base if tied else untied
     student = reweighted(tmp_path, folder, seed=3)
     items = batch(Renderer.load(folder), objective)
-    memories = MEMORIES if objective.memory_weight else []
     settings = replace(EXACT, epochs=2, micro_batch_tokens=60, packing="off")
-    plain, of_plain = moved(student, folder, items, objective, replace(settings, head="plain"), memories)
-    fused, of_fused = moved(student, folder, items, objective, replace(settings, head="fused"), memories)
+    plain, of_plain = moved(student, folder, items, objective, replace(settings, head="plain"))
+    fused, of_fused = moved(student, folder, items, objective, replace(settings, head="fused"))
     assert of_fused == pytest.approx(of_plain, rel=1e-9, abs=1e-12)
     # AdamW's first steps are nearly the gradient's sign, which magnifies rounding where it is nearly 0.
     assert furthest(fused, plain) < 1e-7
@@ -65,10 +64,9 @@ def test_so_it_is_where_rows_are_packed(objective: ObjectiveSettings, base: Path
     """To fp32's rounding: the model's norms compute in it."""
     student = reweighted(tmp_path, base, seed=3)
     items = batch(Renderer.load(base), objective)
-    memories = MEMORIES if objective.memory_weight else []
     simple = replace(EXACT, head="plain", packing="off")
-    _, plainly = moved(student, base, items, objective, simple, memories)
-    _, packed = moved(student, base, items, objective, EXACT, memories)
+    _, plainly = moved(student, base, items, objective, simple)
+    _, packed = moved(student, base, items, objective, EXACT)
     assert packed == pytest.approx(plainly, rel=1e-5, abs=1e-6)
 
 

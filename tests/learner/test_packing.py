@@ -38,7 +38,7 @@ def precisely(
     """`moved`, with norms that keep float64."""
     policy = policy_of(student, how)
     precise(policy.model)
-    metrics = update(policy, precise(frozen(base)), items, [], objective, how, quiet)
+    metrics = update(policy, precise(frozen(base)), items, objective, how, quiet)
     return weights(policy), metrics
 
 
@@ -113,7 +113,7 @@ def test_packing_happens_in_an_update_that_gains_by_it(
         lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
     items = items_of([lesson(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
-    update(policy_of(base, how), model, items, [], ObjectiveSettings(), how, quiet)
+    update(policy_of(base, how), model, items, ObjectiveSettings(), how, quiet)
     rows = [items[0].student, *items[0].teachers]
     longest = max(len(row.inputs) for row in rows)
     whole = sum(len(row.inputs) for row in rows)

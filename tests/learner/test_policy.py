@@ -25,7 +25,7 @@ from tests.fakes.lessons import lesson
 from tests.fakes.models import tiny_llama
 from tests.learner.updates import furthest, quiet, weights
 
-OBJECTIVE = ObjectiveSettings(baseline="running", memory_weight=0.3, beta=0.1)
+OBJECTIVE = ObjectiveSettings(baseline="running", beta=0.1)
 CPU = torch.device("cpu")
 
 
@@ -33,7 +33,7 @@ def trainer_in(
     folder: Path, base: Path, renderer: Renderer, dtype: Precision = "float32", **more: Any
 ) -> Trainer:
     """With full weights, unless told."""
-    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "memory_tokens": 8, "max_tokens": 512}
+    plain: dict[str, Any] = {"device": "cpu", "lr": 1e-3, "epochs": 2, "max_tokens": 512}
     settings = LearnerSettings(**{"dtype": dtype, "lora_rank": 0} | plain | more)
     trainer = Trainer(Versions(root=folder, base=base), renderer, settings=settings, objective=OBJECTIVE)
     trainer.begin(now=1.0)
@@ -46,11 +46,10 @@ def items(trainer: Trainer, renderer: Renderer, numbers: range) -> list[Item]:
 
 
 def go_on(trainer: Trainer, renderer: Renderer, updates: range) -> Version:
-    """The version after these updates, each on turns of its own and with the same ones to remember."""
+    """The version after these updates, each on turns of its own."""
     for number in updates:
         new = items(trainer, renderer, range(4 * number, 4 * number + 4))
-        remembered = [lesson(renderer, 90 + each) for each in range(5)]
-        made = trainer.train(new, [], remembered, now=float(number), progress=quiet)
+        made = trainer.train(new, [], now=float(number), progress=quiet)
     return made
 
 
@@ -191,7 +190,7 @@ def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trainer.train(items(trainer, renderer, range(4)), [], [], now=1.0, progress=stop)
+        trainer.train(items(trainer, renderer, range(4)), [], now=1.0, progress=stop)
     assert furthest(weights(trainer.policy()), before) == 0.0
     assert trainer.versions.numbers() == [0]
 
@@ -210,7 +209,7 @@ def test_weights_that_give_no_numbers_are_never_written(
     new = items(trainer, renderer, range(4))
     trainer.settings = replace(trainer.settings, epochs=1)
     with pytest.raises(UpdateRefused, match="not finite"):
-        trainer.train(new, [], [], now=1.0, progress=spoil)
+        trainer.train(new, [], now=1.0, progress=spoil)
     assert trainer.versions.numbers() == [0]
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
-from afterwit.learner.memory import Memory
 from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import response_logits
 from afterwit.learner.settings import LearnerSettings
@@ -35,17 +34,13 @@ OBJECTIVES = [
     ObjectiveSettings(objective="topk_opd", diff_clip=0, tail_bucket=True, beta=0),
     ObjectiveSettings(objective="token_opd", hint_selection="longest", beta=0),
     ObjectiveSettings(objective="rl", baseline="running", aggregation="batch"),
-    ObjectiveSettings(w_rl=0.2, c_h=0.01, memory_weight=0.5, beta=0.1),
+    ObjectiveSettings(w_rl=0.2, c_h=0.01, beta=0.1),
     ObjectiveSettings(objective="topk_distill", beta=0),
     ObjectiveSettings(objective="topk_distill", k=1000, hint_selection="random", beta=0.1),
     ObjectiveSettings(objective="combine", w_rl=0.5, baseline="running"),
     ObjectiveSettings(hint_selection="random", routing="routed", beta=0),
 ]
-IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.memory_weight}" for o in OBJECTIVES]
-MEMORIES = [
-    Memory(row=Row(prompt=(1, 2, 3), response=(4, 5, 6, 7)), tau=0.6),
-    Memory(row=Row(prompt=(9, 8, 7, 6, 5), response=(4, 3)), tau=1.0),
-]
+IDS = [f"{o.objective}-{o.hint_selection}-{o.subset}-{o.c_h}" for o in OBJECTIVES]
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +61,11 @@ def batch(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     return items_of(samples, renderer, objective)
 
 
-def remembered(objective: ObjectiveSettings) -> list[Memory]:
-    return MEMORIES if objective.memory_weight else []
-
-
 def plain_update(
     model: torch.nn.Module,
     old: torch.nn.Module,
     items: list[Item],
     objective: ObjectiveSettings,
-    memories: list[Memory],
 ) -> tuple[dict[str, Tensor], float]:
     """Every row alone through the whole model, the loss by the outside door, AdamW by hand.
 
@@ -106,16 +96,6 @@ def plain_update(
         )
         if arrays[-1]["logits_teacher"]:
             arrays[-1]["logits_teacher"] = torch.stack(arrays[-1]["logits_teacher"])
-    for memory in memories:
-        current.append(logits(model, memory.row))
-        arrays.append(
-            {
-                "logits_current": current[-1].detach(),
-                "logits_base": logits(old, memory.row),
-                "tau": memory.tau,
-                "memory": True,
-            }
-        )
     found = evaluate(arrays, objective)
     torch.autograd.backward(current, found.gradients)
     named = {name: own for name, own in model.named_parameters() if own.requires_grad}
@@ -140,9 +120,9 @@ def _adamw(named: dict[str, torch.nn.Parameter], settings: LearnerSettings) -> d
 def test_an_update_is_the_plain_update(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
-    items, memories = batch(renderer, objective), remembered(objective)
-    expected, loss = plain_update(policy_of(student).model, frozen(base), items, objective, memories)
-    found, metrics = moved(student, base, items, objective, memories=memories)
+    items = batch(renderer, objective)
+    expected, loss = plain_update(policy_of(student).model, frozen(base), items, objective)
+    found, metrics = moved(student, base, items, objective)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-10)
     # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.
     assert furthest(found, expected) < 1e-7
@@ -154,12 +134,10 @@ def test_an_update_is_the_plain_update(
 def test_cutting_the_batch_into_passes_changes_nothing(
     objective: ObjectiveSettings, epochs: int, student: Path, base: Path, renderer: Renderer
 ) -> None:
-    items, memories = batch(renderer, objective), remembered(objective)
+    items = batch(renderer, objective)
     settings = replace(EXACT, epochs=epochs)
-    whole, of_whole = moved(student, base, items, objective, settings, memories)
-    apart, of_parts = moved(
-        student, base, items, objective, replace(settings, micro_batch_tokens=1), memories
-    )
+    whole, of_whole = moved(student, base, items, objective, settings)
+    apart, of_parts = moved(student, base, items, objective, replace(settings, micro_batch_tokens=1))
     assert furthest(whole, apart) < 1e-7
     assert of_parts == pytest.approx(of_whole, rel=1e-9, abs=1e-12)
 
@@ -236,19 +214,18 @@ def test_a_step_that_is_not_finite_is_refused_and_moves_nothing(base: Path, rend
     policy = policy_of(base)
     before = weights(policy)
     with pytest.raises(UpdateRefused, match="no step was taken"):
-        update(policy, frozen(base), items, [], objective, EXACT, quiet)
+        update(policy, frozen(base), items, objective, EXACT, quiet)
     assert furthest(weights(policy), before) == 0.0
     assert not policy.optimizer.state
 
 
-def test_at_the_base_itself_anchor_and_memory_pull_nowhere(base: Path, renderer: Renderer) -> None:
-    objective = ObjectiveSettings(w_rl=0.0, beta=1.0, memory_weight=1.0)
+def test_at_the_base_itself_the_anchor_pulls_nowhere(base: Path, renderer: Renderer) -> None:
+    objective = ObjectiveSettings(w_rl=0.0, beta=1.0)
     items = [
         replace(item, teachers=(), hints=(), reward=None) for item in batch(renderer, ObjectiveSettings())
     ]
-    _, metrics = moved(base, base, items, objective, memories=MEMORIES)
+    _, metrics = moved(base, base, items, objective)
     assert metrics["kl_base"] == pytest.approx(0.0, abs=1e-12)
-    assert metrics["memory"] == pytest.approx(0.0, abs=1e-12)
     assert metrics["grad_norm"] < 1e-12
 
 
@@ -260,7 +237,7 @@ def test_bfloat16_adds_its_passes_up_in_float32_and_keeps_what_rounding_would_lo
     items = batch(renderer, objective)
     policy = policy_of(base, settings)
     before = weights(policy)
-    update(policy, frozen(base, torch.bfloat16), items, [], objective, settings, quiet)
+    update(policy, frozen(base, torch.bfloat16), items, objective, settings, quiet)
     after = weights(policy)
     assert all(master.dtype is torch.float32 for master in after.values())
     assert 0 < furthest(before, after) < 2e-6
@@ -279,7 +256,7 @@ def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> 
         settings = LearnerSettings(lora_rank=0, dtype=dtype, device="cpu", micro_batch_tokens=tokens)
         policy = policy_of(base, settings)
         model = frozen(base, getattr(torch, dtype))
-        norms.append(update(policy, model, items, [], objective, settings, quiet)["grad_norm"])
+        norms.append(update(policy, model, items, objective, settings, quiet)["grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert norms[2] == pytest.approx(norms[0], rel=0.05)
 

@@ -15,7 +15,6 @@ from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, Limits, build
-from afterwit.learner.memory import Memory
 from afterwit.learner.parameters.load import load_model
 from afterwit.learner.policy import Policy
 from afterwit.learner.settings import LearnerSettings
@@ -66,11 +65,10 @@ def moved(
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings = EXACT,
-    memories: Sequence[Memory] = (),
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights after one update from `student`, with the frozen `base`; and its metrics."""
     policy = policy_of(student, settings)
-    metrics = update(policy, frozen(base), items, memories, objective, settings, quiet)
+    metrics = update(policy, frozen(base), items, objective, settings, quiet)
     return weights(policy), metrics
 
 

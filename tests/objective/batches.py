@@ -64,19 +64,9 @@ def samples(draw):
     return made
 
 
-@st.composite
-def memory_samples(draw):
-    made = draw(samples())
-    return {name: made[name] for name in ("logits_current", "logits_base", "mask")} | {
-        "memory": True,
-        "tau": 0.6,
-    }
-
-
 def batches():
-    """One to four samples, now and then with a memory sample among them."""
-    tasks = st.lists(samples(), min_size=1, max_size=4)
-    return st.tuples(tasks, st.lists(memory_samples(), max_size=1)).map(lambda parts: parts[0] + parts[1])
+    """One to four samples."""
+    return st.lists(samples(), min_size=1, max_size=4)
 
 
 @st.composite
@@ -94,7 +84,6 @@ def settings(draw):
         "tail_bucket": draw(st.booleans()),
         "c_H": draw(st.sampled_from((0.0, 0.1))),
         "beta": draw(st.sampled_from((0.0, 0.01, 1.0))),
-        "memory_weight": draw(st.sampled_from((0.0, 0.5))),
         "routing": draw(st.sampled_from(("all", "routed"))),
         "confident_above": draw(st.sampled_from((0.4, 0.95))),
         "baseline": draw(st.sampled_from(("none", "running", "group"))),

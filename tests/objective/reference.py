@@ -32,7 +32,6 @@ DEFAULTS = {
     "is_cap": 2.0,
     "c_H": 0.0,
     "beta": 0.1,
-    "memory_weight": 0.0,
     "aggregation": "component",
 }
 
@@ -43,8 +42,7 @@ def evaluate(samples, settings, running_mean=0.0):
     if s["K"] is None:
         s["K"] = 50 if s["objective"] == "topk_distill" else 4
     batch = [Turn(sample, s) for sample in samples]
-    tasks = [turn for turn in batch if not turn.memory]
-    for turn, advantage in zip(tasks, _advantages(tasks, s, running_mean), strict=True):
+    for turn, advantage in zip(batch, _advantages(batch, s, running_mean), strict=True):
         turn.advantage = advantage
     by_turn = [turn.terms() for turn in batch]
     signs = {
@@ -53,13 +51,12 @@ def evaluate(samples, settings, running_mean=0.0):
         "combine": 1.0,
         "entropy": -s["c_H"],
         "kl_base": s["beta"],
-        "memory": s["memory_weight"],
     }
     terms, gradients = dict.fromkeys(signs, 0.0), []
     for turn, carried in zip(batch, by_turn, strict=True):
         gradient = np.zeros(np.shape(turn.current))
         for name, at_tokens in carried.items():
-            share = 1.0 / (len(at_tokens) * _over(name, by_turn, len(tasks), s))
+            share = 1.0 / (len(at_tokens) * _over(name, by_turn, len(batch), s))
             for position, (value, by_logprob, by_logit) in at_tokens:
                 terms[name] += share * value
                 slope = _to_logits(turn.current[position], turn.tau, by_logprob, by_logit)
@@ -68,10 +65,10 @@ def evaluate(samples, settings, running_mean=0.0):
     return sum(signs[name] * terms[name] for name in terms), terms, gradients
 
 
-def _over(name, by_turn, tasks, s):
+def _over(name, by_turn, samples, s):
     """The denominator of a term."""
-    if name in ("entropy", "kl_base") or (s["aggregation"] == "batch" and name != "memory"):
-        return tasks
+    if name in ("entropy", "kl_base") or s["aggregation"] == "batch":
+        return samples
     return sum(name in carried for carried in by_turn)
 
 
@@ -109,7 +106,6 @@ class Turn:
 
     def __init__(self, sample, s):
         self.s = s
-        self.memory = bool(sample.get("memory"))
         self.current = sample["logits_current"]
         self.old = self.current if sample.get("logits_old") is None else sample["logits_old"]
         teachers = sample.get("logits_teacher")
@@ -147,8 +143,6 @@ class Turn:
 
     def terms(self):
         """Term name -> [(position, (value, d / d log-prob, d / d scaled logit))] of the tokens that train."""
-        if self.memory:
-            return {"memory": self._each(tokens.memory)}
         found, objective = {"entropy": self._each(tokens.entropy)}, self.s["objective"]
         if self.base is not None:
             found["kl_base"] = self._each(tokens.anchor)

@@ -129,10 +129,3 @@ def anchor(turn, i, hint):
     pairs = list(zip(logs, base, strict=True))
     value = math.fsum(math.exp(x) * (x - b) for x, b in pairs)
     return value, {}, {v: math.exp(x) * (x - b - value) for v, (x, b) in enumerate(pairs)}
-
-
-def memory(turn, i, hint):
-    logs, base = log_softmax(turn.current[i], turn.tau), log_softmax(turn.base[i], turn.tau)
-    pairs = list(zip(logs, base, strict=True))
-    value = math.fsum(math.exp(b) * (b - x) for x, b in pairs)
-    return value, {}, {v: math.exp(x) - math.exp(b) for v, (x, b) in enumerate(pairs)}

@@ -42,7 +42,7 @@ def test_without_a_weight_on_the_reward_it_is_token_opd_with_its_eps(samples, se
 @given(batches(), objective_settings(), st.sampled_from((0.0, 0.3)))
 @MODEST
 def test_without_a_hint_it_is_rl(samples, settings, mean):
-    samples = [made if made.get("memory") else made | {"logits_teacher": None} for made in samples]
+    samples = [made | {"logits_teacher": None} for made in samples]
     settings = settings | {"w_RL": 1.0}
     combined = evaluate(samples, settings | {"objective": "combine"}, running_mean=mean)
     assert_same(combined, evaluate(samples, settings | {"objective": "rl"}, running_mean=mean), "rl")

@@ -96,8 +96,6 @@ def test_what_is_absent_or_none_is_left_out():
         evaluate({"reward": [1.0]}, {})
     with pytest.raises(ValueError, match="there is no sample"):
         evaluate([], {})
-    with pytest.raises(ValueError, match="memory sample lacks logits_base"):
-        evaluate([least | {"memory": True}], {})
 
 
 def test_groups_and_the_running_mean_reach_the_advantage():

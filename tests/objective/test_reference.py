@@ -97,7 +97,7 @@ def test_every_cell_of_the_settings(objective, selection):
 
 def held(made):
     """The sample with pi_old, which the loss holds fixed, no longer read off the current logits."""
-    if made.get("memory") or made.get("logits_old") is not None:
+    if made.get("logits_old") is not None:
         return made
     return made | {"logits_old": np.copy(made["logits_current"])}
 
@@ -131,7 +131,6 @@ def test_finite_differences_of_the_loss_are_the_gradient(objective, on_policy, t
         sample(rng, tau=0.6, drift=0.1),
         sample(rng, tau=1.0, drift=0.1, hints=0, reward=-1.0),
         sample(rng, tau=0.0, drift=0.1, tokens=1, mask=np.array([True])),
-        sample(rng, memory=True),
     ]
     if on_policy:
         samples = [made | {"logits_old": None} for made in samples]
@@ -142,7 +141,6 @@ def test_finite_differences_of_the_loss_are_the_gradient(objective, on_policy, t
         "w_OPD": 0.8,
         "c_H": 0.1,
         "beta": 0.5,
-        "memory_weight": 0.5,
     }
     got = evaluate(samples, settings)
     for gradient, slope in zip(got.gradients, slopes(samples, settings), strict=True):
@@ -152,7 +150,7 @@ def test_finite_differences_of_the_loss_are_the_gradient(objective, on_policy, t
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_finite_differences_of_each_term_alone_are_its_gradient(objective):
-    """Without anchor, entropy and memory, whose slopes would hide a small mistake."""
+    """Without anchor and entropy, whose slopes would hide a small mistake."""
     rng = np.random.default_rng(11)
     samples = [sample(rng, tau=0.6, drift=0.1), sample(rng, tau=1.3, drift=0.1, reward=-1.0)]
     settings = {"objective": objective, "beta": 0, "K": 3}

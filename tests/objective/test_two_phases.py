@@ -6,13 +6,13 @@ from typing import get_args
 import pytest
 import torch
 
-from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.hybrid import share
 from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import Objective, ObjectiveSettings
 from afterwit.objective.target import prepare
 
 WIDTH, VOCABULARY = 5, 11
-SETTINGS = ObjectiveSettings(c_h=0.1, beta=0.1, memory_weight=0.5, tail_bucket=True)
+SETTINGS = ObjectiveSettings(c_h=0.1, beta=0.1, tail_bucket=True)
 
 
 def a_sample(**facts):
@@ -44,7 +44,7 @@ class Policy:
 def accumulated(batch, parts, *, settings=SETTINGS):
     """The loss and the head's gradient of a batch stepped through in `parts`."""
     policy = Policy()
-    over = denominators(batch, settings, memory=1)
+    over = denominators(batch, settings)
     losses = []
     for part in parts:
         shares = []
@@ -57,19 +57,14 @@ def accumulated(batch, parts, *, settings=SETTINGS):
         loss = torch.stack([each.loss for each in shares]).sum()
         loss.backward()
         losses.append(loss.item())
-    mask = torch.ones(3, dtype=torch.bool)
-    remembered = memory_share(policy.logits(77), draw(3, VOCABULARY, seed=78), mask, over, settings)
-    remembered.loss.backward()
-    return sum(losses) + remembered.loss.item(), policy.head.grad
+    return sum(losses), policy.head.grad
 
 
 @pytest.mark.parametrize("objective", get_args(Objective))
 @pytest.mark.parametrize("aggregation", ["component", "batch"])
 @pytest.mark.parametrize("parts", [[[0], [1], [2], [3]], [[3, 1], [2], [0]], [[0, 1, 2], [3]]])
 def test_micro_batches_give_what_the_whole_batch_gives(parts, aggregation, objective):
-    settings = ObjectiveSettings(
-        objective=objective, aggregation=aggregation, k=4, beta=0.1, memory_weight=0.5
-    )
+    settings = ObjectiveSettings(objective=objective, aggregation=aggregation, k=4, beta=0.1)
     batch = [a_sample(), a_sample(hints=0), a_sample(advantage=None), a_sample(hints=1, tau=1.0)]
     whole_loss, whole = accumulated(batch, [[0, 1, 2, 3]], settings=settings)
     split_loss, split = accumulated(batch, parts, settings=settings)
@@ -168,10 +163,6 @@ def test_misaligned_logits_are_refused():
         share(logits[:2], sample, target, over, SETTINGS, logits_base_TV=logits)
     with pytest.raises(ValueError, match=r"logits \[3, 11\] but base \[1, 11\]"):
         share(logits, sample, target, over, SETTINGS, logits_base_TV=logits[:1])
-    with pytest.raises(ValueError, match=r"logits \[3, 11\] but base \[1, 11\]"):
-        memory_share(logits, logits[:1], sample.mask_T, over, SETTINGS)
-    with pytest.raises(ValueError, match="3 rows of logits but a mask of 2"):
-        memory_share(logits, logits, sample.mask_T[:2], over, SETTINGS)
     with pytest.raises(ValueError, match=r"beta is 0.1, but the base's logits are missing"):
         share(logits, sample, target, over, SETTINGS)
     none = denominators([a_sample(advantage=None)], SETTINGS)

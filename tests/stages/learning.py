@@ -29,7 +29,6 @@ SETTINGS = LearnerSettings(
     min_batch=2,
     max_wait_s=100.0,
     max_tokens=512,
-    memory_tokens=8,
     threads=1,
     mismatch_alarm=100.0,  # the lessons' log-probs are random
 )

@@ -173,8 +173,8 @@ def undisturbed(
 
 
 def busy(place: Place, way: dict[str, object]) -> Place:
-    """With everything that reads the past: epochs, replay, memory, a running baseline, few versions kept."""
-    objective = ObjectiveSettings(memory_weight=0.3, baseline="running", beta=0.1)
+    """With everything that reads the past: epochs, replay, a running baseline, few versions kept."""
+    objective = ObjectiveSettings(baseline="running", beta=0.1)
     return replace(place.but(epochs=2, replay=2, keep_versions=2, **way), objective=objective)
 
 
@@ -408,17 +408,6 @@ def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
     with place.store() as store:
         assert store.turn("turn0000").trained_in == (1,)
         assert store.turn("turn0000").replayed_in == (2,)
-
-
-@pytest.mark.parametrize(("which", "remembered"), [("with", 1), ("without", 3), ("both", 3)])
-def test_the_memory_term_needs_hints_only_where_its_prompts_shall_carry_them(
-    place: Place, lessons: Callable[..., list[Sample]], which: str, remembered: int
-) -> None:
-    objective = ObjectiveSettings(memory_weight=0.3)
-    place = replace(place.but(memory_hints=which, batch=3), objective=objective)
-    fill(place, [*lessons(0), *lessons(1, 2, hints=(), reward=1)])
-    place.drain()
-    assert place.versions.all()[1].metrics["memory_samples"] == remembered
 
 
 @pytest.mark.parametrize(("gate", "updates"), [(True, 1), (False, 2)])

@@ -21,38 +21,16 @@ def turn_rows(
     """The rows of turns. ValueError where a sample carries a term that `over` does not count."""
     parts = [taught(*pair, settings) for pair in zip(samples, targets, strict=True)]
     masks, whole = [sample.mask_T for sample in samples], over.of("entropy")
-    return _live(
-        masks,
-        [torch.full_like(part.old_N, sample.tau) for sample, part in zip(samples, parts, strict=True)],
-        [_spread(mask_T, whole, part.old_N) for mask_T, part in zip(masks, parts, strict=True)],
-        joined(_with_kept(parts)),
-        joined([_weights(*pair, over, settings) for pair in zip(samples, parts, strict=True)]),
-    )
-
-
-def memory_rows(
-    masks: Sequence[Tensor], taus: Sequence[float], over: Denominators, dtype: torch.dtype
-) -> Rows:
-    """The rows of memory samples."""
-    each_tau = [torch.full_like(mask_T, tau, dtype=dtype) for mask_T, tau in zip(masks, taus, strict=True)]
-    weights = [
-        _spread(mask_T, over.of("memory"), tau_T) for mask_T, tau_T in zip(masks, each_tau, strict=True)
-    ]
-    return _live(masks, each_tau, weights, None, {})
-
-
-def _live(
-    masks: Sequence[Tensor],
-    taus: Sequence[Tensor],
-    wholes: Sequence[Tensor],
-    what: Taught | None,
-    weights: dict[str, Tensor],
-) -> Rows:
-    """The rows that train of all these."""
-    at_N = torch.cat(list(masks)).nonzero().squeeze(-1)
-    tau_N, whole_N = torch.cat(list(taus))[at_N], torch.cat(list(wholes))[at_N]
+    tau_N = [torch.full_like(part.old_N, sample.tau) for sample, part in zip(samples, parts, strict=True)]
+    whole_N = [_spread(mask_T, whole, part.old_N) for mask_T, part in zip(masks, parts, strict=True)]
+    weights = [_weights(*pair, over, settings) for pair in zip(samples, parts, strict=True)]
+    at_N = torch.cat(masks).nonzero().squeeze(-1)
     return Rows(
-        at_N=at_N, tau_N=tau_N, whole_N=whole_N, taught=chosen(what, at_N), weights=chosen(weights, at_N)
+        at_N=at_N,
+        tau_N=torch.cat(tau_N)[at_N],
+        whole_N=torch.cat(whole_N)[at_N],
+        taught=chosen(joined(_with_kept(parts)), at_N),
+        weights=chosen(joined(weights), at_N),
     )
 
 

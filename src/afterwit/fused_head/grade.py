@@ -8,36 +8,18 @@ from torch import Tensor
 from afterwit.fused_head.few import few_terms
 from afterwit.fused_head.head import Head
 from afterwit.fused_head.rows import Rows
-from afterwit.fused_head.whole import View, memory_slopes, turn_slopes
+from afterwit.fused_head.whole import View, turn_slopes
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.taught import Taught
 
 
 def grade(
     head: Head, now: View, base: View | None, rows: Rows, settings: ObjectiveSettings
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Terms before their weights, and log pi at the sampled ids (none of memory rows)."""
-    if rows.taught is not None:
-        return _turns(head, now, base, rows, rows.taught, settings)
-    if base is None:
-        raise ValueError("memory rows, but the base's states are missing")
-    whole_N1 = rows.whole_N.unsqueeze(-1)
-    distance_N1 = memory_slopes(head, now, base, settings.memory_weight * whole_N1)
-    return {"memory": (whole_N1 * distance_N1).sum()}, rows.whole_N[:0]
-
-
-def weighed(terms: dict[str, Tensor], settings: ObjectiveSettings) -> Tensor:
-    """The loss that the terms add up to."""
-    return torch.stack([settings.weights[name] * term for name, term in terms.items()]).sum()
-
-
-def _turns(
-    head: Head, now: View, base: View | None, rows: Rows, taught: Taught, settings: ObjectiveSettings
-) -> tuple[dict[str, Tensor], Tensor]:
-    ids_NJ = taught.read_NJ
+    """Terms before their weights, and log pi at the sampled ids."""
+    ids_NJ = rows.taught.read_NJ
     read_NJ = now.logits_NV.gather(-1, ids_NJ)
     logprobs_NJ = now.softmax.logprobs(read_NJ)
-    terms, few_NJ = few_terms(logprobs_NJ, taught, rows.weights, settings)
+    terms, few_NJ = few_terms(logprobs_NJ, rows.taught, rows.weights, settings)
     whole_N1 = rows.whole_N.unsqueeze(-1)
     entropy_N1, distance_N1 = turn_slopes(
         head,
@@ -52,3 +34,8 @@ def _turns(
     if distance_N1 is not None:
         terms["kl_base"] = (whole_N1 * distance_N1).sum()
     return terms, logprobs_NJ[:, 0]
+
+
+def weighed(terms: dict[str, Tensor], settings: ObjectiveSettings) -> Tensor:
+    """The loss that the terms add up to."""
+    return torch.stack([settings.weights[name] * term for name, term in terms.items()]).sum()

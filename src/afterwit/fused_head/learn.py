@@ -38,7 +38,7 @@ class Learned:
     slopes_ND: Tensor
     """d loss / d states, in their dtype: `states_ND.backward(slopes_ND)` goes on from here."""
     now_N: Tensor
-    """log pi at the sampled id of each row that trains; empty for memory rows."""
+    """log pi at the sampled id of each row that trains."""
 
 
 @torch.no_grad()
@@ -57,7 +57,7 @@ def learn(
     The head's own gradient is added to `gradients` right here, so it cannot be rescaled afterwards: all
     weights are in `rows` and `settings`. `chunk` rows at a time, or as many as suit the device.
     """
-    _check(states_ND, rows, settings, base)
+    _check(states_ND, settings, base)
     chunk = chunk or sizes_on(states_ND.device).chunk
     room_NV = head.room(min(chunk, len(rows)))
     base_room_NV = room_NV if base is None else base.head.room(len(room_NV))
@@ -73,10 +73,9 @@ def learn(
     return Learned(loss=weighed(terms, settings), terms=terms, slopes_ND=slopes_ND, now_N=torch.cat(read))
 
 
-def _check(states_ND: Tensor, rows: Rows, settings: ObjectiveSettings, base: Base | None) -> None:
-    if base is None and (rows.taught is None or settings.beta > 0):
-        what = "memory rows" if rows.taught is None else f"beta is {settings.beta}"
-        raise ValueError(f"{what}, but the base's states are missing")
+def _check(states_ND: Tensor, settings: ObjectiveSettings, base: Base | None) -> None:
+    if base is None and settings.beta > 0:
+        raise ValueError(f"beta is {settings.beta}, but the base's states are missing")
     if base is not None and len(base.states_ND) != len(states_ND):
         raise ValueError(f"{len(states_ND)} states but {len(base.states_ND)} of the base")
 

@@ -24,8 +24,7 @@ class Rows:
     tau_N: Tensor
     whole_N: Tensor
     """The row's weight in the terms that read the whole distribution."""
-    taught: Taught | None
-    """`None`: memory rows, which nothing else reads."""
+    taught: Taught
     weights: dict[str, Tensor]
     """The row's weight [N] in each term that the objective makes of rewards and hints; 0 without the term."""
 

@@ -4,7 +4,6 @@ With log-probs t of the policy and s of the base, pi = exp t, and slopes with re
 
     entropy H = -sum pi t                       -pi (t + H)
     anchor KL(pi || base) = sum pi (t - s)      pi (t - s - KL)
-    memory KL(base || pi) = sum base (s - t)    pi - base
     a log-prob read at an id                    one at the id, less pi
 """
 
@@ -102,42 +101,6 @@ def turn_tile(
             slopes_NV = apart_NV.sub_(distance_N1).mul_(anchor_N1 / tau_N1).add_(slopes_NV)
     _write(soft_cap, logits_NV, pi_NV, slopes_NV)
     return entropy_now_N1, distance_N1
-
-
-def memory_slopes(head: Head, now: View, base: View, memory_N1: Tensor) -> Tensor:
-    """The distance of the policy from the base on the base's own responses, [N, 1]; logits become slopes."""
-    rooms_NV = rooms(now.logits_NV, 4)
-    return torch.cat(
-        [
-            memory_tile(
-                now.logits_NV[tile],
-                now.softmax.rows(tile),
-                base.rows(tile),
-                memory_N1[tile],
-                head.soft_cap,
-                rooms_NV,
-            )
-            for tile in tiles(now.logits_NV)
-        ]
-    )
-
-
-@OnePass
-def memory_tile(
-    logits_NV: Tensor,
-    softmax: Softmax,
-    base: View,
-    memory_N1: Tensor,
-    soft_cap: float | None,
-    rooms_NV: list[Tensor | None],
-) -> Tensor:
-    """`memory_slopes` of some rows."""
-    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
-    s_NV = base.logprobs(rooms_NV[1])
-    base_NV = exp(s_NV, out=cut(rooms_NV[2], s_NV))
-    distance_N1 = _dot(base_NV, s_NV.sub_(t_NV), rooms_NV[3])
-    _write(soft_cap, logits_NV, exp(t_NV, out=t_NV).sub_(base_NV), memory_N1 / softmax.tau_N1)
-    return distance_N1
 
 
 def _write(soft_cap: float | None, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:

@@ -7,14 +7,12 @@ from typing import ClassVar, Literal, get_args
 
 Teacher = Literal["base", "live", "ema"]
 Precision = Literal["float32", "bfloat16", "float64"]
-MemoryHints = Literal["with", "without", "both"]
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
 
 CHOICES = {
     "teacher": get_args(Teacher),
     "dtype": get_args(Precision),
-    "memory_hints": get_args(MemoryHints),
     "head": get_args(HeadWay),
     "packing": get_args(PackingChoice),
 }
@@ -25,13 +23,11 @@ AT_LEAST_ONE = (
     "epochs",
     "micro_batch_tokens",
     "max_tokens",
-    "memory_tokens",
     "keep_versions",
     "max_attempts",
 )
 AT_LEAST_ZERO = (
     "replay",
-    "memory_samples",
     "max_staleness",
     "max_wait_s",
     "weight_decay",
@@ -89,14 +85,6 @@ class LearnerSettings:
     ema_decay: float = 0.99
     """What the mean of `teacher = "ema"` keeps of itself at each update: 0.99 remembers about 100 updates.
     0 is the live policy, 1 the base."""
-    memory_samples: int = 4
-    """Responses of the base sampled for each update's memory term; read only where `memory_weight` is above
-    0."""
-    memory_hints: MemoryHints = "both"
-    """Whether the prompts of the memory term carry a hint: `with` guards the reading of hints, `without` the
-    rest, `both` half of each where turns have hints."""
-    memory_tokens: int = 256
-    """Tokens of a memory response at most: enough to hold on to, cheap to sample."""
     max_tokens: int = 32_768
     """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory.
     The model's own context bounds them too."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from transformers import PreTrainedModel
@@ -15,7 +14,6 @@ from afterwit.core.errors import UpdateRefused
 from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Version
-from afterwit.learner import memory
 from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
 from afterwit.learner.parameters.load import device_of, load_model
 from afterwit.learner.policy import Policy
@@ -26,20 +24,13 @@ from afterwit.learner.update.update import needs_base, update
 from afterwit.objective.settings import ObjectiveSettings
 
 
-class ModelRendering(Rendering, Protocol):
-    """The model's own template and tokenizer."""
-
-    @property
-    def end_ids(self) -> frozenset[int]: ...
-
-
 class Trainer:
     """Holds the policy at the newest version, and the frozen base where the objective reads it."""
 
     def __init__(
         self,
         versions: Versions,
-        rendering: ModelRendering,
+        rendering: Rendering,
         *,
         settings: LearnerSettings,
         objective: ObjectiveSettings,
@@ -97,12 +88,11 @@ class Trainer:
         self,
         new: Sequence[Item],
         replayed: Sequence[Item],
-        remembered: Sequence[Sample],
         *,
         now: float,
         progress: Progress,
     ) -> Version:
-        """One update and its version, whose manifest is on disk on return. `remembered` feed the memory term.
+        """One update and its version, whose manifest is on disk on return.
 
         Raises UpdateRefused where it would not be finite, VersionTaken where a rollback came first. Whatever
         it raises, the newest version on disk is what the next update starts from.
@@ -110,9 +100,8 @@ class Trainer:
         policy = self.policy()
         number = policy.number + 1
         try:
-            memories = self._memories(remembered, seed=number)
             items = [*new, *replayed]
-            metrics = update(policy, self._frozen(), items, memories, self.objective, self.settings, progress)
+            metrics = update(policy, self._frozen(), items, self.objective, self.settings, progress)
             version = Version(
                 number=number,
                 parent=policy.number,
@@ -142,22 +131,6 @@ class Trainer:
 
         with self.versions.writing():
             self.versions.write(version, fill)
-
-    def _memories(self, remembered: Sequence[Sample], *, seed: int) -> list[memory.Memory]:
-        base = self._frozen()
-        if base is None or self.objective.memory_weight == 0:
-            return []
-        most = min(self.settings.memory_tokens, self._context() - 1)
-        asked = memory.asks(
-            remembered,
-            self._rendering,
-            self._placement,
-            count=self.settings.memory_samples,
-            hinted=self.settings.memory_hints,
-            room=self._context() - most,
-            seed=seed,
-        )
-        return memory.answers(base, asked, most=most, end_ids=self._rendering.end_ids, seed=seed)
 
     def _frozen(self) -> PreTrainedModel | None:
         """The base, in the very kernels of the policy; None where the objective never reads it.

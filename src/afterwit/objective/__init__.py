@@ -5,7 +5,7 @@
     sample                  a sample without its logits, and the global denominators
     target: prepare()       phase one, without gradient: old policy and teachers, reduced to K ids a position
     hybrid: share()         phase two, with gradient: a sample's share of the batch's loss
-    rl, token_opd, topk_opd, topk_distill, combine, entropy, anchor, memory     the terms, one per file
+    rl, token_opd, topk_opd, topk_distill, combine, entropy, anchor     the terms, one per file
     taught                  what a few ids of each token need, and the terms made of it
 
 Importing this package imports no torch.
@@ -43,7 +43,6 @@ def evaluate(
         reward, tau                 else 0 and 1
         mask            [T]         else every token trains
         group, basis, hint_lengths  as in `Sample` and `advantages`
-        memory                      true for a memory sample: both logits, tau and mask only
 
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.

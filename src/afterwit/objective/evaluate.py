@@ -12,7 +12,7 @@ from torch import Tensor
 from afterwit.core.routing import Brought, confidence
 from afterwit.core.terms import Terms, TurnFacts, terms_of
 from afterwit.objective.advantage import advantages
-from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import same_shape
 from afterwit.objective.names import samples_named, settings_named
 from afterwit.objective.sample import Denominators, Sample, denominators
@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
     loss: Any
     terms: dict[str, Any]
     """Each of `TERMS` before its weight, 0 where no sample carries it: `rl`, `opd` (any distillation),
-    `combine`, `entropy`, `kl_base` (the anchor), `memory`."""
+    `combine`, `entropy`, `kl_base` (the anchor)."""
     gradients: list[Any]
     """d loss / d logits_current, [T, V] for each sample."""
 
@@ -42,17 +42,11 @@ def evaluate(
     chosen = settings_named(settings)
     batch = samples_named(arrays)
     leaves = [_floats(named["logits_current"]).detach().clone().requires_grad_() for named in batch]
-    turns = [(named, leaf) for named, leaf in zip(batch, leaves, strict=True) if not named.get("memory")]
-    samples = _samples([named for named, _ in turns], chosen, running_mean)
-    over = denominators(samples, chosen, memory=len(batch) - len(samples))
+    samples = _samples(batch, chosen, running_mean)
+    over = denominators(samples, chosen)
     shares = [
         _share(named, leaf, sample, over, chosen)
-        for (named, leaf), sample in zip(turns, samples, strict=True)
-    ]
-    shares += [
-        _memory_share(named, leaf, over, chosen)
-        for named, leaf in zip(batch, leaves, strict=True)
-        if named.get("memory")
+        for named, leaf, sample in zip(batch, leaves, samples, strict=True)
     ]
     return _evaluation(shares, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
 
@@ -123,15 +117,6 @@ def _share(
     base = named.get("logits_base")
     base_TV = None if base is None else _floats(base)
     return share(leaf, sample, target, over, settings, logits_base_TV=base_TV)
-
-
-def _memory_share(
-    named: Mapping[str, Any], leaf: Tensor, over: Denominators, settings: ObjectiveSettings
-) -> Share:
-    if named.get("logits_base") is None:
-        raise ValueError("a memory sample lacks logits_base")
-    base_TV = _floats(named["logits_base"])
-    return memory_share(leaf, base_TV, _mask(named), over, settings, tau=_terms(named, settings).tau)
 
 
 def _evaluation(shares: list[Share], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:

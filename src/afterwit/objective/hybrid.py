@@ -1,6 +1,6 @@
 """Phase two, with gradient: the terms, weighted and summed.
 
-    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || base) + memory_weight KL(base || pi)
+    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || base)
 
 A batch's loss is the sum of its samples' shares, so no split into micro-batches and no packing can change it.
 """
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.logprobs import at, logprobs, same_shape
-from afterwit.objective.memory import memory_loss
 from afterwit.objective.sample import Denominators, Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import Share, fold
@@ -51,26 +50,6 @@ def share(
             base_TV = logprobs(logits_base_TV, sample.tau)
         losses["kl_base"] = anchor_loss(_graded(now_TV, settings.beta), base_TV)
     return fold(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
-
-
-def memory_share(
-    logits_TV: Tensor,
-    logits_base_TV: Tensor,
-    mask_T: Tensor,
-    over: Denominators,
-    settings: ObjectiveSettings,
-    *,
-    tau: float = 1.0,
-) -> Share:
-    """The share of one memory sample: a response of the base, on which the policy should still agree."""
-    same_shape(logits_TV, "base", logits_base_TV)
-    if len(mask_T) != len(logits_TV):
-        raise ValueError(f"{len(logits_TV)} rows of logits but a mask of {len(mask_T)}")
-    now_TV = logprobs(logits_TV, tau)
-    with torch.no_grad():
-        base_TV = logprobs(logits_base_TV, tau)
-    loss_T = memory_loss(_graded(now_TV, settings.memory_weight), base_TV)
-    return fold({"memory": loss_T}, mask_T, over, settings, zero=now_TV[:, :0].sum())
 
 
 def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:

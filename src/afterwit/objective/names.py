@@ -22,7 +22,6 @@ ARRAYS = (
     "group",
     "basis",
     "hint_lengths",
-    "memory",
 )
 SYMBOLS = {"c": "diff_clip"}
 """Symbols of the algorithm page that are not a setting's name in lower case."""

@@ -74,10 +74,10 @@ class Denominators:
         return count
 
 
-def denominators(samples: Iterable[Sample], settings: ObjectiveSettings, *, memory: int = 0) -> Denominators:
-    """The denominators of a global batch with `memory` memory samples beside it."""
+def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
+    """The denominators of a global batch."""
     batch = list(samples)
-    counts = dict.fromkeys((*settings.terms, "entropy", "kl_base"), len(batch)) | {"memory": memory}
+    counts = dict.fromkeys((*settings.terms, "entropy", "kl_base"), len(batch))
     if settings.aggregation == "component":
         carried = [term for sample in batch for term in sample.carries(settings)]
         counts |= {term: carried.count(term) for term in settings.terms}

@@ -33,7 +33,7 @@ TERMS_OF: dict[Objective, tuple[str, ...]] = {
     "rl": ("rl",),
 }
 """What a turn's reward and hint become."""
-WEIGHTS = ("w_rl", "w_opd", "c_h", "beta", "memory_weight")
+WEIGHTS = ("w_rl", "w_opd", "c_h", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
 IDS_KEPT, IDS_DISTILLED = 4, 50
 """What `k` is where it is not given: of top-K OPD, and of top-K distillation; as published."""
@@ -90,8 +90,6 @@ class ObjectiveSettings:
     beta: float = 0.1
     """Weight of the anchor KL(pi || base), which keeps skills no reward speaks of: in the demo's tools world
     0.01 held as little as the published 0."""
-    memory_weight: float = 0.0
-    """Weight of the memory term KL(base || pi) on samples of the base; 0 as published."""
     aggregation: Aggregation = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 
@@ -144,7 +142,6 @@ class ObjectiveSettings:
             "combine": 1.0,
             "entropy": -self.c_h,
             "kl_base": self.beta,
-            "memory": self.memory_weight,
         }
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor
 from afterwit.objective.sample import Denominators
 from afterwit.objective.settings import ObjectiveSettings
 
-TERMS = ("rl", "opd", "combine", "entropy", "kl_base", "memory")
+TERMS = ("rl", "opd", "combine", "entropy", "kl_base")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

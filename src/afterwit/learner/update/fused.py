@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.fused_head.flatten import memory_rows, turn_rows
+from afterwit.fused_head.flatten import turn_rows
 from afterwit.fused_head.head import Gradients, Head
 from afterwit.fused_head.learn import Base, Learned
 from afterwit.fused_head.learn import learn as learn_rows
@@ -35,19 +35,6 @@ def learn(run: Run, each: Pass) -> dict[str, float]:
     samples, found = [run.samples[index] for index in chosen], [run.targets[index] for index in chosen]
     learned = _go_back(run, states_ND, turn_rows(samples, found, run.over, run.objective), base)
     return _numbers(learned) | (_ratios(run, chosen, learned.now_N) if known else {})
-
-
-def remember(run: Run, each: Pass) -> dict[str, float]:
-    """Add one pass over memory samples to the gradient."""
-    memories = [run.memories[index] for index in each.chosen]
-    if run.base is None:
-        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
-    rows = [memory.row for memory in memories]
-    states_ND = response_states(run.policy.model, rows, packed=each.packed)
-    base = _base(run.base, list(stream_states(run.base, rows, run.limit, run.packing)))
-    masks = [torch.ones(len(row.response), dtype=torch.bool, device=states_ND.device) for row in rows]
-    live = memory_rows(masks, [memory.tau for memory in memories], run.over, _head(run).dtype)
-    return _numbers(_go_back(run, states_ND, live, base))
 
 
 def _prepare(run: Run, chosen: Sequence[int], states_ND: Tensor) -> Base | None:

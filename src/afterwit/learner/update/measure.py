@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from afterwit.learner.batch import Item
-from afterwit.learner.memory import Memory
 from afterwit.learner.scoring.packing import token_ratio
 from afterwit.objective.sample import Sample
 from afterwit.objective.target import Target
@@ -19,7 +18,6 @@ def batch(
     items: Sequence[Item],
     targets: Mapping[int, Target],
     samples: Sequence[Sample],
-    memories: Sequence[Memory],
 ) -> dict[str, float]:
     """Counts, the token ratio, staleness, what the teachers said, how far the engine's log-probs are from the
     learner's.
@@ -29,7 +27,6 @@ def batch(
         "samples": float(len(items)),
         "rl_samples": float(sum(sample.advantage is not None for sample in samples)),
         "opd_samples": float(sum(sample.hints > 0 for sample in samples)),
-        "memory_samples": float(len(memories)),
         "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
         "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),

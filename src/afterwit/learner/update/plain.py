@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 
-import torch
-
 from afterwit.learner.scoring.packing import Pass
 from afterwit.learner.scoring.score import response_logits, stream_logits
 from afterwit.learner.scoring.teacher_outputs import views
 from afterwit.learner.update import measure
 from afterwit.learner.update.state import Run
-from afterwit.objective.hybrid import memory_share, share
+from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.target import prepare
 
@@ -37,24 +35,5 @@ def learn(run: Run, each: Pass) -> dict[str, float]:
         if known:
             now_T = at(logprobs(logits_TV.detach(), sample.tau), sample.ids_T)
             terms.update(measure.ratio(now_T[sample.mask_T], sample, target, of=len(run.items)))
-    loss.backward()  # type: ignore[no-untyped-call]
-    return {**terms, "loss": loss.item()}
-
-
-def remember(run: Run, each: Pass) -> dict[str, float]:
-    """Add one pass over memory samples to the gradient."""
-    memories = [run.memories[index] for index in each.chosen]
-    if run.base is None:
-        raise ValueError(f"{len(memories)} memory samples, but no base to compare with")
-    rows = [memory.row for memory in memories]
-    logits = response_logits(run.policy.model, rows, packed=each.packed)
-    loss, terms = logits[0].new_zeros(()), Counter[str]()
-    for memory, logits_TV, base_TV in zip(
-        memories, logits, stream_logits(run.base, rows, run.limit, run.packing), strict=True
-    ):
-        mask_T = torch.ones(len(logits_TV), dtype=torch.bool, device=logits_TV.device)
-        part = memory_share(logits_TV, base_TV, mask_T, run.over, run.objective, tau=memory.tau)
-        loss = loss + part.loss
-        terms.update({name: value.item() for name, value in part.terms.items()})
     loss.backward()  # type: ignore[no-untyped-call]
     return {**terms, "loss": loss.item()}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.memory import Memory
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring.packing import Packing
 from afterwit.learner.update.phase import Progress
@@ -26,7 +25,6 @@ class Run:
     teacher: PreTrainedModel | None
     items: Sequence[Item]
     samples: list[Sample]
-    memories: Sequence[Memory]
     over: Denominators
     objective: ObjectiveSettings
     limit: int

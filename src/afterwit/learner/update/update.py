@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from afterwit.core.errors import UpdateRefused
 from afterwit.learner.batch import Item
-from afterwit.learner.memory import Memory
 from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring.packing import Packing
@@ -30,14 +29,13 @@ from afterwit.objective.settings import ObjectiveSettings
 def needs_base(objective: ObjectiveSettings, settings: LearnerSettings) -> bool:
     """Whether an update reads the frozen base's weights."""
     taught = settings.teacher == "base" and objective.needs_teacher
-    return taught or objective.beta > 0 or objective.memory_weight > 0
+    return taught or objective.beta > 0
 
 
 def update(
     policy: Policy,
     base: PreTrainedModel | None,
     items: Sequence[Item],
-    memories: Sequence[Memory],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
     progress: Progress,
@@ -55,15 +53,14 @@ def update(
         teacher=teacher,
         items=items,
         samples=samples,
-        memories=memories,
-        over=denominators(samples, objective, memory=len(memories)),
+        over=denominators(samples, objective),
         objective=objective,
         limit=settings.micro_batch_tokens,
         packing=Packing.of(settings, policy.model, base, teacher),
         progress=progress,
     )
     terms, norm = _epoch(run, settings)
-    metrics = {**terms, "grad_norm": norm} | measure.batch(items, run.targets, samples, memories)
+    metrics = {**terms, "grad_norm": norm} | measure.batch(items, run.targets, samples)
     for _ in range(settings.epochs - 1):
         terms, _ = _epoch(run, settings)
         metrics |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
@@ -114,9 +111,6 @@ def _epoch(run: Run, settings: LearnerSettings) -> tuple[dict[str, float], float
     terms: Counter[str] = Counter()
     for each in run.packing.cut([item.student for item in run.items], run.limit):
         terms.update(way.learn(run, each))
-        run.progress(Phase.SCORING)
-    for each in run.packing.cut([memory.row for memory in run.memories], run.limit):
-        terms.update(way.remember(run, each))
         run.progress(Phase.SCORING)
     norm = adamw.gradient_norm(policy.masters)
     if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):

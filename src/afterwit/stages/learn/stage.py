@@ -29,8 +29,6 @@ from afterwit.store.sqlite.store import Store
 STAGE: Final = "learn"
 WAITING = "waiting for judged turns"
 DIED = "the learner died in the turn's update"
-MEMORY_POOL = 4
-"""Trained turns looked at per memory sample: some do not render or are too long."""
 log = logging.getLogger(__name__)
 
 
@@ -179,8 +177,7 @@ class Learn:
         if not new and (self._settings.update_gate or not replayed):
             self._say(True, "no turn of the last batch carried a term: no update")
             return None
-        remembered = self._remembered(samples)
-        return self._trainer.train(new, replayed, remembered, now=self._now(), progress=progress)
+        return self._trainer.train(new, replayed, now=self._now(), progress=progress)
 
     def _commit(self, version: Version, progress: Progress) -> None:
         self._store.commit_version(version, now=self._now())
@@ -200,25 +197,12 @@ class Learn:
         """Turns that trained before, as they are learned from now; what no longer fits stays out."""
         newest = self._versions.newest()
         oldest = newest - self._settings.max_staleness
-        found = self._pool(self._settings.replay, min_version=oldest, seed=newest + 1)
-        return self._trainer.build(found)[0]
-
-    def _remembered(self, new: Sequence[Sample]) -> list[Sample]:
-        """Turns whose prompts the memory term may ask the base."""
-        if self._trainer.objective.memory_weight == 0:
+        if self._settings.replay == 0:
             return []
-        if self._settings.memory_hints == "with":
-            new = [sample for sample in new if sample.verdict.hints]
-        wanted = MEMORY_POOL * self._settings.memory_samples
-        return [*new, *self._pool(wanted, min_version=0, seed=self._versions.newest() + 1)]
-
-    def _pool(self, limit: int, *, min_version: int, seed: int) -> list[Sample]:
-        if limit == 0:
-            return []
-        return [
-            _sample(r)
-            for r in self._store.trained_with_hints(limit=limit, min_version=min_version, seed=seed)
-        ]
+        found = self._store.trained_with_hints(
+            limit=self._settings.replay, min_version=oldest, seed=newest + 1
+        )
+        return self._trainer.build([_sample(record) for record in found])[0]
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
         """Say what went wrong and give the turns back. A full disk is no turn's fault; a lack of memory is

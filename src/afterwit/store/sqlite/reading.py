@@ -94,7 +94,7 @@ class Reading(Component):
         return Counts(states=dict(states), reasons=reasons)
 
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
-        """A random choice, fixed by `seed`, of trained turns that have hints, for replay and the memory term.
+        """A random choice, fixed by `seed`, of trained turns that have hints, for replay.
 
         Only turns whose oldest token was sampled by `min_version` or later.
         """
