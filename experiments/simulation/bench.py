@@ -15,7 +15,7 @@ from afterwit.core.judging.hindsight import (
     conclude,
     questions,
 )
-from afterwit.core.judging.voting import Rules
+from afterwit.core.judging.voting import VoteRules
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.engines.embedded.engine import EmbeddedEngine
@@ -33,7 +33,7 @@ class Bench:
     judge: EngineJudge
     program: Judge | None
     prompts: JudgePrompts
-    rules: Rules
+    rules: VoteRules
     temperature: float
 
     async def verdicts(self, answered: Sequence[Answered]) -> list[Verdict]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
-from afterwit.stages.judge.claims import Refusal, outcome
 from afterwit.stages.learn.stage import Learn
 from afterwit.stages.publish import Checkpoints, Publisher
 from afterwit.store import Store
@@ -35,7 +34,6 @@ class School:
 
     store: Store
     bench: Bench
-    refusal: Refusal
     learn: Learn
     checkpoints: Checkpoints
     publisher: Publisher
@@ -72,8 +70,16 @@ class School:
             self.store.answer(turn.id, next_state.messages, answered_by=None, now=now)
 
     def _judged(self, turn: Turn, verdict: Verdict) -> None:
-        rl, opd, reason = outcome(turn, verdict, self.refusal)
-        self.store.judged(turn.id, verdict, rl=rl, opd=opd, reason=reason, owner=OWNER, now=self.clock())
+        found = self.bench.rules.reads.of(turn, verdict)
+        self.store.judged(
+            turn.id,
+            verdict,
+            rl=found.rl,
+            opd=found.opd,
+            reason=found.reason,
+            owner=OWNER,
+            now=self.clock(),
+        )
 
     async def _publish(self) -> None:
         if max(self.checkpoints.numbers()) % self.publish_every == 0:

@@ -103,10 +103,9 @@ async def laboratory(
                 judge=EngineJudge(engine, renderer, weights=judge.weights, thinking=judge.thinking),
                 program=program,
                 prompts=judge_prompts(judge),
-                rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
+                rules=judge.rules(settings.objective.reads),
                 temperature=judge.temperature,
             ),
-            refusal=settings.objective.refusal,
             learn=Learn(store, trainer, owner=OWNER, now=clock),
             checkpoints=checkpoints,
             publisher=Publisher(

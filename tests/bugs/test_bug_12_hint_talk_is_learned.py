@@ -14,8 +14,9 @@ from afterwit.apps.demo.tools.hints import official
 from afterwit.apps.demo.world import Task
 from afterwit.apps.runtime import Runtime
 from afterwit.core.judging.hint_rules import speaks_of_hints
-from afterwit.core.judging.voting import Accept, Rules, parse_evaluation, parse_hint, tally
+from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Message
+from afterwit.core.terms import Reads
 from afterwit.core.verdict import Question, Source, Verdict
 from afterwit.store import Record
 from tests.bugs.talking import OPENING, SHIPPED, learn, model_in, talk_rate, talkative
@@ -89,7 +90,9 @@ async def test_hints_beside_it_that_speak_of_the_task_teach(
 
 # What is learned, with the demo's model.
 
-RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=True, quote_words=8)
+RULES = VoteRules(
+    votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8, reads=Reads(keeps_longest=True)
+)
 
 
 def votes(task: Task, random: Random) -> Verdict:

@@ -13,13 +13,13 @@ from afterwit.core.judging.hindsight import (
     questions,
     reactions,
 )
-from afterwit.core.judging.voting import Accept, Rules
+from afterwit.core.judging.voting import Accept, VoteRules
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.verdict import Feedback, NextState, Question, Source
 from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
-RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
+RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)
 GOOD, BAD, UNCLEAR = r"\boxed{1}", r"\boxed{-1}", r"\boxed{0}"
 NO_HINT = r"\boxed{-1}"
 HINT = r"\boxed{1}[HINT_START]Read the test before you change it.[HINT_END]"

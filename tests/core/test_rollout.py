@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.core.judging.hindsight import JudgeCall
-from afterwit.core.judging.voting import Accept, Rules
+from afterwit.core.judging.voting import Accept, VoteRules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.rollout import Ended, Rollout, pairs, samples
@@ -20,7 +20,7 @@ from afterwit.wire.model_text.tool_schema import schema_error
 from tests.fakes.turns import a_turn
 
 ROLLOUTS = Path(__file__).parent / "fixtures" / "rollouts"
-RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
+RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)
 PROMPTS = FullPrompts(
     max_tokens=512, context_chars=4000, tools_chars=1000, response_chars=2000, next_state_chars=2000
 )

@@ -8,12 +8,13 @@ import pytest
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.sample import Sample
-from afterwit.core.terms import terms, untrainable
+from afterwit.core.terms import Carried, carried, untrainable
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Source, Verdict
 from tests.fakes.turns import a_turn
 
 HINTS = ("Open the file that was named.",)
+BOTH, RL, OPD = Carried(rl=True, opd=True), Carried(rl=True), Carried(opd=True)
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
 TOP_P = Sampling(max_tokens=8, top_p=0.9)
 RAW = Sampled(ids=(4,), logprobs=(-0.5,), versions=(0,), forced=(False,), basis=Basis.RAW)
@@ -31,18 +32,18 @@ def verdict(reward: int, *, hints: tuple[str, ...] = (), source: Source = Source
 
 
 @pytest.mark.parametrize(
-    ("hints", "reward", "carried"),
+    ("hints", "reward", "found"),
     [
-        (HINTS, 1, (True, True)),
-        (HINTS, -1, (True, True)),
-        (HINTS, 0, (False, True)),
-        ((), 1, (True, False)),
-        ((), -1, (True, False)),
-        ((), 0, Reason.NO_SIGNAL),
+        (HINTS, 1, BOTH),
+        (HINTS, -1, BOTH),
+        (HINTS, 0, OPD),
+        ((), 1, RL),
+        ((), -1, RL),
+        ((), 0, Carried(reason=Reason.NO_SIGNAL)),
     ],
 )
-def test_a_reward_carries_rl_and_a_hint_carries_opd(hints, reward, carried):
-    assert terms(turn(), verdict(reward, hints=hints)) == carried
+def test_a_reward_carries_rl_and_a_hint_carries_opd(hints, reward, found):
+    assert carried(turn(), verdict(reward, hints=hints)) == found
 
 
 @pytest.mark.parametrize(
@@ -54,21 +55,21 @@ def test_a_reward_carries_rl_and_a_hint_carries_opd(hints, reward, carried):
     ],
 )
 def test_some_ways_of_sampling_leave_only_opd(changes, reason):
-    assert terms(turn(**changes), verdict(-1, hints=HINTS)) == (False, True)
-    assert terms(turn(**changes), verdict(-1)) is reason
-    assert terms(turn(**changes), verdict(0)) is Reason.NO_SIGNAL
+    assert carried(turn(**changes), verdict(-1, hints=HINTS)) == OPD
+    assert carried(turn(**changes), verdict(-1)).reason is reason
+    assert carried(turn(**changes), verdict(0)).reason is Reason.NO_SIGNAL
 
 
 def test_truncated_sampling_with_renormalised_log_probs_keeps_both_terms():
-    assert terms(turn(sampling=TOP_P), verdict(1, hints=HINTS)) == (True, True)
-    assert terms(turn(sampled=RAW), verdict(1, hints=HINTS)) == (True, True)
+    assert carried(turn(sampling=TOP_P), verdict(1, hints=HINTS)) == BOTH
+    assert carried(turn(sampled=RAW), verdict(1, hints=HINTS)) == BOTH
 
 
 @pytest.mark.parametrize("source", [Source.FEEDBACK, Source.SCHEMA])
 def test_a_response_cut_at_its_length_has_rl_where_evidence_decided(source):
     cut = turn(finish=Finish.LENGTH)
-    assert terms(cut, verdict(-1, source=source)) == (True, False)
-    assert terms(cut, verdict(-1, hints=HINTS, source=source)) == (True, True)
+    assert carried(cut, verdict(-1, source=source)) == RL
+    assert carried(cut, verdict(-1, hints=HINTS, source=source)) == BOTH
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,8 @@ def test_a_response_cut_at_its_length_has_rl_where_evidence_decided(source):
 )
 def test_no_verdict_makes_an_untrainable_turn_train(changes, reason):
     assert untrainable(turn(**changes)) is reason
-    carried = terms(turn(**changes), verdict(1, hints=HINTS, source=Source.FEEDBACK))
-    assert carried == (reason or (True, True))
+    found = carried(turn(**changes), verdict(1, hints=HINTS, source=Source.FEEDBACK))
+    assert found == (BOTH if reason is None else Carried(reason=reason))
 
 
 @pytest.mark.parametrize("changes", [{}, {"sampling": GREEDY}, {"finish": Finish.LENGTH}, {"sampled": RAW}])
@@ -99,8 +100,8 @@ def test_no_verdict_makes_an_untrainable_turn_train(changes, reason):
 @pytest.mark.parametrize("source", Source)
 def test_what_is_not_ended_makes_a_sample(changes, reward, hints, source):
     judged = verdict(reward, hints=hints, source=source)
-    carried = terms(turn(**changes), judged)
-    if isinstance(carried, tuple):
-        Sample(turn=turn(**changes), verdict=judged, rl=carried[0], opd=carried[1])
+    found = carried(turn(**changes), judged)
+    if found.reason is None:
+        Sample(turn=turn(**changes), verdict=judged, rl=found.rl, opd=found.opd)
     else:
         assert not hints

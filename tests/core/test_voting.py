@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from afterwit.core.judging.voting import (
     Accept,
     Decided,
-    Rules,
+    VoteRules,
     outside_thinking,
     parse_evaluation,
     parse_hint,
@@ -20,8 +20,8 @@ from afterwit.core.judging.voting import (
 )
 from afterwit.core.verdict import Question, Source, Vote
 
-RULES = Rules(votes=3, accept=Accept.MAJORITY, max_candidates=3, longest=False, quote_words=8)
-ANY = Rules(votes=3, accept=Accept.ANY, max_candidates=3, longest=False, quote_words=8)
+RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)
+ANY = VoteRules(votes=3, accept=Accept.ANY, max_candidates=3, quote_words=8)
 HINT = "[HINT_START]Read the file before you edit it.[HINT_END]"
 
 
@@ -199,6 +199,6 @@ def test_words_without_thinking_are_said_whole(words):
 
 @pytest.mark.parametrize("field", ["votes", "max_candidates", "quote_words"])
 def test_rules_below_one_are_refused(field):
-    fields = {"votes": 1, "accept": Accept.ANY, "max_candidates": 1, "longest": False, "quote_words": 1}
+    fields = {"votes": 1, "accept": Accept.ANY, "max_candidates": 1, "quote_words": 1}
     with pytest.raises(ValueError, match=f"{field} is at least 1"):
-        Rules(**fields | {field: 0})
+        VoteRules(**fields | {field: 0})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.routing import Brought
+from afterwit.core.terms import Carried
 from afterwit.objective import ObjectiveSettings, evaluate
 
 from .batches import sample
@@ -12,46 +12,37 @@ from .batches import sample
 SURE, UNSURE = np.log(np.full(3, 0.97)), np.log(np.full(3, 0.5))
 
 
-def brought(reward, *, rl=True, opd=True, sure=0.5):
-    return Brought(rl=rl, opd=opd, reward=reward, confidence=sure)
+def learned(chosen, turn, reward, sure=0.5):
+    reads = ObjectiveSettings(**{"routing": "routed"} | chosen).reads
+    return reads.learned(turn, reward=reward, confidence=sure)
 
 
-def settings(**more):
-    return ObjectiveSettings(**{"routing": "routed"} | more)
-
-
-@pytest.mark.parametrize("reward", [-1.0, 0.0, 1.0])
-def test_unrouted_a_turn_learns_by_all_it_carries(reward):
-    turn = brought(reward, rl=reward != 0, sure=1.0)
-    assert ObjectiveSettings().route(turn) == turn
-    assert ObjectiveSettings().refusal(turn) is None
+BOTH, RL, OPD = Carried(rl=True, opd=True), Carried(rl=True), Carried(opd=True)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "turn", "reason"),
+    ("chosen", "turn", "reward", "sure", "reason"),
     [
-        ({}, brought(-1.0), None),
-        ({}, brought(1.0), None),
-        ({}, brought(1.0, sure=0.95), Reason.ALREADY_CONFIDENT),
-        ({}, brought(1.0, opd=False, sure=0.95), Reason.ALREADY_CONFIDENT),
-        ({"confident_above": 0.99}, brought(1.0, sure=0.95), None),
-        ({}, brought(1.0, rl=False), Reason.ALREADY_GOOD),
-        ({"objective": "topk_opd"}, brought(1.0), Reason.ALREADY_GOOD),
-        ({"w_rl": 0.0}, brought(1.0, sure=0.99), Reason.ALREADY_GOOD),
-        ({"objective": "topk_opd"}, brought(1.0, opd=False), Reason.NO_SIGNAL),
-        ({"objective": "topk_opd"}, brought(-1.0, opd=False), Reason.NO_SIGNAL),
-        ({"w_opd": 0.0}, brought(0.0, rl=False), Reason.NO_SIGNAL),
+        ({}, BOTH, -1.0, 0.5, None),
+        ({}, BOTH, 1.0, 0.5, None),
+        ({}, BOTH, 1.0, 0.95, Reason.ALREADY_CONFIDENT),
+        ({}, RL, 1.0, 0.95, Reason.ALREADY_CONFIDENT),
+        ({"confident_above": 0.99}, BOTH, 1.0, 0.95, None),
+        ({}, OPD, 1.0, 0.5, Reason.ALREADY_GOOD),
+        ({"objective": "topk_opd"}, BOTH, 1.0, 0.5, Reason.ALREADY_GOOD),
+        ({"w_rl": 0.0}, BOTH, 1.0, 0.99, Reason.ALREADY_GOOD),
+        ({"objective": "topk_opd"}, RL, 1.0, 0.5, Reason.NO_SIGNAL),
+        ({"objective": "topk_opd"}, RL, -1.0, 0.5, Reason.NO_SIGNAL),
+        ({"w_opd": 0.0}, OPD, 0.0, 0.5, Reason.NO_SIGNAL),
     ],
 )
-def test_a_turn_that_learns_nothing_is_refused_with_the_truth(chosen, turn, reason):
-    assert settings(**chosen).refusal(turn) is reason
+def test_a_turn_that_learns_nothing_is_refused_with_the_truth(chosen, turn, reward, sure, reason):
+    assert learned(chosen, turn, reward, sure).reason is reason
 
 
 @pytest.mark.parametrize("chosen", [{"objective": "rl"}, {"w_opd": 0.0}])
 def test_a_failure_whose_hint_nobody_reads_learns_by_its_reward(chosen):
-    turn = brought(-1.0)
-    assert settings(**chosen).route(turn) == turn._replace(opd=False)
-    assert settings(**chosen).refusal(turn) is None
+    assert learned(chosen, BOTH, -1.0) == RL
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.terms import TurnFacts, terms_of
+from afterwit.core.terms import Carried, TurnFacts, terms_of
+from afterwit.core.turn import scoring_temperature
 from afterwit.objective import ObjectiveSettings
 
 
@@ -15,38 +16,36 @@ def turn(**facts):
 
 @pytest.mark.parametrize(("hints", "reward"), product((0, 1), (-1.0, 0.0, 1.0)))
 def test_a_reward_carries_rl_and_a_hint_carries_opd(hints, reward):
-    terms = terms_of(turn(hints=hints, reward=reward))
-    assert (terms.rl, terms.opd) == (reward != 0, hints > 0)
-    assert (terms.no_rl, terms.no_opd) == (
-        None if reward else Reason.NO_SIGNAL,
-        None if hints else Reason.NO_SIGNAL,
-    )
+    found = terms_of(turn(hints=hints, reward=reward))
+    assert (found.rl, found.opd) == (reward != 0, hints > 0)
+    assert found.reason is (None if reward or hints else Reason.NO_SIGNAL)
 
 
 @pytest.mark.parametrize(
-    ("facts", "rl", "opd"),
+    ("facts", "no_rl"),
     [
-        ({"tau": 0.0}, Reason.GREEDY_WITHOUT_HINT, None),
-        ({"tau": 0.049}, Reason.GREEDY_WITHOUT_HINT, None),
-        ({"tau": 0.05}, None, None),
-        ({"truncated": True}, None, None),
-        ({"truncated": True, "processed": False}, Reason.TRUNCATED_SAMPLING_WITHOUT_HINT, None),
-        ({"processed": False}, None, None),
-        ({"penalised": True}, Reason.PENALTIES, Reason.PENALTIES),
-        ({"cut_off": True}, Reason.CUT_AT_LENGTH, None),
-        ({"cut_off": True, "evidence": True}, None, None),
-        ({"renders": False}, None, Reason.RENDER_MISMATCH),
+        ({"tau": 0.0}, Reason.GREEDY_WITHOUT_HINT),
+        ({"tau": 0.049}, Reason.GREEDY_WITHOUT_HINT),
+        ({"tau": 0.05}, None),
+        ({"truncated": True}, None),
+        ({"truncated": True, "processed": False}, Reason.TRUNCATED_SAMPLING_WITHOUT_HINT),
+        ({"processed": False}, None),
+        ({"cut_off": True}, Reason.CUT_AT_LENGTH),
+        ({"cut_off": True, "evidence": True}, None),
     ],
 )
-def test_how_a_turn_was_sampled_takes_terms_away(facts, rl, opd):
-    terms = terms_of(turn(**facts))
-    assert (terms.no_rl, terms.no_opd) == (rl, opd)
-    assert (terms.rl, terms.opd) == (rl is None, opd is None)
+def test_how_a_turn_was_sampled_takes_its_rl_term_away(facts, no_rl):
+    assert terms_of(turn(**facts)) == Carried(rl=no_rl is None, opd=True)
+    assert terms_of(turn(**facts, hints=0)) == Carried(rl=no_rl is None, reason=no_rl)
+
+
+def test_penalties_take_both_terms_away():
+    assert terms_of(turn(penalised=True)) == Carried(reason=Reason.PENALTIES)
 
 
 def test_a_greedy_turn_is_scored_at_temperature_1_and_others_at_their_own():
-    assert terms_of(turn(tau=0.0)).tau == 1.0
-    assert terms_of(turn(tau=0.3)).tau == 0.3
+    assert scoring_temperature(0.0) == 1.0
+    assert scoring_temperature(0.3) == 0.3
 
 
 @pytest.mark.parametrize(
@@ -61,10 +60,11 @@ def test_a_greedy_turn_is_scored_at_temperature_1_and_others_at_their_own():
     ],
 )
 def test_the_objective_decides_what_trains(settings, rewarded, hinted):
-    chosen = ObjectiveSettings(**settings)
-    assert chosen.learns(rl=True, opd=False) == rewarded
-    assert chosen.learns(rl=False, opd=True) == hinted
-    assert not chosen.learns(rl=False, opd=False)
+    reads = ObjectiveSettings(**settings).reads
+    assert (reads.rl, reads.opd) == (rewarded, hinted)
+    assert reads.moves(Carried(rl=True)) == rewarded
+    assert reads.moves(Carried(opd=True)) == hinted
+    assert not reads.moves(Carried())
 
 
 @pytest.mark.parametrize("facts", [{"hints": -1}, {"tau": -0.1}, {"tau": float("nan")}])

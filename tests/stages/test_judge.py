@@ -70,10 +70,9 @@ class House:
             client=self.client,
             prompts=PROMPTS,
             settings=self.settings,
-            rules=self.settings.rules(longest=False),
+            rules=self.settings.rules(self.objective.reads),
             owner=owner,
             clock=self.time.clock,
-            refusal=self.objective.refusal,
         )
 
     async def answered(self, id: str, messages: tuple[Message, ...] = NO, **changes: Any) -> None:
@@ -148,8 +147,8 @@ async def test_a_reward_alone_is_nothing_to_learn_where_the_objective_only_disti
     await distiller.step()
     record = await house.record("t1")
     assert (record.state, record.reason) == (State.SKIPPED, Reason.NO_SIGNAL)
-    assert record.verdict is not None
-    assert record.verdict.reward == -1
+    assert (len(house.client.asked), house.client.hints_asked) == (3, 3)
+    assert record.verdict.reward == 0, "nobody was asked"
 
 
 @pytest.mark.parametrize(

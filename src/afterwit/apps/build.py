@@ -131,10 +131,9 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         client=client,
         prompts=judge_prompts(judge),
         settings=judge,
-        rules=judge.rules(longest=settings.objective.hint_selection == "longest"),
+        rules=judge.rules(settings.objective.reads),
         owner=_worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
-        refusal=settings.objective.refusal,
     )
 
 

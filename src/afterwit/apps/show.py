@@ -11,7 +11,7 @@ from rich.text import Text
 
 from afterwit.apps.config import Settings
 from afterwit.core.message import Message
-from afterwit.core.turn import Basis
+from afterwit.core.turn import Basis, scoring_temperature
 from afterwit.core.verdict import Verdict, Vote
 from afterwit.store import Record
 
@@ -99,7 +99,7 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
     import torch
 
     from afterwit.apps.model import model_folder
-    from afterwit.learner.batch import hinted_prompts, temperature
+    from afterwit.learner.batch import hinted_prompts
     from afterwit.learner.parameters.load import device_of, load_model
     from afterwit.learner.scoring.rows import Row
     from afterwit.learner.scoring.score import stream_logits
@@ -112,7 +112,7 @@ def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[st
     hinted, _ = hinted_prompts(turn, record.verdict.hints, renderer, settings.judge.placement, room)
     teacher = load_model(folder, dtype=torch.float32, device=device_of(learner.device))
     rows = [Row(prompt=prompt, response=turn.sampled.ids) for _, prompt in hinted]
-    tau = temperature(turn) if turn.sampled.basis is Basis.PROCESSED else 1.0
+    tau = scoring_temperature(turn.sampling.temperature) if turn.sampled.basis is Basis.PROCESSED else 1.0
     ids_T = torch.tensor(turn.sampled.ids, device=teacher.device)
     texts = [renderer.decode([index]) for index in turn.sampled.ids]
     for (hint, _), logits_TV in zip(

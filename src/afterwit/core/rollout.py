@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.judging.hindsight import JudgeCall, JudgePrompts, case_of, conclude, questions
-from afterwit.core.judging.voting import Rules
+from afterwit.core.judging.voting import VoteRules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.sample import Sample
-from afterwit.core.terms import terms, untrainable
+from afterwit.core.terms import carried, untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
 
@@ -68,7 +68,7 @@ def samples(
     ask: Callable[[Turn, JudgeCall], str],
     *,
     prompts: JudgePrompts,
-    rules: Rules,
+    rules: VoteRules,
     schema_error: Callable[[Message, Sequence[Mapping[str, Any]]], str | None],
 ) -> list[Sample | Ended]:
     """What each turn teaches. The same answers give the same samples."""
@@ -87,8 +87,7 @@ def samples(
 
 def sample_of(turn: Turn, verdict: Verdict) -> Sample | Ended:
     """The sample of a judged turn, or its end."""
-    carried = terms(turn, verdict)
-    if isinstance(carried, Reason):
-        return Ended(turn=turn, reason=carried, verdict=verdict)
-    rl, opd = carried
-    return Sample(turn=turn, verdict=verdict, rl=rl, opd=opd)
+    found = carried(turn, verdict)
+    if found.reason is not None:
+        return Ended(turn=turn, reason=found.reason, verdict=verdict)
+    return Sample(turn=turn, verdict=verdict, rl=found.rl, opd=found.opd)

@@ -1,4 +1,4 @@
-"""Which terms of the loss a judged turn carries, or why it carries none.
+"""Which terms of the loss a judged turn carries, which of them it learns by, and why it ends without any.
 
 | hint | reward  | RL  | OPD |
 | ---- | ------- | --- | --- |
@@ -7,18 +7,40 @@
 | no   | +1 / -1 | yes |     |
 | no   | 0       |     |     |
 
-How it was sampled takes terms away. A response that was cut at its length keeps its OPD term, which speaks of
-the tokens that were sampled and never of the end that is missing; its RL term stays only where evidence, not
-a vote, decided the reward: a judge cannot tell a bad response from half of a good one.
+Sampling takes terms away. A response that was cut at its length keeps its OPD term, which covers only the
+sampled tokens. It keeps its RL term only if evidence, not a vote, decided the reward: a judge cannot tell a
+bad response from half of a good one.
+
+If turns are routed (SRPO, arXiv:2604.02288), a turn learns by fewer terms than it carries:
+
+| reward | RL                              | OPD |
+| ------ | ------------------------------- | --- |
+| -1     | only without OPD                | yes |
+| 0      |                                 | yes |
+| +1     | unless the policy was confident |     |
+
+A failure's hint says more than its number. A success needs no correction, and a success that the policy was
+confident of has little left to teach.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.turn import GREEDY_BELOW, Basis, Finish, Kind, Turn
+from afterwit.core.turn import Basis, Finish, Kind, Turn, is_greedy
 from afterwit.core.verdict import Source, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """The terms that a turn carries, and why it does not train; None: it trains."""
+
+    rl: bool = False
+    opd: bool = False
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +49,19 @@ class TurnFacts:
 
     reward: float
     hints: int
-    """Hint candidates."""
+    """Number of hint candidates."""
     tau: float
+    """The sampling temperature."""
     truncated: bool = False
     """Sampled with top-p, top-k or min-p."""
     processed: bool = True
-    """The log-probs are of the distribution that was sampled from: after temperature and truncation."""
+    """The log-probs are those of the distribution that was sampled from: after temperature and truncation."""
     penalised: bool = False
     """Sampled with penalties or a logit bias."""
     cut_off: bool = False
     """`finish_reason = length`: the end of the turn is missing."""
     evidence: bool = False
-    """The verdict came from evidence (a test, feedback, a schema), not from votes."""
-    renders: bool = True
-    """Rendering the turn anew gives its stored prompt ids; without it no hint can be spliced."""
+    """Feedback, a test or a schema decided the reward, not votes."""
 
     def __post_init__(self) -> None:
         if self.hints < 0:
@@ -49,30 +70,20 @@ class TurnFacts:
             raise ValueError(f"tau is {self.tau}, but a temperature is at least 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """The terms a turn carries, the temperature of all its log-probs, and why a term is missing."""
-
-    rl: bool
-    opd: bool
-    tau: float
-    no_rl: Reason | None = None
-    no_opd: Reason | None = None
-
-
-def terms_of(facts: TurnFacts) -> Terms:
-    """The terms that these facts allow. A greedy turn is scored at temperature 1."""
-    no_rl, no_opd = _why_no_rl(facts), _why_no_opd(facts)
-    tau = 1.0 if facts.tau < GREEDY_BELOW else facts.tau
-    return Terms(rl=no_rl is None, opd=no_opd is None, tau=tau, no_rl=no_rl, no_opd=no_opd)
+def terms_of(facts: TurnFacts) -> Carried:
+    """The terms that these facts allow."""
+    if facts.penalised:
+        return Carried(reason=Reason.PENALTIES)
+    no_rl = _why_no_rl(facts)
+    if facts.hints:
+        return Carried(rl=no_rl is None, opd=True)
+    return Carried(rl=no_rl is None, reason=no_rl)
 
 
 def _why_no_rl(facts: TurnFacts) -> Reason | None:
-    if facts.penalised:
-        return Reason.PENALTIES
     if facts.reward == 0:
         return Reason.NO_SIGNAL
-    if facts.tau < GREEDY_BELOW:
+    if is_greedy(facts.tau):
         return Reason.GREEDY_WITHOUT_HINT
     if facts.truncated and not facts.processed:
         return Reason.TRUNCATED_SAMPLING_WITHOUT_HINT
@@ -81,32 +92,8 @@ def _why_no_rl(facts: TurnFacts) -> Reason | None:
     return None
 
 
-def _why_no_opd(facts: TurnFacts) -> Reason | None:
-    if facts.penalised:
-        return Reason.PENALTIES
-    if facts.hints == 0:
-        return Reason.NO_SIGNAL
-    if not facts.renders:
-        return Reason.RENDER_MISMATCH
-    return None
-
-
-def facts_of(turn: Turn, verdict: Verdict) -> TurnFacts:
-    """The facts of a judged turn."""
-    return TurnFacts(
-        reward=verdict.reward,
-        hints=len(verdict.hints),
-        tau=turn.sampling.temperature,
-        truncated=turn.sampling.truncated,
-        processed=turn.sampled.basis is Basis.PROCESSED,
-        penalised=turn.sampling.penalised,
-        cut_off=turn.finish is Finish.LENGTH,
-        evidence=verdict.source is not Source.VOTES,
-    )
-
-
 def untrainable(turn: Turn) -> Reason | None:
-    """Why no verdict could make this turn train; None where one could. Known when it has been served."""
+    """Why no verdict can make this turn train; None if one can. Known as soon as the turn is served."""
     reasons = {
         Reason.CLIENT_LEFT: turn.finish is Finish.CLIENT_LEFT,
         Reason.SIDE_TURN: turn.kind is Kind.SIDE,
@@ -119,11 +106,77 @@ def untrainable(turn: Turn) -> Reason | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def terms(turn: Turn, verdict: Verdict) -> tuple[bool, bool] | Reason:
-    """Whether the turn carries an RL and an OPD term; the reason of its end where it carries neither."""
+def carried(turn: Turn, verdict: Verdict) -> Carried:
+    """The terms that a judged turn carries under an objective that reads both."""
     if (reason := untrainable(turn)) is not None:
-        return reason
-    carried = terms_of(facts_of(turn, verdict))
-    if carried.rl or carried.opd:
-        return carried.rl, carried.opd
-    return (carried.no_rl if verdict.reward else carried.no_opd) or Reason.NO_SIGNAL
+        return Carried(reason=reason)
+    return terms_of(
+        TurnFacts(
+            reward=verdict.reward,
+            hints=len(verdict.hints),
+            tau=turn.sampling.temperature,
+            truncated=turn.sampling.truncated,
+            processed=turn.sampled.basis is Basis.PROCESSED,
+            penalised=turn.sampling.penalised,
+            cut_off=turn.finish is Finish.LENGTH,
+            evidence=verdict.source is not Source.VOTES,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What an objective reads of a turn's verdict."""
+
+    rl: bool = True
+    """Rewards move the policy."""
+    opd: bool = True
+    """Hints move the policy."""
+    confident_above: float | None = None
+    """Turns are routed, and the policy was confident from this mean probability on. None: not routed."""
+    keeps_longest: bool = False
+    """Only the longest hint is read."""
+
+    @property
+    def reward(self) -> bool:
+        """Whether a turn's reward matters: it is learned from, or routes the turn."""
+        return self.rl or self.confident_above is not None
+
+    def of(self, turn: Turn, verdict: Verdict) -> Carried:
+        """The terms that a judged turn carries, and why it ends; no reason: it goes on to the learner."""
+        found = carried(turn, verdict)
+        if found.reason is not None:
+            return found
+        sampled = turn.sampled
+        sure = confidence(sampled.logprobs, sampled.forced)
+        return replace(found, reason=self.learned(found, reward=verdict.reward, confidence=sure).reason)
+
+    def learned(self, turn: Carried, *, reward: float, confidence: float | None) -> Carried:
+        """The terms that a turn learns by, and why they do not move the policy."""
+        taken = turn
+        if self.confident_above is not None:
+            within = Carried(rl=turn.rl and self.rl, opd=turn.opd and self.opd)
+            taken = _routed(within, reward, confidence, self.confident_above)
+        return replace(taken, reason=None if self.moves(taken) else self._why_not(turn))
+
+    def moves(self, turn: Carried) -> bool:
+        """Whether any of these terms moves the policy."""
+        return (turn.rl and self.rl) or (turn.opd and self.opd)
+
+    def _why_not(self, turn: Carried) -> Reason:
+        if not self.moves(turn):
+            return Reason.NO_SIGNAL
+        return Reason.ALREADY_CONFIDENT if turn.rl and self.rl else Reason.ALREADY_GOOD
+
+
+def _routed(turn: Carried, reward: float, confidence: float | None, confident_above: float) -> Carried:
+    if reward > 0:
+        confident = confidence is not None and confidence >= confident_above
+        return Carried(rl=turn.rl and not confident)
+    return Carried(rl=turn.rl and not turn.opd, opd=turn.opd)
+
+
+def confidence(logprobs: Sequence[float], forced: Sequence[bool]) -> float | None:
+    """The mean probability of the tokens that were sampled; None if all were forced."""
+    sampled = [math.exp(min(value, 0.0)) for value, fixed in zip(logprobs, forced, strict=True) if not fixed]
+    return math.fsum(sampled) / len(sampled) if sampled else None

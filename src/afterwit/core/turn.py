@@ -31,6 +31,16 @@ GREEDY_BELOW = 0.05
 """A temperature under this samples the mode: the turn trains by OPD only, at temperature 1."""
 
 
+def is_greedy(temperature: float) -> bool:
+    """Whether sampling at this temperature takes the mode."""
+    return temperature < GREEDY_BELOW
+
+
+def scoring_temperature(temperature: float) -> float:
+    """tau: what the logits of a turn sampled at this temperature are divided by; 1 for a greedy turn."""
+    return 1.0 if is_greedy(temperature) else temperature
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How the response was sampled. The defaults are OpenAI's."""
@@ -52,7 +62,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature < GREEDY_BELOW
+        return is_greedy(self.temperature)
 
     @property
     def truncated(self) -> bool:

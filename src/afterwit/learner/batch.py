@@ -12,9 +12,9 @@ from afterwit.core.errors import RequestError
 from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
-from afterwit.core.routing import brought
 from afterwit.core.sample import Sample
-from afterwit.core.turn import Turn
+from afterwit.core.terms import Carried, confidence
+from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.learner.scoring.rows import Row
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -102,11 +102,6 @@ def hinted_prompts(
     return kept, None if kept else Reason.TOO_LONG
 
 
-def temperature(turn: Turn) -> float:
-    """tau: what a turn's logits are divided by. A greedy turn is scored at 1."""
-    return 1.0 if turn.sampling.greedy else turn.sampling.temperature
-
-
 def _item(
     sample: Sample, rendering: Rendering, placement: Placement, limits: Limits, objective: ObjectiveSettings
 ) -> Item | Refused:
@@ -114,24 +109,33 @@ def _item(
     staleness = limits.version - min(turn.sampled.versions, default=limits.version)
     if (reason := _unfit(turn, staleness, limits)) is not None:
         return Refused(turn=turn.id, reason=reason)
-    brings = brought(turn, sample.verdict, rl=sample.rl, opd=sample.opd)
-    if (reason := objective.refusal(brings)) is not None:
-        return Refused(turn=turn.id, reason=reason)
-    wanted = objective.needs_teacher and objective.route(brings).opd
-    hints = sample.verdict.hints if wanted else ()
+    learned = _learned(sample, objective, opd=sample.opd)
+    if learned.reason is not None:
+        return Refused(turn=turn.id, reason=learned.reason)
+    hints = sample.verdict.hints if objective.needs_teacher and learned.opd else ()
     hinted, missing = hinted_prompts(turn, hints, rendering, placement, limits.max_tokens - len(tokens))
-    brings = brings._replace(opd=bool(hinted))
-    if missing is not None and objective.refusal(brings) is not None:
+    learned = _learned(sample, objective, opd=bool(hinted))
+    if missing is not None and learned.reason is not None:
         return Refused(turn=turn.id, reason=missing)
-    rewarded = objective.has_rl and objective.route(brings).rl
+    rewarded = objective.has_rl and learned.rl
     return Item(
         turn=turn,
         student=Row(prompt=turn.prompt_ids, response=tokens),
         teachers=tuple(Row(prompt=ids, response=tokens) for _, ids in hinted),
         hints=tuple(hint for hint, _ in hinted),
         reward=float(sample.verdict.reward) if rewarded else None,
-        tau=temperature(turn),
+        tau=scoring_temperature(turn.sampling.temperature),
         staleness=staleness,
+    )
+
+
+def _learned(sample: Sample, objective: ObjectiveSettings, *, opd: bool) -> Carried:
+    """The terms that a turn learns by if its hints do or do not give it an OPD term."""
+    sampled = sample.turn.sampled
+    return objective.reads.learned(
+        Carried(rl=sample.rl, opd=opd),
+        reward=sample.verdict.reward,
+        confidence=confidence(sampled.logprobs, sampled.forced),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from afterwit.core.routing import Brought, confidence
-from afterwit.core.terms import Terms, TurnFacts, terms_of
+from afterwit.core.terms import Carried, TurnFacts, confidence, terms_of
+from afterwit.core.turn import scoring_temperature
 from afterwit.objective.advantage import advantages
 from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import same_shape
@@ -64,17 +64,20 @@ def _samples(batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: 
     ]
 
 
-def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Terms:
+def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Carried:
     """What the sample carries and, where samples are routed, keeps."""
-    reward, tau = named.get("reward"), named.get("tau")
+    reward = named.get("reward")
     facts = TurnFacts(
-        reward=0.0 if reward is None else float(reward),
-        hints=_hints(named),
-        tau=1.0 if tau is None else float(tau),
+        reward=0.0 if reward is None else float(reward), hints=_hints(named), tau=_temperature(named)
     )
-    terms = terms_of(facts)
-    taken = settings.route(Brought(terms.rl, terms.opd, facts.reward, _confidence(named)))
-    return replace(terms, rl=taken.rl, opd=taken.opd)
+    # a term of weight 0 is evaluated as well, so that its value can be compared
+    reads = replace(settings.reads, rl=settings.has_rl)
+    return reads.learned(terms_of(facts), reward=facts.reward, confidence=_confidence(named))
+
+
+def _temperature(named: Mapping[str, Any]) -> float:
+    tau = named.get("tau")
+    return 1.0 if tau is None else float(tau)
 
 
 def _confidence(named: Mapping[str, Any]) -> float | None:
@@ -83,14 +86,14 @@ def _confidence(named: Mapping[str, Any]) -> float | None:
     return confidence(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
 
 
-def _sample(named: Mapping[str, Any], terms: Terms, advantage: float | None) -> Sample:
+def _sample(named: Mapping[str, Any], terms: Carried, advantage: float | None) -> Sample:
     behaviour, lengths = _behaviour(named), named.get("hint_lengths") if terms.opd else None
     return Sample(
         ids_T=torch.as_tensor(named["ids"]).long(),
         mask_T=_mask(named),
         behaviour_T=behaviour,
         basis=named.get("basis") or "processed",
-        tau=terms.tau,
+        tau=scoring_temperature(_temperature(named)),
         advantage=advantage,
         hints=_hints(named) if terms.opd else 0,
         hint_lengths=None if lengths is None else tuple(int(length) for length in lengths),

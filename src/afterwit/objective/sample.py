@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from afterwit.core.terms import Carried
 from afterwit.objective.settings import ObjectiveSettings
 
 Basis = Literal["processed", "raw"]
@@ -57,7 +58,7 @@ class Sample:
     def carries(self, settings: ObjectiveSettings) -> list[str]:
         """The terms that its reward and its hints become under the objective."""
         rl, opd = self.advantage is not None, self.hints > 0
-        carried = {"rl": rl, "opd": opd, "combine": settings.learns(rl=rl, opd=opd)}
+        carried = {"rl": rl, "opd": opd, "combine": settings.reads.moves(Carried(rl=rl, opd=opd))}
         return [term for term in settings.terms if carried[term]]
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from math import isinf, isnan
 from typing import ClassVar, Literal, get_args
 
-from afterwit.core.lifecycle import Reason
-from afterwit.core.routing import Brought, routed
+from afterwit.core.terms import Reads
 
 Objective = Literal["hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl"]
 Subset = Literal["student", "teacher", "overlap"]
@@ -154,25 +153,15 @@ class ObjectiveSettings:
         """Whether the objective learns from a teacher, whatever its weight."""
         return "opd" in self.terms or "combine" in self.terms
 
-    def route(self, turn: Brought) -> Brought:
-        """The turn with the terms that it is to learn by: all it carries, or those of `core.routing`."""
-        if self.routing == "all":
-            return turn
-        within = turn._replace(rl=turn.rl and self.has_rl, opd=turn.opd and self.needs_teacher)
-        return routed(within, confident_above=self.confident_above)
-
-    def refusal(self, turn: Brought) -> Reason | None:
-        """Why the turn does not move the policy; None where it does."""
-        taken = self.route(turn)
-        if self.learns(rl=taken.rl, opd=taken.opd):
-            return None
-        if not self.learns(rl=turn.rl, opd=turn.opd):
-            return Reason.NO_SIGNAL
-        return Reason.ALREADY_CONFIDENT if self.learns(rl=turn.rl, opd=False) else Reason.ALREADY_GOOD
-
-    def learns(self, *, rl: bool, opd: bool) -> bool:
-        """Whether RL and OPD terms such as these move the policy."""
-        return (rl and self.has_rl and self.w_rl > 0) or (opd and self.needs_teacher)
+    @property
+    def reads(self) -> Reads:
+        """What the objective reads of a verdict: terms of weight 0 are not read."""
+        return Reads(
+            rl=self.has_rl and self.w_rl > 0,
+            opd=self.needs_teacher,
+            confident_above=self.confident_above if self.routing == "routed" else None,
+            keeps_longest=self.hint_selection == "longest",
+        )
 
     @property
     def needs_teacher(self) -> bool:

@@ -20,7 +20,7 @@ _AIDER_FILES = re.compile(
 )
 _AIDER_REMINDER = re.compile(
     r"\n\n\n?(?:To suggest changes to a file you MUST return the entire content of the updated file\."
-    r"|# \*SEARCH/REPLACE block\* Rules:|# V4A Diff Format Rules:"
+    r"|# \*SEARCH/REPLACE block\* VoteRules:|# V4A Diff Format VoteRules:"
     r"|# File editing rules:\n\nReturn edits similar to unified diffs|NEVER RETURN CODE!).*\Z"
     r"|\n\nReply in [A-Z][a-z]+\.\n*\Z",
     re.DOTALL,

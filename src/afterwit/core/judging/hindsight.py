@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from afterwit.core.binding.client_text import without_client_text
-from afterwit.core.judging.voting import Decided, Rules, parse_evaluation, parse_hint, tally
+from afterwit.core.judging.voting import Decided, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
@@ -122,16 +122,18 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
     return None
 
 
-def questions(case: JudgeCase, prompts: JudgePrompts, rules: Rules) -> tuple[JudgeCall, ...]:
-    """m calls for the evaluation, unless the reward is decided, and m for the hint.
+def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
+    """m calls for each question whose answer the objective reads; the evaluation only if nothing decided it.
 
-    None at all where the next state says nothing.
+    None at all if the next state says nothing.
     """
     if not case.view.next_state:
         return ()
-    asked = {Question.HINT: prompts.hint(case.view)}
-    if case.decided is None:
-        asked = {Question.EVALUATION: prompts.evaluation(case.view), **asked}
+    asked: dict[Question, tuple[Message, ...]] = {}
+    if rules.reads.reward and case.decided is None:
+        asked[Question.EVALUATION] = prompts.evaluation(case.view)
+    if rules.reads.opd:
+        asked[Question.HINT] = prompts.hint(case.view)
     return tuple(
         JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
         for question, messages in asked.items()
@@ -139,13 +141,13 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: Rules) -> tuple[Jud
     )
 
 
-def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: Rules) -> Verdict:
+def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
     """The verdict of all answers, in the order of the calls."""
     votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
     return tally(votes, rules, case.decided)
 
 
-def _read(call: JudgeCall, words: str, view: JudgeView, rules: Rules) -> Vote:
+def _read(call: JudgeCall, words: str, view: JudgeView, rules: VoteRules) -> Vote:
     if call.question is Question.EVALUATION:
         return parse_evaluation(words)
     said = tuple(message.content or "" for message in view.next_state)

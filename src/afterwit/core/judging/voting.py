@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from afterwit.core.judging import hint_rules
 from afterwit.core.judging.hints import select_candidates
+from afterwit.core.terms import Reads
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -27,17 +28,17 @@ class Accept(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class VoteRules:
     """How votes are asked for, read and counted."""
 
     votes: int
     """m: answers per question."""
     accept: Accept
     max_candidates: int
-    longest: bool
-    """The objective's hint selection is `longest`, which chooses before the cap."""
     quote_words: int
-    """A hint with so many words of the next state in a row is rejected."""
+    """A hint that repeats this many words of the next state in a row is rejected."""
+    reads: Reads = field(default_factory=Reads)
+    """What the objective reads: a question whose answer it does not read is not asked."""
 
     def __post_init__(self) -> None:
         for name in ("votes", "max_candidates", "quote_words"):
@@ -92,16 +93,16 @@ def reward(values: Iterable[int | None]) -> int:
     return ranked[0][0]
 
 
-def hints(votes: Sequence[Vote], rules: Rules) -> tuple[str, ...]:
+def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
     """The accepted hints, shortest first; none where too few valid hint votes say +1."""
     valid = [vote for vote in votes if vote.question is Question.HINT and vote.value is not None]
     found = [vote.hint for vote in valid if vote.hint is not None]
     if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
         return ()
-    return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.longest)
+    return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.reads.keeps_longest)
 
 
-def tally(votes: Sequence[Vote], rules: Rules, decided: Decided | None = None) -> Verdict:
+def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
     """The verdict of these votes; what is decided already stands whatever was voted."""
     values = (vote.value for vote in votes if vote.question is Question.EVALUATION)
     return Verdict(

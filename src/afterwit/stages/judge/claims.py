@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.routing import Brought, brought
-from afterwit.core.terms import terms
-from afterwit.core.turn import Turn
+from afterwit.core.terms import Reads
 from afterwit.core.verdict import Verdict
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import renewing
@@ -20,30 +18,6 @@ STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
 """Failed attempts at a turn whose own question is refused, or that meets a fault of ours; then it ends as
 `judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
-
-
-Refusal = Callable[[Brought], Reason | None]
-"""Why a turn does not move the policy under the objective; None where it does."""
-
-
-class Outcome(NamedTuple):
-    """What a verdict makes of a turn."""
-
-    rl: bool
-    """It carries an RL term."""
-    opd: bool
-    """It carries an OPD term."""
-    reason: Reason | None
-    """Why it ends; None: it goes on to the learner."""
-
-
-def outcome(turn: Turn, verdict: Verdict, refusal: Refusal) -> Outcome:
-    """The terms that a judged turn carries, and whether they teach anything under the objective."""
-    carried = terms(turn, verdict)
-    if isinstance(carried, Reason):
-        return Outcome(rl=False, opd=False, reason=carried)
-    rl, opd = carried
-    return Outcome(rl=rl, opd=opd, reason=refusal(brought(turn, verdict, rl=rl, opd=opd)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +42,10 @@ class Claims:
         lease_s: float,
         back_off: BackOff,
         clock: Clock,
-        refusal: Refusal,
+        reads: Reads,
     ) -> None:
         self._store = store
-        self._refusal = refusal
+        self._reads = reads
         self._owner = owner
         self._lease_s = lease_s
         self._back_off = back_off
@@ -98,10 +72,18 @@ class Claims:
 
     async def commit(self, record: Record, verdict: Verdict) -> None:
         """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
-        rl, opd, reason = outcome(record.turn, verdict, self._refusal)
-        turn, owner, now = record.turn.id, self._owner, self._now()
+        found = self._reads.of(record.turn, verdict)
+        owner, now = self._owner, self._now()
         await self._store.call(
-            lambda store: store.judged(turn, verdict, rl=rl, opd=opd, reason=reason, owner=owner, now=now)
+            lambda store: store.judged(
+                record.turn.id,
+                verdict,
+                rl=found.rl,
+                opd=found.opd,
+                reason=found.reason,
+                owner=owner,
+                now=now,
+            )
         )
 
     async def end(self, record: Record, reason: Reason, *, error: str | None = None) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from afterwit.core.judging.hints import Placement
-from afterwit.core.judging.voting import Accept, Rules
+from afterwit.core.judging.voting import Accept, VoteRules
+from afterwit.core.terms import Reads
 from afterwit.engines.port import Weights
 
 AT_LEAST_ONE = (
@@ -104,12 +105,12 @@ class JudgeSettings:
         if self.url is not None and not self.model:
             raise ValueError("a judge at a url needs its model's name")
 
-    def rules(self, *, longest: bool) -> Rules:
-        """How votes are counted; `longest` where the objective selects the longest hint."""
-        return Rules(
+    def rules(self, reads: Reads) -> VoteRules:
+        """How votes are asked for and counted under an objective that reads this of a verdict."""
+        return VoteRules(
             votes=self.votes,
             accept=self.accept,
             max_candidates=self.max_candidates,
-            longest=longest,
             quote_words=self.quote_words,
+            reads=reads,
         )

@@ -15,10 +15,10 @@ from afterwit.core.judging.hindsight import (
     conclude,
     questions,
 )
-from afterwit.core.judging.voting import Rules
+from afterwit.core.judging.voting import VoteRules
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
-from afterwit.stages.judge.claims import STAGE, Claims, Clock, Refusal
+from afterwit.stages.judge.claims import STAGE, Claims, Clock
 from afterwit.stages.judge.clients import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
@@ -42,10 +42,9 @@ class Judge:
         client: JudgeClient,
         prompts: JudgePrompts,
         settings: JudgeSettings,
-        rules: Rules,
+        rules: VoteRules,
         owner: str,
         clock: Clock,
-        refusal: Refusal,
     ) -> None:
         self._client = client
         self._prompts = prompts
@@ -62,7 +61,7 @@ class Judge:
             lease_s=settings.lease_s,
             back_off=self._back_off,
             clock=clock,
-            refusal=refusal,
+            reads=rules.reads,
         )
         self._kept: dict[str, dict[JudgeCall, str]] = {}
 
