@@ -44,7 +44,9 @@ def grow(versions: Versions, up_to: int) -> None:
 
 
 def test_a_manifest_reads_back_as_it_was() -> None:
-    written = version(7, replayed=("a", "b"), restores=3, reverts=(4, 5), metrics={"loss": 0.1 + 0.2})
+    written = version(
+        7, files={MODEL: "0a1b"}, replayed=("a", "b"), restores=3, reverts=(4, 5), metrics={"loss": 0.1 + 0.2}
+    )
     assert manifest.parse(manifest.dump(written)) == written
 
 
@@ -57,9 +59,10 @@ def test_a_folder_is_a_version_only_once_its_manifest_is_there(versions: Version
         seen.append((versions.newest(), versions.get(2), versions.has_weights(2)))
 
     with versions.writing():
-        versions.write(version(2), look)
+        written = versions.write(version(2), look)
     assert seen == [(1, None, False)]
-    assert versions.get(2) == version(2)
+    assert versions.get(2) == written
+    assert set(written.files) == {MODEL, STATE, "config.json", "qwen.tiktoken"}
     assert versions.newest() == 2
 
 
@@ -90,7 +93,7 @@ def test_a_version_whose_ancestor_is_not_the_newest_is_refused(versions: Version
     grow(versions, 2)
     with versions.writing(), pytest.raises(VersionTaken, match="version 2 cannot follow version 2"):
         versions.write(version(2), fill)
-    assert versions.get(2) == version(2)
+    assert versions.numbers() == [0, 1, 2]
 
 
 def test_pruning_keeps_the_newest_weights_and_every_manifest(versions: Versions) -> None:
@@ -154,6 +157,7 @@ def test_a_rollback_is_a_new_version_with_the_old_files(versions: Versions) -> N
         restores=2,
         reverts=(3, 4),
         probe=PROBE,
+        files=versions.all()[2].files,
     )
     assert versions.get(5) == made
     old, new = ({path.name: path.read_text() for path in versions.place(n).iterdir()} for n in (2, 5))
@@ -223,3 +227,56 @@ def test_a_damaged_manifest_is_named_with_what_to_do(versions: Versions, text: s
             VersionDamaged, match=r"000001/manifest.json cannot be read: .* remove the folder"
         ):
             read()
+
+
+@pytest.mark.parametrize("name", [MODEL, STATE, "config.json", "qwen.tiktoken"])
+def test_a_file_that_is_not_as_it_was_written_is_named_with_the_version_to_return_to(
+    versions: Versions, name: str
+) -> None:
+    grow(versions, 3)
+    versions.verify(3)
+    damage(versions.place(3) / name)
+    with pytest.raises(
+        VersionDamaged, match=rf"000003/{name} is damaged: .* return to version 2 with `afterwit rollback 2`"
+    ):
+        versions.verify(3)
+    versions.verify(roll_back(versions, 2, now=9.0).number)
+
+
+def test_the_version_to_return_to_is_whole_itself(versions: Versions) -> None:
+    grow(versions, 3)
+    for number in (2, 3):
+        damage(versions.place(number) / MODEL)
+    with pytest.raises(VersionDamaged, match="afterwit rollback 1`"):
+        versions.verify(3)
+    damage(versions.place(1) / STATE)
+    with pytest.raises(VersionDamaged, match="afterwit rollback 0`"):
+        versions.verify(3)
+
+
+def test_a_missing_file_is_named(versions: Versions) -> None:
+    grow(versions, 1)
+    (versions.place(1) / STATE).unlink()
+    with pytest.raises(VersionDamaged, match=f"{STATE} cannot be read"):
+        versions.verify(1)
+
+
+def test_a_rollback_to_damaged_weights_is_refused_before_anything_is_written(versions: Versions) -> None:
+    grow(versions, 2)
+    damage(versions.place(1) / MODEL)
+    with pytest.raises(VersionDamaged, match="afterwit rollback 0`"):
+        roll_back(versions, 1, now=9.0)
+    assert versions.numbers() == [0, 1, 2]
+
+
+def test_the_base_has_nothing_to_verify_nor_has_a_rollback_to_it(versions: Versions) -> None:
+    grow(versions, 1)
+    versions.verify(0)
+    versions.verify(roll_back(versions, 0, now=9.0).number)
+
+
+def damage(path: Path) -> None:
+    """Change one byte, nothing else."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)

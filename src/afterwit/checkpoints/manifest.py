@@ -16,7 +16,7 @@ def dump(version: Version) -> str:
 
 
 def parse(text: str) -> Version:
-    """The version that a manifest's text tells of. The inverse of `dump`."""
+    """The version in a manifest's text. The inverse of `dump`."""
     data = json.loads(text)
     probe = data.pop("probe")
     return Version(
@@ -29,5 +29,6 @@ def parse(text: str) -> Version:
         restores=data["restores"],
         reverts=tuple(data["reverts"]),
         probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
+        files=data["files"],
         metrics=data["metrics"],
     )

@@ -16,14 +16,16 @@ from afterwit.core.version import Origin, Version
 def roll_back(versions: Versions, target: int, *, now: float) -> Version:
     """Write the version that restores `target`. The store's `commit_version` then marks the turns it reverts.
 
-    Raises SettingError, before anything is written, if `target` is the newest, unknown, or its weights are
-    gone.
+    Raises SettingError if `target` is the newest, unknown, or its weights are gone, and VersionDamaged if
+    they are damaged; nothing is written then.
     """
     with versions.writing():
         version = _plan(versions, target, now)
         source = versions.weights(target)
-        versions.write(version, lambda folder: None if source == versions.base else _restore(source, folder))
-    return version
+        versions.verify(target)
+        return versions.write(
+            version, lambda folder: None if source == versions.base else _restore(source, folder)
+        )
 
 
 def _plan(versions: Versions, target: int, now: float) -> Version:

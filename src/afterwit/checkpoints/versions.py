@@ -10,10 +10,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
+from afterwit.checkpoints.hashes import first_damaged, hashes_of
 from afterwit.checkpoints.lock import exclusive
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
@@ -84,6 +85,27 @@ class Versions:
         weights = [path for path in folder.glob("*") if path.suffix in WEIGHTS and path.name != STATE]
         return (folder / manifest.NAME).exists() and bool(weights)
 
+    def verify(self, number: int) -> None:
+        """Compare the version's files with the hashes in its manifest; reads them all.
+
+        Raises VersionDamaged for the first file that differs, with what to do. The base has no hashes.
+        Pass a version whose weights are there.
+        """
+        if (problem := self._damage(number)) is not None:
+            raise VersionDamaged(f"{problem}; {self._remedy(number)}")
+
+    def _damage(self, number: int) -> str | None:
+        version = self.get(number)
+        if version is None or self._is_base(number):
+            return None
+        return first_damaged(self.place(number), version.files)
+
+    def _remedy(self, damaged: int) -> str:
+        """What helps: the newest version before it that is whole. The base always is."""
+        earlier = (n for n in reversed(self.numbers()) if n < damaged and self.has_weights(n))
+        whole = next((n for n in earlier if self._damage(n) is None), 0)
+        return f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
+
     def _is_base(self, number: int) -> bool:
         """Whether it is version 0, or a rollback brought that back, directly or through others."""
         while number > 0:
@@ -104,11 +126,11 @@ class Versions:
             self._sweep()
             yield
 
-    def write(self, version: Version, fill: Callable[[Path], None]) -> None:
+    def write(self, version: Version, fill: Callable[[Path], None]) -> Version:
         """Make `version`: `fill` puts its files into a new folder, then its manifest is renamed into place.
 
-        Call it while `writing`. Raises VersionTaken if the newest version is not the one before it. When
-        anything fails, nothing of it remains.
+        Returns the version with the hashes of its files. Call it while `writing`. Raises VersionTaken if the
+        newest version is not the one before it. If anything fails, nothing of it remains.
         """
         if version.number > 0 and (newest := self.newest()) != version.number - 1:
             raise VersionTaken(f"version {version.number} cannot follow version {newest}")
@@ -116,11 +138,13 @@ class Versions:
         try:
             folder.mkdir(mode=0o700, parents=True)
             fill(folder)
-            _commit(folder, manifest.dump(version))
+            written = replace(version, files=hashes_of(folder))
+            _commit(folder, manifest.dump(written))
         except BaseException:
             if not (folder / manifest.NAME).exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
+        return written
 
     def prune(self, keep: int) -> tuple[int, ...]:
         """Remove all weights but the newest `keep` versions'; returns whose. Manifests and the base stay."""

@@ -44,4 +44,6 @@ class Version:
     reverts: tuple[int, ...] = ()
     """For a rollback: the versions it takes back; the turns they trained are reverted."""
     probe: Probe
+    files: dict[str, str] = field(default_factory=dict)
+    """Hash of each file in the version's folder, by name; empty for the base."""
     metrics: dict[str, float] = field(default_factory=dict)

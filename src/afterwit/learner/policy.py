@@ -69,10 +69,11 @@ class Policy:
     def load(cls, versions: Versions, number: int, settings: LearnerSettings) -> Policy:
         """The policy at a version; a version without optimiser state (the base) begins with a fresh one.
 
-        VersionDamaged or SettingError where its files cannot be read, SettingError where they are of another
-        kind than the settings ask for.
+        VersionDamaged if its files are not as they were written; SettingError if they cannot be loaded, or
+        are of another kind than the settings ask for.
         """
         folder = versions.weights(number)
+        versions.verify(number)
         if folder != versions.base:
             _require_kind(folder, number, settings)
         tensors = read_tensors(folder / STATE) if (folder / STATE).exists() else {}

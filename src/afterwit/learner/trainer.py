@@ -112,15 +112,15 @@ class Trainer:
                 probe=probe(policy.model),
                 metrics=metrics,
             )
-            self._write(version, policy, progress)
+            written = self._write(version, policy, progress)
         except BaseException:
             self.drop()
             raise
         policy.number = number
         progress(Phase.WRITTEN)
-        return version
+        return written
 
-    def _write(self, version: Version, policy: Policy, progress: Progress) -> None:
+    def _write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         if not all(map(math.isfinite, version.probe.logprobs)):
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
@@ -130,7 +130,7 @@ class Trainer:
             policy.save_state(folder)
 
         with self.versions.writing():
-            self.versions.write(version, fill)
+            return self.versions.write(version, fill)
 
     def _frozen(self) -> PreTrainedModel | None:
         """The base, in the very kernels of the policy; None where the objective never reads it.

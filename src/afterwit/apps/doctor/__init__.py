@@ -1,6 +1,7 @@
 """`afterwit doctor`: self-tests of this installation, each with a plain sentence on what to do.
 
 machine       home, disk, port, device
+checkpoints   the hashes of learned versions
 model         template, tokenizer, empty hint
 mathematics   what the learner relies on: empty hint, teacher sensitivity, passes cut anywhere
 engine        sampled log-probs, and the swap, against the learner's own

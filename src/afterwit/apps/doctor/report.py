@@ -32,11 +32,13 @@ def report(settings: Settings, home: Path) -> bool:
 
 def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
     """Every self-test, cheapest first. SettingError where there is no model to test."""
-    from afterwit.apps.doctor import machine, model, store
+    from afterwit.apps.doctor import checkpoints, machine, model, store
 
     folder = model_folder(settings.model, home)
     yield from machine.check(settings, home, folder)
-    files = list(model.check(folder, build.versions_of(home, folder), settings.judge.placement))
+    versions = build.versions_of(home, folder)
+    yield from checkpoints.check(versions)
+    files = list(model.check(folder, versions, settings.judge.placement))
     yield from files
     yield from store.check(settings, home, folder)
     if all(finding.ok for finding in files):
