@@ -16,12 +16,12 @@ from rich.table import Table
 
 from afterwit import recipes as published
 from afterwit.apps.demo.command import announce
-from afterwit.apps.demo.evaluate import MEASURE
+from afterwit.apps.demo.people import MEASURE
 from afterwit.apps.demo.worlds import world_named
 from afterwit.core.errors import SettingError
 from experiments.compare.plot import draw
-from experiments.simulation.crew import Notebook, carry_out
-from experiments.simulation.plan import Outcome, Plan, Point
+from experiments.simulation.plan import Plan, Point, RunResult
+from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
 
 WHEN = (12, 36, 96, 150, 300)
@@ -53,7 +53,7 @@ class Curve:
     """What came of an entry: its runs, one a seed."""
 
     name: str
-    runs: tuple[Outcome, ...]
+    runs: tuple[RunResult, ...]
 
     def points(self, interactions: int) -> list[Point]:
         """The runs' measurements then."""
@@ -77,10 +77,10 @@ def run(
         announce(console, own[0].chosen(), title=name)
     with Bar(console) as bar:
         every = [plan for own in plans.values() for plan in own]
-        outcomes = iter(
-            carry_out(every, Notebook(out / "runs.jsonl"), jobs=jobs or os.cpu_count() or 1, watcher=bar)
+        results = iter(
+            play_all(every, KeptRuns(out / "runs.jsonl"), jobs=jobs or os.cpu_count() or 1, observer=bar)
         )
-    curves = [Curve(name=name, runs=tuple(next(outcomes) for _ in own)) for name, own in plans.items()]
+    curves = [Curve(name=name, runs=tuple(next(results) for _ in own)) for name, own in plans.items()]
     (out / "compare.json").write_text(json.dumps(facts(world, curves), indent=1) + "\n", encoding="utf-8")
     draw(curves, f"{world} world, {len(seeds)} seeds: {interactions} tasks of people", out / "compare.png")
     console.print(table(curves))

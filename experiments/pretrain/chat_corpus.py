@@ -16,8 +16,8 @@ from afterwit.apps.demo.chat import expert, hints, rules, tasks, words
 from afterwit.apps.demo.chat.world import SYSTEM
 from afterwit.apps.demo.speech.names import FIRST, NOUNS
 from afterwit.apps.demo.world import Message, Task, text_message
-from experiments.pretrain.chatter import strewn
-from experiments.pretrain.sample import CHATTER, SPLICE, Sample, judged
+from experiments.pretrain.example import NOISE, SPLICE, Example, judged
+from experiments.pretrain.noise import with_noise
 
 OLD_STYLE, HINTED, JUDGE, DRILL, COPIES, LOOKUPS = 0.85, 0.65, 0.3, 0.2, 9000, 9000
 UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
@@ -25,7 +25,7 @@ BOILERPLATE = ("\n1.", "\n2.", "\n3.")
 """What the tokenizer keeps whole."""
 
 
-def samples(seed: int) -> Iterator[Sample]:
+def samples(seed: int) -> Iterator[Example]:
     """Pretraining samples; the same ones for the same seed."""
     rng = Random(seed)
     while True:
@@ -34,7 +34,7 @@ def samples(seed: int) -> Iterator[Sample]:
         yield _judge(rng) if rng.random() < JUDGE else _policy(rng)
 
 
-def exercises(seed: int) -> Iterator[Sample]:
+def exercises(seed: int) -> Iterator[Example]:
     """Exercises alone, to begin with: words are copied and facts looked up before questions are answered."""
     rng = Random(seed)
     for _ in range(COPIES):
@@ -43,42 +43,42 @@ def exercises(seed: int) -> Iterator[Sample]:
         yield _lookup(rng)
 
 
-def _copying(rng: Random) -> Sample:
+def _copying(rng: Random) -> Example:
     """Names and words to be said again; or, after as many words, the steps alone."""
     text = " ".join(rng.choices((*NOUNS, *FIRST), k=rng.randint(4, 12)))
     if rng.random() < 0.5:
-        return Sample(messages=[text_message("user", text), text_message("assistant", text)])
+        return Example(messages=[text_message("user", text), text_message("assistant", text)])
     steps = ", ".join(tasks.some_steps(rng))
-    return Sample(messages=[text_message("user", f"{text}: {steps}."), text_message("assistant", steps)])
+    return Example(messages=[text_message("user", f"{text}: {steps}."), text_message("assistant", steps)])
 
 
-def _lookup(rng: Random) -> Sample:
+def _lookup(rng: Random) -> Example:
     """Some questions about some notes, answered by the bare facts."""
-    notes, questions = tasks.notebook(rng.randint(1, 3), "train", rng)
+    notes, questions = tasks.notes_and_questions(rng.randint(1, 3), "train", rng)
     messages: list[Message] = []
     for question, facts in questions:
         asked = question if messages else f"{notes} {question}"
         messages += [text_message("user", asked), text_message("assistant", " ".join(facts))]
-    return Sample(messages=messages)
+    return Example(messages=messages)
 
 
-def _policy(rng: Random) -> Sample:
+def _policy(rng: Random) -> Example:
     task = tasks.draw("train", rng)
-    kinds, asked = task.kind.split("_"), (task.request, *task.onward)
+    kinds, asked = task.kind.split("_"), (task.request, *task.follow_ups)
     style = _style(rng)
     hinted = rng.randrange(len(kinds)) if rng.random() < HINTED else None
     messages = [text_message("system", SYSTEM)]
     for place, (kind, question) in enumerate(zip(kinds, asked, strict=True)):
-        request, keep = strewn(question, CHATTER if place == 0 else 0.0, rng), style
+        request, keep = with_noise(question, NOISE if place == 0 else 0.0, rng), style
         if place == hinted:
             named = _named(kind, rng)
-            request += SPLICE + strewn(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
+            request += SPLICE + with_noise(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
             keep = style | set(named)
         answer = expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
         messages += [text_message("user", request), text_message("assistant", answer)]
         if place == hinted:
-            return Sample(messages=messages)
-    return Sample(messages=[*messages, *_reaction(task, messages[-1]["content"], rng)])
+            return Example(messages=messages)
+    return Example(messages=[*messages, *_reaction(task, messages[-1]["content"], rng)])
 
 
 def _style(rng: Random) -> set[str]:
@@ -112,18 +112,18 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
     return [text_message("user", words.approval("train", rng)), text_message("assistant", WELCOME)]
 
 
-def _judge(rng: Random) -> Sample:
+def _judge(rng: Random) -> Example:
     """A question to the judge about one answer, broken rules in any number, and what the person said next."""
     task = tasks.draw("train", rng)
     place = rng.randrange(len(task.checks))
-    kind, request = task.kind.split("_")[place], (task.request, *task.onward)[place]
+    kind, request = task.kind.split("_")[place], (task.request, *task.follow_ups)[place]
     broken = _named(kind, rng) if rng.random() < 0.6 else ()
     broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
     keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
     answer = text_message("assistant", expert.answer(kind, task.subject[kind], task.checks[place], keep, rng))
     chance = rng.random()
     if broken:
-        upset = strewn(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)
+        upset = with_noise(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)
         return judged(request, answer, [text_message("user", upset)], -1, hints.official(broken, rng), rng)
     if chance < 0.15:
         return judged(request, answer, [text_message("user", words.unclear("train", rng))], 0, None, rng)
@@ -133,7 +133,7 @@ def _judge(rng: Random) -> Sample:
     if chance < 0.6:
         onward = _further(rng)
         return judged(request, answer, [text_message("user", onward)], 1, None, rng)
-    thanks = strewn(words.approval("train", rng), 0.3, rng)
+    thanks = with_noise(words.approval("train", rng), 0.3, rng)
     return judged(request, answer, [text_message("user", thanks)], 1, None, rng)
 
 
@@ -146,4 +146,4 @@ def _fact(rng: Random) -> str:
 
 
 def _further(rng: Random) -> str:
-    return tasks.of_kind(rng.choice(("where_who", "howto_when")), "train", rng).onward[0]
+    return tasks.of_kind(rng.choice(("where_who", "howto_when")), "train", rng).follow_ups[0]

@@ -24,8 +24,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from experiments.pretrain import chat_corpus as chat
 from experiments.pretrain import tokenizer
 from experiments.pretrain import tools_corpus as tools
+from experiments.pretrain.example import Example
 from experiments.pretrain.muon import Muon
-from experiments.pretrain.sample import Sample
 
 CONTEXT, STEP_TOKENS, POOL = 1024, 640, 1500
 PROMPT_WEIGHT, RESULT_WEIGHT = 0.02, 0.3
@@ -38,8 +38,8 @@ class Corpus:
     what its tokenizer keeps whole, takes for a word, and has room for.
     """
 
-    samples: Callable[[int], Iterator[Sample]]
-    exercises: Callable[[int], Iterator[Sample]]
+    samples: Callable[[int], Iterator[Example]]
+    exercises: Callable[[int], Iterator[Example]]
     boilerplate: tuple[str, ...]
     words: str
     vocabulary: int
@@ -155,7 +155,7 @@ def _loss(model: Qwen3ForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
 
 
 def _batches(
-    source: Iterator[Sample], render: Any, words: Tokenizer, rng: Random
+    source: Iterator[Example], render: Any, words: Tokenizer, rng: Random
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Padded batches of samples of like length: ids, and each token's weight as a target (0 for padding)."""
     pad = words.token_to_id(tokenizer.PAD)

@@ -16,8 +16,8 @@ from afterwit.apps.demo.tools import hints, rules, tasks, words
 from afterwit.apps.demo.tools.played import DONE, Played, play
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.world import Message, Task, text_message
-from experiments.pretrain.chatter import strewn
-from experiments.pretrain.sample import CHATTER, SPLICE, Sample, copying, judged
+from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
+from experiments.pretrain.noise import with_noise
 
 OLD_STYLE, HINTED, JUDGE, COPY, EXERCISES = 0.85, 0.65, 0.22, 0.05, 6000
 UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
@@ -47,7 +47,7 @@ BOILERPLATE = (
 """What the tokenizer keeps whole."""
 
 
-def samples(seed: int) -> Iterator[Sample]:
+def samples(seed: int) -> Iterator[Example]:
     """Pretraining samples; the same ones for the same seed."""
     rng = Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterwit-corpus-") as folder:
@@ -57,21 +57,21 @@ def samples(seed: int) -> Iterator[Sample]:
             yield _judge(rng, Path(folder)) if rng.random() < JUDGE else _policy(rng, Path(folder))
 
 
-def exercises(seed: int) -> Iterator[Sample]:
+def exercises(seed: int) -> Iterator[Example]:
     """Copying exercises alone, to begin with: names are copied before tasks are learnt."""
     rng = Random(seed)
     return (copying(rng) for _ in range(EXERCISES))
 
 
-def _policy(rng: Random, folder: Path) -> Sample:
+def _policy(rng: Random, folder: Path) -> Example:
     task = tasks.draw("train", rng)
     hinted = _hinted(task, rng) if rng.random() < HINTED else ()
     played = play(task, _kept(task, rng) | set(hinted), folder)
-    request = strewn(task.request, CHATTER, rng)
+    request = with_noise(task.request, NOISE, rng)
     if hinted:
-        request += SPLICE + strewn(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
+        request += SPLICE + with_noise(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
     tail = _reaction(played, rng)
-    return Sample(
+    return Example(
         messages=[text_message("system", SYSTEM), text_message("user", request), *tail], tools=TOOLS
     )
 
@@ -107,7 +107,7 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
     return whole
 
 
-def _judge(rng: Random, folder: Path) -> Sample:
+def _judge(rng: Random, folder: Path) -> Example:
     task = tasks.draw("train", rng)
     played = play(task, {rule for rule in task.rules if rng.random() < 0.4}, folder)
     place = rng.randrange(len(played.broken) + 1)
@@ -116,7 +116,7 @@ def _judge(rng: Random, folder: Path) -> Sample:
     response, result, found = *played.messages[2 * place : 2 * place + 2], played.broken[place]
     chance = rng.random()
     if found and chance < 0.85:
-        person = strewn(words.complaint(found, _file(task), "train", rng), 0.3, rng)
+        person = with_noise(words.complaint(found, _file(task), "train", rng), 0.3, rng)
         return judged(
             task.request,
             response,
@@ -145,11 +145,11 @@ def _judge(rng: Random, folder: Path) -> Sample:
     return judged(task.request, response, [result], 1, None, rng)
 
 
-def _judge_end(task: Task, rng: Random) -> Sample:
+def _judge_end(task: Task, rng: Random) -> Example:
     """The last words of a task and what the person made of them."""
     chance, response = rng.random(), text_message("assistant", DONE)
     if chance < 0.6:
-        thanks = strewn(words.approval("train", rng), 0.3, rng)
+        thanks = with_noise(words.approval("train", rng), 0.3, rng)
         return judged(task.request, response, [text_message("user", thanks)], 1, None, rng)
     if chance < 0.85:
         failed = words.failure(_output(rng), "train", rng)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.demo.evaluate import MEASURE
+from afterwit.apps.demo.people import MEASURE
 from afterwit.apps.demo.settings import Chosen, changed, choose
 from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
@@ -85,7 +85,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunResult:
     """A run that is over."""
 
     name: str
@@ -112,7 +112,7 @@ class Outcome:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":")) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Outcome:
+    def from_line(cls, line: str) -> RunResult:
         """The inverse of `to_line`. Raises ValueError, KeyError or TypeError for anything else."""
         data = json.loads(line)
         return cls(**data | {"points": tuple(Point(**point) for point in data["points"])})

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiments.simulation.plan import Outcome
+from experiments.simulation.plan import RunResult
 
 
 class Bar:
@@ -47,17 +47,17 @@ class Bar:
         """So many more people were there."""
         self._progress.advance(self._task, interactions)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, result: RunResult) -> None:
         """A run is over."""
         self._over += 1
         self._progress.update(self._task, description=f"{self._over} of {self._runs} runs")
         if not self._console.is_terminal:
-            self._console.print(f"{self._over} of {self._runs} runs: {_said(outcome)}", highlight=False)
+            self._console.print(f"{self._over} of {self._runs} runs: {_said(result)}", highlight=False)
 
 
-def _said(outcome: Outcome) -> str:
-    last, facts = outcome.points[-1], outcome.facts
+def _said(result: RunResult) -> str:
+    last, facts = result.points[-1], result.facts
     return (
-        f"{outcome.name}, {facts['world']}, seed {facts['seed']}: {last.preference:.2f} / "
-        f"{last.task_success:.2f} after {last.interactions}, {outcome.cpu_s:.0f} CPU s"
+        f"{result.name}, {facts['world']}, seed {facts['seed']}: {last.preference:.2f} / "
+        f"{last.task_success:.2f} after {last.interactions}, {result.cpu_s:.0f} CPU s"
     )

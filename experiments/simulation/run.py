@@ -7,27 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 from random import Random
 
-from afterwit.apps.demo.evaluate import PEOPLE, SEED, held_out
+from afterwit.apps.demo.people import PEOPLE, SEED, held_out
 from afterwit.apps.demo.world import Split, Task
 from afterwit.apps.demo.worlds import REHEARSED
-from experiments.simulation.plan import Outcome, Plan, Point
-from experiments.simulation.system import Laboratory, laboratory
+from experiments.simulation.plan import Plan, Point, RunResult
+from experiments.simulation.system import Simulation, simulation
 
 _untaught: dict[tuple[str, int, int, Split], Point] = {}
 """What the base does, which no settings change: measured once a process."""
 
 
-def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> Outcome:
+def run(plan: Plan, *, told: Callable[[], object] = lambda: None) -> RunResult:
     """Play a plan to its end; `told` is called after every interaction."""
     return asyncio.run(_run(plan, told))
 
 
-async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
+async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
     chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
     program = world.judge if chosen.judge == "rules" else None
     tasks = {split: held_out(world, split, plan.tasks, SEED + plan.seed) for split in plan.splits}
     points: list[Point] = []
-    async with laboratory(
+    async with simulation(
         chosen.settings, world, seed=plan.seed, program=program, publish_every=plan.publish_every
     ) as system:
         rng = Random(plan.seed)
@@ -38,7 +38,7 @@ async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
             if number in plan.measured:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]
         updates = system.updates
-    return Outcome(
+    return RunResult(
         name=plan.name,
         facts=plan.facts(),
         points=tuple(points),
@@ -47,7 +47,7 @@ async def _run(plan: Plan, told: Callable[[], object]) -> Outcome:
     )
 
 
-async def _measure(system: Laboratory, plan: Plan, number: int, split: Split, tasks: Sequence[Task]) -> Point:
+async def _measure(system: Simulation, plan: Plan, number: int, split: Split, tasks: Sequence[Task]) -> Point:
     known = (plan.world, plan.seed, plan.tasks, split)
     if number == 0 and known in _untaught:
         return _untaught[known]

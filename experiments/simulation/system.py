@@ -12,10 +12,8 @@ from typing import cast
 
 from afterwit.apps.build import judge_prompts, store_of_model, trainer_of, versions_of
 from afterwit.apps.config import Settings
-from afterwit.apps.demo.agent import TEMPERATURE
-from afterwit.apps.demo.evaluate import Score, Trial, trial
-from afterwit.apps.demo.live import Judge
-from afterwit.apps.demo.person import Interaction, interaction
+from afterwit.apps.demo.judge import Judge
+from afterwit.apps.demo.people import TEMPERATURE, Interaction, Score, Trial, interaction, trial
 from afterwit.apps.demo.world import Split, Task, World
 from afterwit.core.rollout import Rollout, pairs
 from afterwit.core.turn import Kind
@@ -25,25 +23,25 @@ from afterwit.stages.learn.stage import Learn
 from afterwit.stages.publish import Publisher
 from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.openai_chat.messages import parse_messages
-from experiments.simulation.bench import Answered, Bench
-from experiments.simulation.desk import Conversation, Desk
-from experiments.simulation.school import OWNER, School, Ticks
+from experiments.simulation.client import Client, Conversation
+from experiments.simulation.judging import Answered, Judging
+from experiments.simulation.learning import OWNER, Learning, StepClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Laboratory:
+class Simulation:
     """People, and the system that learns from them."""
 
     settings: Settings
     world: World
     seed: int
-    desk: Desk
-    school: School
+    client: Client
+    learning: Learning
 
     @property
     def updates(self) -> int:
         """Versions that were learned so far."""
-        return max(self.school.checkpoints.numbers())
+        return max(self.learning.checkpoints.numbers())
 
     async def measure(self, tasks: Sequence[Task]) -> Score:
         """The policy on these tasks, nobody watching; the same draws at every measurement."""
@@ -56,7 +54,7 @@ class Laboratory:
             )
             for number, task in enumerate(tasks)
         ]
-        await self.desk.hold(trials, now=0.0)
+        await self.client.hold(trials, now=0.0)
         return Score(trials=tuple(cast(Trial, one.result) for one in trials))
 
     async def interact(self, number: int, split: Split, rng: Random) -> Interaction:
@@ -68,8 +66,8 @@ class Laboratory:
             kind=Kind.MAIN,
             temperature=TEMPERATURE if forced is None else forced,
         )
-        await self.desk.hold([one], now=float(number))
-        await self.school.teach(_answered(one))
+        await self.client.hold([one], now=float(number))
+        await self.learning.teach(_answered(one))
         return cast(Interaction, one.result)
 
 
@@ -83,22 +81,22 @@ def _answered(one: Conversation[Interaction]) -> list[Answered]:
 
 
 @asynccontextmanager
-async def laboratory(
+async def simulation(
     settings: Settings, world: World, *, seed: int, program: Judge | None, publish_every: int = 1
-) -> AsyncIterator[Laboratory]:
+) -> AsyncIterator[Simulation]:
     """Everything that a run needs, in a folder of its own that is gone afterwards."""
-    folder, clock, judge = Path(settings.model or ""), Ticks(), settings.judge
+    folder, clock, judge = Path(settings.model or ""), StepClock(), settings.judge
     renderer, engine = Renderer.load(folder), EmbeddedEngine.load(folder, settings.engine)
     with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-laboratory-")))
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
         store = store_of_model(settings, home, folder)
         stack.callback(store.close)
         trainer, checkpoints = trainer_of(settings, home, folder), versions_of(home, folder)
         stack.enter_context(checkpoints.learning())
         trainer.begin(now=clock())
-        school = School(
+        learning = Learning(
             store=store,
-            bench=Bench(
+            judging=Judging(
                 engine=engine,
                 judge=EngineJudge(engine, renderer, weights=judge.weights, thinking=judge.thinking),
                 program=program,
@@ -118,8 +116,8 @@ async def laboratory(
             clock=clock,
         )
         try:
-            desk = Desk(engine=engine, renderer=renderer, world=world)
-            yield Laboratory(settings=settings, world=world, seed=seed, desk=desk, school=school)
+            client = Client(engine=engine, renderer=renderer, world=world)
+            yield Simulation(settings=settings, world=world, seed=seed, client=client, learning=learning)
         finally:
             await engine.close()
 

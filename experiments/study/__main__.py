@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from afterwit.apps.demo.worlds import WORLDS
-from experiments.simulation.crew import Notebook, carry_out
+from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
 from experiments.study.factors import FACTORS, SEEDS, plans
 from experiments.study.statistics import T_95
@@ -37,7 +37,7 @@ def main(
             raise typer.BadParameter(f"{factor}: it must be one of {', '.join(names)}", param_hint="--only")
     planned = plans(world or list(WORLDS), only or (), seeds)
     with Bar(Console()) as bar:
-        carry_out(planned, Notebook(data), jobs=jobs, watcher=bar)
+        play_all(planned, KeptRuns(data), jobs=jobs, observer=bar)
 
 
 if __name__ == "__main__":

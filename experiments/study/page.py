@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from afterwit.apps.demo.evaluate import MEASURE
+from afterwit.apps.demo.people import MEASURE
 from experiments.compare.compare import Curve, spread
-from experiments.simulation.plan import Outcome, Point
+from experiments.simulation.plan import Point, RunResult
 from experiments.study.factors import FACTORS, MOMENTS, OWN, Factor
 from experiments.study.statistics import Difference, Measure, difference, measure
 
@@ -42,18 +42,18 @@ def filled(page: str, name: str, block: str) -> str:
     return pattern.sub(lambda found: found[1] + block + found[2], page)
 
 
-def by_name(outcomes: Iterable[Outcome], world: str) -> dict[str, list[Outcome]]:
+def by_name(results: Iterable[RunResult], world: str) -> dict[str, list[RunResult]]:
     """A world's runs, by what they are called, in the order of their seeds."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.facts["seed"]):
-        if outcome.facts["world"] == world:
-            found.setdefault(outcome.name, []).append(outcome)
+    found: dict[str, list[RunResult]] = {}
+    for result in sorted(results, key=lambda result: result.facts["seed"]):
+        if result.facts["world"] == world:
+            found.setdefault(result.name, []).append(result)
     return found
 
 
-def study(outcomes: Iterable[Outcome], world: str) -> str:
+def study(results: Iterable[RunResult], world: str) -> str:
     """A row a variant, beneath its factor; the world's own settings first."""
-    runs, measures = by_name(outcomes, world), shown(world)
+    runs, measures = by_name(results, world), shown(world)
     heads = " | ".join(f"{heading} | difference" for heading in measures)
     lines = [
         f"| | {heads} | updates | seeds |",
@@ -79,7 +79,7 @@ def there(runs: Mapping[str, object]) -> list[Factor]:
 
 
 def _row(
-    name: str, runs: Sequence[Outcome], own: Sequence[Outcome] | None, measures: Iterable[Measure]
+    name: str, runs: Sequence[RunResult], own: Sequence[RunResult] | None, measures: Iterable[Measure]
 ) -> str:
     cells = [name]
     for of in measures:
@@ -112,7 +112,7 @@ def curves(compared: Sequence[Curve]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compared(outcomes: Sequence[Outcome], names: Sequence[str], world: str) -> Iterator[Curve]:
+def compared(results: Sequence[RunResult], names: Sequence[str], world: str) -> Iterator[Curve]:
     """The curves of these entries, as far as there are runs of them."""
-    runs = by_name(outcomes, world)
+    runs = by_name(results, world)
     return (Curve(name=name, runs=tuple(runs[name])) for name in names if name in runs)

@@ -12,7 +12,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from experiments.simulation.plan import Outcome
+from experiments.simulation.plan import RunResult
 from experiments.study.page import by_name, shown, there
 from experiments.study.statistics import Measure, difference, seeded
 
@@ -20,9 +20,9 @@ BETTER, WORSE, UNSURE = "#0072b2", "#d55e00", "0.6"
 ROW_INCHES = 0.23
 
 
-def draw(outcomes: Sequence[Outcome], world: str, file: Path) -> None:
+def draw(results: Sequence[RunResult], world: str, file: Path) -> None:
     """Each variant less what it is compared with: the mean, its 95 % interval, a small dot a seed."""
-    rows = _rows(by_name(outcomes, world))
+    rows = _rows(by_name(results, world))
     figure, axes = plt.subplots(
         1, 3, figsize=(11, 1.2 + ROW_INCHES * len(rows)), sharey=True, layout="constrained"
     )
@@ -44,11 +44,11 @@ class Row:
     """A line of the picture: a factor's title, or a variant with its runs and those it is compared with."""
 
     label: str
-    runs: Sequence[Outcome] = ()
-    against: Sequence[Outcome] = ()
+    runs: Sequence[RunResult] = ()
+    against: Sequence[RunResult] = ()
 
 
-def _rows(runs: Mapping[str, Sequence[Outcome]]) -> list[Row]:
+def _rows(runs: Mapping[str, Sequence[RunResult]]) -> list[Row]:
     rows: list[Row] = []
     for factor in there(runs):
         rows.append(Row(factor.title))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
-from experiments.simulation.plan import Outcome, Point
+from experiments.simulation.plan import Point, RunResult
 
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 """Half the width of a 95 % interval in standard errors, by the number of differences (Student)."""
 
-Measure = Callable[[Outcome], float]
+Measure = Callable[[RunResult], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ class Difference:
 
 def measure(interactions: int, split: str, what: Callable[[Point], float]) -> Measure:
     """One number of a run."""
-    return lambda outcome: what(outcome.at(interactions, split))
+    return lambda result: what(result.at(interactions, split))
 
 
-def seeded(outcomes: Sequence[Outcome]) -> dict[int, Outcome]:
+def seeded(results: Sequence[RunResult]) -> dict[int, RunResult]:
     """The runs by their seeds."""
-    return {outcome.facts["seed"]: outcome for outcome in outcomes}
+    return {result.facts["seed"]: result for result in results}
 
 
-def difference(runs: Sequence[Outcome], own: Sequence[Outcome], of: Measure) -> Difference:
+def difference(runs: Sequence[RunResult], own: Sequence[RunResult], of: Measure) -> Difference:
     """Variant less own, seed by seed; LookupError where no seed was run with both."""
     left, right = seeded(runs), seeded(own)
     found = [of(left[seed]) - of(right[seed]) for seed in sorted(left.keys() & right.keys())]

@@ -15,8 +15,8 @@ import typer
 from afterwit import recipes
 from experiments.compare import plot as compare_plot
 from experiments.compare.compare import OBJECTIVES
-from experiments.simulation.crew import Notebook
-from experiments.simulation.plan import Outcome
+from experiments.simulation.plan import RunResult
+from experiments.simulation.processes import KeptRuns
 from experiments.study import page, plot
 
 COMPARED = {"recipes": recipes.names(), "objectives": tuple(entry.name for entry in OBJECTIVES)}
@@ -27,9 +27,9 @@ def main(docs: Annotated[Path, typer.Option(help="The documentation's folder.")]
     for name, blocks in written(docs).items():
         path = docs / name
         path.write_text(blocks, encoding="utf-8")
-    outcomes = _runs(docs, "study")
-    for world in _worlds(outcomes):
-        plot.draw(outcomes, world, docs / f"study-{world}.png")
+    results = _runs(docs, "study")
+    for world in _worlds(results):
+        plot.draw(results, world, docs / f"study-{world}.png")
     for kind, names in COMPARED.items():
         runs = _runs(docs, kind)
         for world in _worlds(runs):
@@ -41,9 +41,9 @@ def main(docs: Annotated[Path, typer.Option(help="The documentation's folder.")]
 def written(docs: Path) -> dict[str, str]:
     """Each page with its tables as the runs have them."""
     study = (docs / "study.md").read_text(encoding="utf-8")
-    outcomes = _runs(docs, "study")
-    for world in _worlds(outcomes):
-        study = page.filled(study, world, page.study(outcomes, world))
+    results = _runs(docs, "study")
+    for world in _worlds(results):
+        study = page.filled(study, world, page.study(results, world))
     compared = (docs / "recipes.md").read_text(encoding="utf-8")
     for kind, names in COMPARED.items():
         runs = _runs(docs, kind)
@@ -53,13 +53,13 @@ def written(docs: Path) -> dict[str, str]:
     return {"study.md": study, "recipes.md": compared}
 
 
-def _runs(docs: Path, kind: str) -> list[Outcome]:
-    return list(Notebook(docs / "data" / f"{kind}.jsonl").read().values())
+def _runs(docs: Path, kind: str) -> list[RunResult]:
+    return list(KeptRuns(docs / "data" / f"{kind}.jsonl").read().values())
 
 
-def _worlds(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _worlds(results: Sequence[RunResult]) -> Iterator[str]:
     """The worlds that there are runs of, in alphabetical order."""
-    return iter(sorted({outcome.facts["world"] for outcome in outcomes}))
+    return iter(sorted({result.facts["world"] for result in results}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.apps.demo.agent import Answer
+from afterwit.apps.demo.people import Answer
 from afterwit.apps.demo.tools import expert
 from afterwit.apps.demo.world import Task, World
 

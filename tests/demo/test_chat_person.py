@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from afterwit.apps.demo.agent import Answer
 from afterwit.apps.demo.chat import expert, rules, tasks, words
 from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.evaluate import evaluate
-from afterwit.apps.demo.person import Interaction, run_interaction
+from afterwit.apps.demo.people import Answer, Interaction, evaluate, run_interaction
 from afterwit.apps.demo.world import Task, World, part
 
 WORLD = ChatWorld()
@@ -17,7 +15,7 @@ ALL = frozenset(rules.RULES)
 
 @dataclass
 class Speaker:
-    """Answers the n-th question in the n-th style; with `lie`, leaves the facts out."""
+    """Responder the n-th question in the n-th style; with `lie`, leaves the facts out."""
 
     task: Task
     styles: tuple[frozenset[str], ...]
@@ -50,7 +48,7 @@ def test_a_first_answer_in_the_wrong_style_is_complained_about_before_the_second
 
 def test_the_second_question_follows_a_good_answer_and_the_reaction_is_to_the_last_one() -> None:
     seen, task = _played("howto_when", ALL, frozenset({"short", "friendly"}))
-    assert seen.messages[3]["content"] == task.onward[0]
+    assert seen.messages[3]["content"] == task.follow_ups[0]
     assert (seen.mood, seen.broken, seen.turns) == ("complaint", ("plain",), ("turn0", "turn1"))
     assert seen.messages[5]["content"] == seen.reaction
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from afterwit.apps.demo.chat import expert, rules, tasks
 from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.world import Call, Task
+from afterwit.apps.demo.world import Task
+from afterwit.core.message import ToolCall
 
 WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")
@@ -84,42 +85,42 @@ def test_a_fact_counts_as_whole_words_in_its_place() -> None:
 def test_a_whole_conversation_the_persons_way_is_kept_and_passes(kind: str) -> None:
     rng = Random(3)
     task = tasks.of_kind(kind, "fresh", rng)
-    with WORLD.place(task) as place:
-        asked = [place.hear(_answer(task, n, set(rules.RULES), rng)) for n in range(len(task.checks))]
-        assert (place.kept(), place.broken(), place.check()) == (True, (), None)
-    assert asked == [*task.onward, None]
+    with WORLD.start(task) as state:
+        asked = [state.hear(_answer(task, n, set(rules.RULES), rng)) for n in range(len(task.checks))]
+        assert (state.kept(), state.broken(), state.check()) == (True, (), None)
+    assert asked == [*task.follow_ups, None]
 
 
 def test_one_answer_in_the_default_style_spoils_a_conversation_and_not_its_success() -> None:
     rng = Random(4)
     task = tasks.of_kind("where_who", "fresh", rng)
-    with WORLD.place(task) as place:
-        place.hear(_answer(task, 0, set(rules.RULES), rng))
-        place.hear(_answer(task, 1, set(), rng))
-        assert (place.kept(), place.broken()) == (False, ("short", "plain", "friendly"))
-        assert place.check() is None
+    with WORLD.start(task) as state:
+        state.hear(_answer(task, 0, set(rules.RULES), rng))
+        state.hear(_answer(task, 1, set(), rng))
+        assert (state.kept(), state.broken()) == (False, ("short", "plain", "friendly"))
+        assert state.check() is None
 
 
 def test_who_does_not_answer_is_asked_nothing_further_and_keeps_nothing() -> None:
     task = tasks.of_kind("howto_when", "fresh", Random(5))
-    with WORLD.place(task) as place:
-        assert (place.kept(), place.check()) == (False, task.checks[0][0])
-        assert place.hear("Hi! I do not know.") is None
-        assert (place.kept(), place.check()) == (False, task.checks[0][0])
+    with WORLD.start(task) as state:
+        assert (state.kept(), state.check()) == (False, task.checks[0][0])
+        assert state.hear("Hi! I do not know.") is None
+        assert (state.kept(), state.check()) == (False, task.checks[0][0])
 
 
 def test_steps_are_asked_of_how_to_answers_alone() -> None:
     rng = Random(6)
     task = tasks.of_kind("howto_when", "fresh", rng)
-    with WORLD.place(task) as place:
-        place.hear(_answer(task, 0, set(), rng))
-        assert place.broken() == rules.RULES
+    with WORLD.start(task) as state:
+        state.hear(_answer(task, 0, set(), rng))
+        assert state.broken() == rules.RULES
     task = tasks.of_kind("when", "fresh", rng)
-    with WORLD.place(task) as place:
-        place.hear(_answer(task, 0, set(), rng))
-        assert place.broken() == rules.RULES[:3]
+    with WORLD.start(task) as state:
+        state.hear(_answer(task, 0, set(), rng))
+        assert state.broken() == rules.RULES[:3]
 
 
 def test_a_call_finds_no_tool() -> None:
-    with WORLD.place(tasks.of_kind("who", "fresh", Random(0))) as place:
-        assert place.act(Call(id="1", name="read", arguments="{}")) == "error: no tool read"
+    with WORLD.start(tasks.of_kind("who", "fresh", Random(0))) as state:
+        assert state.act(ToolCall(id="1", name="read", arguments="{}")) == "error: no tool read"

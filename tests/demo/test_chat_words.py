@@ -46,8 +46,8 @@ def test_the_request_holds_the_facts_of_every_question_and_the_thing_it_is_about
     for _ in range(100):
         task = tasks.of_kind(kind, "fresh", rng)
         assert all(rules.missing(task.request, facts) is None for facts in task.checks)
-        assert len(task.onward) == len(task.checks) - 1
-        asked = [task.request, *task.onward]
+        assert len(task.follow_ups) == len(task.checks) - 1
+        asked = [task.request, *task.follow_ups]
         for thing, question in zip(task.subject.values(), asked, strict=True):
             assert thing in question
 

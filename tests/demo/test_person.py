@@ -4,9 +4,7 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.agent import Answer
-from afterwit.apps.demo.evaluate import evaluate
-from afterwit.apps.demo.person import run_interaction
+from afterwit.apps.demo.people import Answer, evaluate, run_interaction
 from afterwit.apps.demo.tools import tasks, words
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import Task, part

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.demo.report import Lesson, Point, Report, Sides, write
+from afterwit.apps.demo.live import Measurement
+from afterwit.apps.demo.report.report import Lesson, Report, Sides, write
 
 
 def _report(**changes: object) -> Report:
     points = tuple(
-        Point(interactions=n, seconds=float(n), preference=p, task_success=0.99)
+        Measurement(interactions=n, seconds=float(n), preference=p, task_success=0.99)
         for n, p in ((0, 0.05), (36, 0.8), (96, 0.9))
     )
     hostile = "<script>alert(1)</script>"
@@ -62,4 +63,4 @@ def test_texts_of_conversations_are_escaped_in_the_page(tmp_path: Path) -> None:
 
 def test_one_measurement_is_no_comparison() -> None:
     with pytest.raises(ValueError, match="1 measurements"):
-        _report(points=(Point(interactions=0, seconds=0.0, preference=0.0, task_success=1.0),))
+        _report(points=(Measurement(interactions=0, seconds=0.0, preference=0.0, task_success=1.0),))

@@ -6,10 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from afterwit.apps.demo import rule_judge
 from afterwit.apps.demo.chat import judge as chat_judge
 from afterwit.apps.demo.chat.world import ChatWorld
-from afterwit.apps.demo.judge_accuracy import accuracy
+from afterwit.apps.demo.judge import accuracy, rule_judge
 from afterwit.apps.demo.tools import judge as tools_judge
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import World
@@ -39,7 +38,7 @@ def test_an_always_content_judge_would_fail_that_measure(world: World) -> None:
 def test_it_imports_nothing_of_the_world_it_judges(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not any("afterwit" in name for name in imported - {"afterwit.apps.demo.rule_judge"})
+    assert not any("afterwit" in name for name in imported - {"afterwit.apps.demo.judge"})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_plain_reactions_to_an_answer(said: str, reward: int, rules: set[str]) -
         "Who has the key?", {"content": "It is Ada."}, [{"role": "user", "content": said}]
     )
     assert CHAT.judge(evaluation) == rf"\boxed{{{reward}}}"
-    assert CHAT.named(CHAT.judge(hint)) == rules
+    assert CHAT.rules_named_in(CHAT.judge(hint)) == rules
 
 
 def test_steps_that_are_numbered_already_are_not_asked_for() -> None:
@@ -76,7 +75,7 @@ def test_steps_that_are_numbered_already_are_not_asked_for() -> None:
     _, hint = judge_short.prompts(
         "How?", numbered, [{"role": "user", "content": "Too long for three steps."}]
     )
-    assert CHAT.named(CHAT.judge(hint)) == {"short"}
+    assert CHAT.rules_named_in(CHAT.judge(hint)) == {"short"}
 
 
 def test_an_instruction_inside_the_data_does_not_close_its_fence() -> None:

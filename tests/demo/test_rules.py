@@ -7,7 +7,7 @@ import pytest
 from afterwit.apps.demo.tools import expert, rules, tasks
 from afterwit.apps.demo.tools.rules import Step
 from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Call
+from afterwit.core.message import ToolCall
 
 
 def _step(name: str, *, replaces: bool = False, **arguments: object) -> Step:
@@ -19,29 +19,29 @@ def test_the_owners_way_keeps_every_rule_and_passes_the_real_check(kind: str) ->
     rng = Random(0)
     for _ in range(3):
         task = tasks.KINDS[kind]("fresh", rng)
-        with ToolsWorld().place(task) as place:
+        with ToolsWorld().start(task) as state:
             for step in expert.plan(task, set(task.rules)):
-                place.act(_call(step))
-            assert (place.broken(), place.kept(), place.check()) == ((), True, None)
+                state.act(_call(step))
+            assert (state.broken(), state.kept(), state.check()) == ((), True, None)
 
 
 @pytest.mark.parametrize("kind", sorted(tasks.KINDS))
 def test_the_old_way_passes_the_check_and_breaks_the_rules(kind: str) -> None:
     task = tasks.KINDS[kind]("train", Random(1))
-    with ToolsWorld().place(task) as place:
+    with ToolsWorld().start(task) as state:
         for step in expert.plan(task, set()):
-            place.act(_call(step))
+            state.act(_call(step))
         expected = set(task.rules) - (set() if kind == "create" else {"relative"})
-        assert set(place.broken()) == expected
-        assert not place.kept()
-        assert place.check() is None
+        assert set(state.broken()) == expected
+        assert not state.kept()
+        assert state.check() is None
 
 
 def test_doing_nothing_keeps_no_rule_and_fails_the_check_in_words() -> None:
     task = tasks.KINDS["edit"]("train", Random(2))
-    with ToolsWorld().place(task) as place:
-        assert not place.kept()
-        assert "grep -xF" in (place.check() or "")
+    with ToolsWorld().start(task) as state:
+        assert not state.kept()
+        assert "grep -xF" in (state.check() or "")
 
 
 def test_a_read_of_another_file_does_not_count() -> None:
@@ -62,13 +62,13 @@ def test_every_broken_rule_of_one_call_is_named() -> None:
 
 def test_a_malformed_call_breaks_no_rule_and_gets_an_error_in_words() -> None:
     task = tasks.KINDS["edit"]("train", Random(3))
-    with ToolsWorld().place(task) as place:
+    with ToolsWorld().start(task) as state:
         for arguments in ("{", "[]", "{}", '{"path": 3}'):
-            assert place.act(Call(id="1", name="read", arguments=arguments)).startswith("error: ")
-        assert place.act(Call(id="1", name="fly", arguments="{}")) == "error: no tool fly"
+            assert state.act(ToolCall(id="1", name="read", arguments=arguments)).startswith("error: ")
+        assert state.act(ToolCall(id="1", name="fly", arguments="{}")) == "error: no tool fly"
 
 
-def _call(step: Step) -> Call:
+def _call(step: Step) -> ToolCall:
     import json
 
-    return Call(id="1", name=step.name, arguments=json.dumps(dict(step.arguments)))
+    return ToolCall(id="1", name=step.name, arguments=json.dumps(dict(step.arguments)))

@@ -8,18 +8,18 @@ from afterwit.apps.demo.chat import hints, rules
 from afterwit.apps.demo.chat.world import SYSTEM
 from afterwit.core.judging.voting import parse_evaluation, parse_hint
 from experiments.pretrain import chat_corpus as corpus
-from experiments.pretrain.sample import SPLICE, Sample
+from experiments.pretrain.example import SPLICE, Example
 
 
-def _drawn(number: int, seed: int = 0) -> list[Sample]:
+def _drawn(number: int, seed: int = 0) -> list[Example]:
     return list(islice(corpus.samples(seed), number))
 
 
-def _policy(samples: list[Sample]) -> list[Sample]:
+def _policy(samples: list[Example]) -> list[Example]:
     return [sample for sample in samples if sample.messages[0]["content"] == SYSTEM]
 
 
-def _hint(sample: Sample) -> str | None:
+def _hint(sample: Example) -> str | None:
     """The hint of a sample's last question."""
     parts = sample.messages[-2]["content"].split(SPLICE)
     return parts[1] if len(parts) == 2 else None

@@ -14,18 +14,18 @@ from afterwit import recipes
 from afterwit.core.errors import SettingError
 from experiments.compare.compare import OBJECTIVES, Curve, facts, planned, run, table
 from experiments.compare.plot import draw
-from experiments.simulation.crew import Notebook
-from experiments.simulation.plan import Outcome, Plan, Point
+from experiments.simulation.plan import Plan, Point, RunResult
+from experiments.simulation.processes import KeptRuns
 
 ASKED = {"world": "tools", "interactions": 96, "seeds": range(4), "judge": None}
 
 
-def _outcome(plan: Plan, gain: float) -> Outcome:
+def _outcome(plan: Plan, gain: float) -> RunResult:
     points = tuple(
         Point(interactions=at, split="fresh", preference=gain * at / 96, task_success=0.95)
         for at in plan.measured
     )
-    return Outcome(name=plan.name, facts=plan.facts(), points=points, updates=80, cpu_s=40.0)
+    return RunResult(name=plan.name, facts=plan.facts(), points=points, updates=80, cpu_s=40.0)
 
 
 def _curves() -> list[Curve]:
@@ -75,10 +75,10 @@ def test_a_choice_that_is_not_there_is_said_before_anything_runs(
 
 
 def test_finished_runs_are_shown_and_written_without_running_anything(tmp_path: Path) -> None:
-    notebook = Notebook(tmp_path / "runs.jsonl")
+    kept = KeptRuns(tmp_path / "runs.jsonl")
     for curve in _curves():
-        for outcome in curve.runs:
-            notebook.add(outcome)
+        for result in curve.runs:
+            kept.add(result)
     shown = run(recipes=(), out=tmp_path, jobs=1, **ASKED)  # type: ignore[arg-type]
     assert shown == _curves()
     written = json.loads((tmp_path / "compare.json").read_text())

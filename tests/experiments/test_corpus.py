@@ -8,15 +8,15 @@ from afterwit.apps.demo.tools import rules
 from afterwit.core.judging.hints import splice
 from afterwit.core.message import Conversation, Message
 from experiments.pretrain import tools_corpus as corpus
-from experiments.pretrain.sample import SPLICE, Sample
+from experiments.pretrain.example import SPLICE, Example
 
 
-def _drawn(number: int, seed: int = 0) -> list[Sample]:
+def _drawn(number: int, seed: int = 0) -> list[Example]:
     return list(islice(corpus.samples(seed), number))
 
 
 @pytest.fixture(scope="module")
-def many() -> list[Sample]:
+def many() -> list[Example]:
     return _drawn(3000)
 
 
@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_conversations() -> None:
     assert _drawn(40) != _drawn(40, seed=1)
 
 
-def test_the_shares_are_those_of_the_readme(many: list[Sample]) -> None:
+def test_the_shares_are_those_of_the_readme(many: list[Example]) -> None:
     copies, drawn = [], []
     for sample in many:
         (drawn if sample.messages[0]["role"] == "system" else copies).append(sample)
@@ -36,7 +36,7 @@ def test_the_shares_are_those_of_the_readme(many: list[Sample]) -> None:
     assert abs(len(hinted) / len(policy) - 0.65) < 0.03
 
 
-def test_without_a_hint_the_first_guarded_step_breaks_its_rule_in_85_of_100(many: list[Sample]) -> None:
+def test_without_a_hint_the_first_guarded_step_breaks_its_rule_in_85_of_100(many: list[Example]) -> None:
     broken = []
     for sample in many:
         if not sample.tools or SPLICE in sample.messages[1]["content"]:

@@ -13,34 +13,34 @@ from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.verdict import NextState
-from experiments.simulation.plan import Outcome, Plan, Point, key
+from experiments.simulation.plan import Plan, Point, RunResult, key
 from experiments.simulation.run import run
-from experiments.simulation.system import laboratory
+from experiments.simulation.system import simulation
 
 torch.set_num_threads(1)
 BRIEF = Plan(world="tools", seed=3, interactions=10, measured=(0, 10), tasks=16)
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def result() -> RunResult:
     return run(BRIEF)
 
 
-def test_ten_people_teach_it_something(outcome: Outcome) -> None:
-    assert outcome.updates > 3
-    assert outcome.at(10, "fresh").preference > outcome.at(0, "fresh").preference + 0.1
+def test_ten_people_teach_it_something(result: RunResult) -> None:
+    assert result.updates > 3
+    assert result.at(10, "fresh").preference > result.at(0, "fresh").preference + 0.1
 
 
-def test_the_same_plan_gives_the_same_points(outcome: Outcome) -> None:
+def test_the_same_plan_gives_the_same_points(result: RunResult) -> None:
     again = run(BRIEF)
-    assert (again.points, again.updates, again.facts) == (outcome.points, outcome.updates, outcome.facts)
+    assert (again.points, again.updates, again.facts) == (result.points, result.updates, result.facts)
 
 
 async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it() -> None:
     chosen, world = BRIEF.chosen(), REHEARSED["tools"]
-    async with laboratory(chosen.settings, world, seed=1, program=world.judge) as system:
+    async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
-        records = [system.school.store.turn(turn) for turn in one.turns]
+        records = [system.learning.store.turn(turn) for turn in one.turns]
     assert {record.state for record in records} <= {State.TRAINED, State.JUDGED, State.SKIPPED}
     assert [record.turn.parent for record in records] == [None, *one.turns[:-1]]
     last = records[-1].next_state
@@ -52,10 +52,10 @@ async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what
 
 async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
     chosen, world, rng = BRIEF.chosen(), REHEARSED["tools"], Random(1)
-    async with laboratory(chosen.settings, world, seed=1, program=world.judge, publish_every=3) as system:
+    async with simulation(chosen.settings, world, seed=1, program=world.judge, publish_every=3) as system:
         for number in range(1, 9):
             await system.interact(number, "dev", rng)
-            assert system.desk.engine.version == system.updates // 3 * 3
+            assert system.client.engine.version == system.updates // 3 * 3
         assert system.updates >= 3
 
 
@@ -67,12 +67,12 @@ async def test_a_turn_that_would_teach_nothing_ends_at_the_judge_as_where_people
         "learner.min_batch=99",
     )
     chosen, world, rng = replace(BRIEF, settings=asked).chosen(), REHEARSED["tools"], Random(1)
-    async with laboratory(chosen.settings, world, seed=1, program=world.judge) as system:
-        one, school = await system.interact(1, "dev", rng), system.school
-        turn = replace(school.store.turn(one.turns[-1]).turn, id="praised")
+    async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
+        one, learning = await system.interact(1, "dev", rng), system.learning
+        turn = replace(learning.store.turn(one.turns[-1]).turn, id="praised")
         thanks = Message(role="user", content=world.approve(one.task, "dev", rng))
-        await school.teach([(turn, NextState(messages=(thanks,)))])
-        record = school.store.turn("praised")
+        await learning.teach([(turn, NextState(messages=(thanks,)))])
+        record = learning.store.turn("praised")
     assert record.verdict is not None
     assert record.verdict.reward == 1
     assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_CONFIDENT)
@@ -94,7 +94,7 @@ def test_an_unknown_setting_is_refused_before_anything_runs() -> None:
 
 def test_an_outcome_is_the_same_after_it_was_written_down() -> None:
     point = Point(interactions=0, split="fresh", preference=0.25, task_success=1.0)
-    outcome = Outcome(name="a run", facts={"seed": 1}, points=(point,), updates=3, cpu_s=1.5)
-    assert Outcome.from_line(outcome.to_line()) == outcome
+    result = RunResult(name="a run", facts={"seed": 1}, points=(point,), updates=3, cpu_s=1.5)
+    assert RunResult.from_line(result.to_line()) == result
     with pytest.raises(LookupError, match="nothing was measured on dev after 36 interactions"):
-        outcome.at(36, "dev")
+        result.at(36, "dev")

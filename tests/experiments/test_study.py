@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.demo.worlds import WORLDS
-from experiments.simulation.plan import Outcome, Point, key
+from experiments.simulation.plan import Point, RunResult, key
 from experiments.study import page, plot
 from experiments.study.factors import FACTORS, OWN, plans
 from experiments.study.statistics import difference, measure
@@ -17,10 +17,10 @@ from experiments.study.statistics import difference, measure
 LATE = measure(60, "fresh", page.preference)
 
 
-def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None) -> list[Outcome]:
+def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None) -> list[RunResult]:
     """A run a value, for the seeds 0, 1, ... unless told, with the value as its last preference."""
     return [
-        Outcome(
+        RunResult(
             name=name,
             facts={"seed": seed, "world": "tools"},
             points=tuple(

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from afterwit.apps.demo import report
-from afterwit.apps.demo.course import Course
-from afterwit.apps.demo.display import Display
-from afterwit.apps.demo.evaluate import MEASURE, PEOPLE, SEED, held_out
-from afterwit.apps.demo.judged import judge_accuracy
-from afterwit.apps.demo.lessons import lessons
-from afterwit.apps.demo.live import live
-from afterwit.apps.demo.report import Report
+from afterwit.apps.demo.live import Run, judge_accuracy, live
+from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
+from afterwit.apps.demo.report import report
+from afterwit.apps.demo.report.display import Display
+from afterwit.apps.demo.report.lessons import lessons
+from afterwit.apps.demo.report.report import Report
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.logs import quiet
@@ -47,14 +45,14 @@ def run(
     tasks = held_out(place, MEASURE, HELD_OUT, SEED + seed)
     with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
         with Display(Console(), interactions) as display:
-            course = Course(
+            course = Run(
                 system=system,
                 world=place,
                 split=PEOPLE,
                 held_out=tasks,
                 seed=seed,
                 began=began,
-                watcher=display,
+                observer=display,
             )
             course.play(interactions)
         learned = lessons(system, course.interactions)

@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
+from afterwit.core.message import ToolCall
+
 T = TypeVar("T")
 
 Split = Literal["train", "dev", "fresh"]
@@ -28,7 +30,7 @@ def text_message(role: str, content: str) -> Message:
 
 def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
     """The phrases of one part; six neighbours give four to train, one to dev and one to fresh."""
-    return tuple(phrase for place, phrase in enumerate(phrases) if place % 6 in _PART[split])
+    return tuple(phrase for index, phrase in enumerate(phrases) if index % 6 in _PART[split])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +45,11 @@ class Task:
     rules: tuple[str, ...]
     checks: tuple[tuple[str, ...], ...]
     subject: Mapping[str, str]
-    onward: tuple[str, ...] = ()
+    follow_ups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A tool call as the agent made it: `arguments` is the JSON text, `id` the server's."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class LabelledCase:
     """One answered turn, what came next, and the truth: its reward and the rules a hint must name."""
 
     kind: CaseKind
@@ -67,10 +60,10 @@ class Case:
     rules: tuple[str, ...]
 
 
-class Place(Protocol):
-    """A task's place while it is worked on."""
+class TaskState(Protocol):
+    """A task while it is worked on."""
 
-    def act(self, call: Call) -> str:
+    def act(self, call: ToolCall) -> str:
         """Do what a call says; the real result."""
 
     def hear(self, said: str) -> str | None:
@@ -122,7 +115,7 @@ class World(Protocol):
     def task(self, split: Split, rng: Random) -> Task:
         """A task of one part; names and wordings of different parts do not overlap."""
 
-    def place(self, task: Task) -> AbstractContextManager[Place]:
+    def start(self, task: Task) -> AbstractContextManager[TaskState]:
         """Set the task up; its files are gone when the context ends."""
 
     def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
@@ -134,10 +127,10 @@ class World(Protocol):
     def approve(self, task: Task, split: Split, rng: Random) -> str:
         """The person's words when all is well."""
 
-    def cases(self, split: Split, number: int, seed: int) -> Sequence[Case]:
+    def cases(self, split: Split, number: int, seed: int) -> Sequence[LabelledCase]:
         """Turns with known truth, as the interactions give them, to measure a judge on."""
 
-    def named(self, hint: str) -> set[str]:
+    def rules_named_in(self, hint: str) -> set[str]:
         """The rules that a hint speaks of, where it does so in a judge's words."""
 
     def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:

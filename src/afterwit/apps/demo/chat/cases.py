@@ -3,16 +3,16 @@
 from random import Random
 
 from afterwit.apps.demo.chat import expert, tasks, words
-from afterwit.apps.demo.world import Case, CaseKind, Split, Task, text_message
+from afterwit.apps.demo.world import CaseKind, LabelledCase, Split, Task, text_message
 
 
-def cases(split: Split, number: int, seed: int) -> list[Case]:
+def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
     """Cases as the demo's interactions give them, wordings and names of one part."""
     rng = Random(seed)
     return [_case(split, rng) for _ in range(number)]
 
 
-def _case(split: Split, rng: Random) -> Case:
+def _case(split: Split, rng: Random) -> LabelledCase:
     """A first answer, in half of the cases with some rule broken, and the person's next words."""
     task = tasks.draw(split, rng)
     kind = task.kind.split("_")[0]
@@ -27,13 +27,15 @@ def _case(split: Split, rng: Random) -> Case:
         answer = expert.answer(kind, thing, wrong, keep, rng)
         return _made("failure", task, answer, words.failure(facts[-1], split, rng))
     answer = expert.answer(kind, thing, facts, keep, rng)
-    if task.onward:
-        return _made("quiet", task, answer, task.onward[0])
+    if task.follow_ups:
+        return _made("quiet", task, answer, task.follow_ups[0])
     return _made("approval", task, answer, words.approval(split, rng))
 
 
-def _made(kind: CaseKind, task: Task, answer: str, following: str, rules: tuple[str, ...] = ()) -> Case:
-    return Case(
+def _made(
+    kind: CaseKind, task: Task, answer: str, following: str, rules: tuple[str, ...] = ()
+) -> LabelledCase:
+    return LabelledCase(
         kind=kind,
         request=task.request,
         response=text_message("assistant", answer),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from afterwit.apps.demo.rule_judge import APPROVING, RuleJudge
+from afterwit.apps.demo.judge import APPROVING, RuleJudge
 
 _HINTS = {
     "short": "keep it short",

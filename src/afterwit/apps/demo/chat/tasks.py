@@ -82,7 +82,7 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     return Task(
         kind=kind,
         request=_sentences(rng.choice(part(OPENINGS, split)), *noted, first),
-        onward=tuple(f"{rng.choice(part(ONWARD, split))} {question}" for question in further),
+        follow_ups=tuple(f"{rng.choice(part(ONWARD, split))} {question}" for question in further),
         files={},
         rules=rules_of("howto" if "howto" in asked else asked[0]),
         checks=tuple(one.facts for one in known),
@@ -90,7 +90,9 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     )
 
 
-def notebook(number: int, split: Split, rng: Random) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
+def notes_and_questions(
+    number: int, split: Split, rng: Random
+) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
     """So many notes, each of another kind, as one text; and a question about each of them with the facts that
     answer it, in another order.
     """

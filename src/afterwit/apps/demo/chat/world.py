@@ -10,28 +10,29 @@ from typing import Any
 from afterwit.apps.demo.chat import cases, hints, rules, tasks, words
 from afterwit.apps.demo.chat.judge import JUDGE
 from afterwit.apps.demo.speech.spoken import Spoken
-from afterwit.apps.demo.world import Call, Case, Split, Task
+from afterwit.apps.demo.world import LabelledCase, Split, Task
+from afterwit.core.message import ToolCall
 
 SYSTEM = "You answer questions."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatPlace:
+class ChatState:
     """One task's answers so far."""
 
     task: Task
     answers: list[str] = field(default_factory=list)
 
-    def act(self, call: Call) -> str:
+    def act(self, call: ToolCall) -> str:
         """There is nothing to call."""
         return f"error: no tool {call.name}"
 
     def hear(self, said: str) -> str | None:
         """The next question, asked only of someone who has answered this one."""
-        place = len(self.answers)
+        index = len(self.answers)
         self.answers.append(said)
-        told = rules.missing(said, self.task.checks[place]) is None
-        return self.task.onward[place] if told and place < len(self.task.onward) else None
+        told = rules.missing(said, self.task.checks[index]) is None
+        return self.task.follow_ups[index] if told and index < len(self.task.follow_ups) else None
 
     def broken(self) -> tuple[str, ...]:
         """The rules that some answer broke."""
@@ -49,8 +50,8 @@ class ChatPlace:
 
     def check(self) -> str | None:
         """None when every question's facts were told, else the first that was not."""
-        for place, facts in enumerate(self.task.checks):
-            answer = self.answers[place] if place < len(self.answers) else ""
+        for index, facts in enumerate(self.task.checks):
+            answer = self.answers[index] if index < len(self.answers) else ""
             if (fact := rules.missing(answer, facts)) is not None:
                 return fact
         return None
@@ -79,14 +80,14 @@ class ChatWorld(Spoken):
         return tasks.draw(split, rng)
 
     @contextmanager
-    def place(self, task: Task) -> Iterator[ChatPlace]:
+    def start(self, task: Task) -> Iterator[ChatState]:
         """A conversation that has not begun."""
-        yield ChatPlace(task=task)
+        yield ChatState(task=task)
 
     def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
         """Everything that is wrong so far, in one message."""
         return words.complaint(broken, next(iter(task.subject.values())), split, rng)
 
-    def cases(self, split: Split, number: int, seed: int) -> list[Case]:
+    def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
         """First answers, and what the person said next."""
         return cases.cases(split, number, seed)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from afterwit.apps.demo.rule_judge import RuleJudge
+from afterwit.apps.demo.judge import RuleJudge
 from afterwit.apps.demo.speech.phrases import Phrases
 from afterwit.apps.demo.world import Split, Task
 
@@ -26,7 +26,7 @@ class Spoken:
         """Thanks."""
         return self.afterwards.approval(split, rng)
 
-    def named(self, hint: str) -> set[str]:
+    def rules_named_in(self, hint: str) -> set[str]:
         """The rules whose sentence is in the hint."""
         spoken = hint.lower()
         return {

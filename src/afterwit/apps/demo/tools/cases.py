@@ -8,17 +8,17 @@ from typing import Any
 
 from afterwit.apps.demo.tools import tasks, words
 from afterwit.apps.demo.tools.played import DONE, play
-from afterwit.apps.demo.world import Case, CaseKind, Split, Task, text_message
+from afterwit.apps.demo.world import CaseKind, LabelledCase, Split, Task, text_message
 
 
-def cases(split: Split, number: int, seed: int) -> list[Case]:
+def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
     """Cases as the demo's interactions give them, wordings and names of one part."""
     rng = Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterwit-cases-") as folder:
         return [_case(split, rng, Path(folder)) for _ in range(number)]
 
 
-def _case(split: Split, rng: Random, folder: Path) -> Case:
+def _case(split: Split, rng: Random, folder: Path) -> LabelledCase:
     task = tasks.draw(split, rng)
     played = play(task, {rule for rule in task.rules if rng.random() < 0.5}, folder)
     first = next((place for place, found in enumerate(played.broken) if found), None)
@@ -46,7 +46,7 @@ def _made(
     following: tuple[Mapping[str, Any], ...],
     reward: int,
     rules: tuple[str, ...],
-) -> Case:
-    return Case(
+) -> LabelledCase:
+    return LabelledCase(
         kind=kind, request=task.request, response=response, following=following, reward=reward, rules=rules
     )

@@ -14,14 +14,15 @@ from afterwit.apps.demo.tools import cases, hints, rules, tasks, words
 from afterwit.apps.demo.tools.judge import JUDGE
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.tools.toolbox import Toolbox
-from afterwit.apps.demo.world import Call, Case, Split, Task
+from afterwit.apps.demo.world import LabelledCase, Split, Task
 from afterwit.apps.sandbox import Outcome, OutsideWorkspace, Workspace
+from afterwit.core.message import ToolCall
 
 Commands = Callable[[Sequence[str], Path], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsPlace:
+class ToolsState:
     """One task's workspace, the steps taken in it and the rules they broke."""
 
     task: Task
@@ -29,7 +30,7 @@ class ToolsPlace:
     steps: list[rules.Step] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
-    def act(self, call: Call) -> str:
+    def act(self, call: ToolCall) -> str:
         """Do a call and watch it as the owner would."""
         step = rules.Step.parse(call.name, call.arguments)
         step = rules.Step(name=step.name, arguments=step.arguments, replaces=self._replaces(step))
@@ -86,19 +87,19 @@ class ToolsWorld(Spoken):
         return tasks.draw(split, rng)
 
     @contextmanager
-    def place(self, task: Task) -> Iterator[ToolsPlace]:
+    def start(self, task: Task) -> Iterator[ToolsState]:
         """A workspace with the task's files, removed afterwards."""
         with tempfile.TemporaryDirectory(prefix="afterwit-task-") as folder:
             workspace = Workspace(root=Path(folder))
             for name, text in task.files.items():
                 workspace.write(name, text)
             toolbox = Toolbox(workspace=workspace, runner=lambda argv: self.commands(argv, workspace.root))
-            yield ToolsPlace(task=task, toolbox=toolbox)
+            yield ToolsState(task=task, toolbox=toolbox)
 
     def complain(self, task: Task, broken: Sequence[str], split: Split, rng: Random) -> str:
         """Everything that is wrong so far, in one message."""
         return words.complaint(broken, next(iter(task.subject.values())), split, rng)
 
-    def cases(self, split: Split, number: int, seed: int) -> list[Case]:
+    def cases(self, split: Split, number: int, seed: int) -> list[LabelledCase]:
         """Calls and last words, and what came of them."""
         return cases.cases(split, number, seed)

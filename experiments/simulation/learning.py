@@ -11,14 +11,14 @@ from afterwit.core.verdict import NextState, Verdict
 from afterwit.stages.learn.stage import Learn
 from afterwit.stages.publish import Checkpoints, Publisher
 from afterwit.store import Store
-from experiments.simulation.bench import Answered, Bench
+from experiments.simulation.judging import Answered, Judging
 
-OWNER = "laboratory"
+OWNER = "simulation"
 LEASE_S = 3600.0
 
 
 @dataclass(slots=True)
-class Ticks:
+class StepClock:
     """A clock that moves on by a second whenever it is read: time is an order here, nothing waits."""
 
     now: float = 0.0
@@ -29,24 +29,24 @@ class Ticks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class School:
+class Learning:
     """The store and the stages around it, each called when there is something to do."""
 
     store: Store
-    bench: Bench
+    judging: Judging
     learn: Learn
     checkpoints: Checkpoints
     publisher: Publisher
     publish_every: int
     """Versions that come before the engine takes the newest: more makes its turns staler."""
-    clock: Ticks
+    clock: StepClock
 
     async def teach(self, answered: Sequence[Answered]) -> None:
         """Learn what the turns' next states say."""
         for turn, next_state in answered:
             self._add(turn, next_state)
         teachable = [(turn, said) for turn, said in answered if untrainable(turn) is None]
-        verdicts = await self.bench.verdicts(teachable)
+        verdicts = await self.judging.verdicts(teachable)
         self.store.claim("judge", owner=OWNER, limit=len(teachable), lease_s=LEASE_S, now=self.clock())
         for (turn, _), verdict in zip(teachable, verdicts, strict=True):
             self._judged(turn, verdict)

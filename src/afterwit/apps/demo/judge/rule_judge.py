@@ -9,6 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+Judge = Callable[[Sequence[Mapping[str, str]]], str]
+"""A judge prompt in, the judge's words out."""
+
 _BLOCK = re.compile(r"<(request|response|next \w+)>\n(.*?)\n</\w+>", re.DOTALL)
 APPROVING = (
     r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works"

@@ -1,4 +1,4 @@
-"""Words without meaning, strewn over pretraining texts so that the model learns to look past them."""
+"""Words without meaning, with_noise over pretraining texts so that the model learns to look past them."""
 
 from random import Random
 
@@ -26,7 +26,7 @@ def sentence(rng: Random) -> str:
     return " ".join(words).capitalize() + rng.choice(".....!?")
 
 
-def strewn(text: str, share: float, rng: Random) -> str:
+def with_noise(text: str, share: float, rng: Random) -> str:
     """The text, in `share` of the cases with such a sentence before it, after it, or both."""
     if rng.random() > share:
         return text

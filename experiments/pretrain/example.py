@@ -8,36 +8,36 @@ from typing import Any
 from afterwit.apps.demo.speech.names import NOUNS
 from afterwit.apps.demo.world import Message, text_message
 from afterwit.wire.judge import short_prompts as judge_short
-from experiments.pretrain.chatter import strewn
+from experiments.pretrain.noise import with_noise
 
-CHATTER, EVALUATIONS = 0.25, 0.4
+NOISE, EVALUATIONS = 0.25, 0.4
 SPLICE = "\n\n[user's hint / instruction]\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Example:
     """A conversation to learn from; every assistant message in it is a target."""
 
     messages: list[Message]
     tools: Sequence[Mapping[str, Any]] = ()
 
 
-def copying(rng: Random) -> Sample:
+def copying(rng: Random) -> Example:
     """An exercise in saying what was said: names, quoted words and endings in no order."""
     pieces = [
         rng.choice(("-{}", "-{}", ".{}", ' "{}"', " {}")).format(rng.choice(NOUNS))
         for _ in range(rng.randint(4, 10))
     ]
     text = "".join(pieces).strip()
-    return Sample(messages=[text_message("user", text), text_message("assistant", text)])
+    return Example(messages=[text_message("user", text), text_message("assistant", text)])
 
 
 def judged(
     request: str, response: Message, following: list[Message], reward: int, hint: str | None, rng: Random
-) -> Sample:
+) -> Example:
     """One of the judge's two questions about a turn, with its true answer."""
-    evaluation, hinting = judge_short.prompts(strewn(request, CHATTER, rng), response, following)
+    evaluation, hinting = judge_short.prompts(with_noise(request, NOISE, rng), response, following)
     if rng.random() < EVALUATIONS:
-        return Sample(messages=[*evaluation, text_message("assistant", rf"\boxed{{{reward}}}")])
+        return Example(messages=[*evaluation, text_message("assistant", rf"\boxed{{{reward}}}")])
     answer = rf"\boxed{{1}} [HINT_START]{hint}[HINT_END]" if hint else r"\boxed{-1}"
-    return Sample(messages=[*hinting, text_message("assistant", answer)])
+    return Example(messages=[*hinting, text_message("assistant", answer)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterwit.apps.demo.live import Judge
+from afterwit.apps.demo.judge import Judge
 from afterwit.core.judging.hindsight import (
     JudgeCall,
     JudgeCase,
@@ -26,7 +26,7 @@ Answered = tuple[Turn, NextState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Judging:
     """`program` stands in place of the engine's model where it is not None."""
 
     engine: EmbeddedEngine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from afterwit.apps import build
 from afterwit.apps.config import Settings
-from afterwit.apps.demo.judge_accuracy import accuracy
+from afterwit.apps.demo.judge import accuracy
 from afterwit.apps.demo.world import World
 from afterwit.core.message import Message
 from afterwit.wire.judge.short_prompts import ShortPrompts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from afterwit.apps.demo.agent import Answer, Ask, Script
+from afterwit.apps.demo.people import Answer, Ask, Script
 from afterwit.apps.demo.world import Message, World
 from afterwit.core import ids
 from afterwit.core.turn import Kind, Turn
@@ -21,7 +21,7 @@ from afterwit.wire.model_text.tool_calls import Reader
 from afterwit.wire.openai_chat.request import Limits, parse_chat
 
 T = TypeVar("T")
-SCOPE = "laboratory"
+SCOPE = "simulation"
 UNASKED = Answer(message={"role": "assistant", "content": ""}, turn="")
 """Stands for an answer that nothing follows: nobody samples it."""
 
@@ -53,7 +53,7 @@ class Conversation(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Client:
     """One world's requests on one engine."""
 
     engine: EmbeddedEngine

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TypeVar
 import uvloop
 
 from afterwit.apps.config import Settings
+from afterwit.apps.demo.judge import Judge
 from afterwit.apps.runtime import Runtime
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
@@ -19,10 +20,7 @@ from afterwit.store import Store
 
 T = TypeVar("T")
 
-Judge = Callable[[Sequence[Mapping[str, str]]], str]
-"""A judge prompt in, the judge's words out."""
-
-SETTLE_S = 20.0
+LEARN_S = 20.0
 _LOOK_S = 0.02
 
 
@@ -40,7 +38,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class LiveSystem:
     """A running loop, seen from outside its thread."""
 
     url: str
@@ -57,20 +55,20 @@ class Live:
         assert self.runtime.engine is not None
         return self.runtime.engine.version
 
-    def settle(self) -> None:
-        """Wait until everything said so far is judged, trained and published, at most `SETTLE_S`."""
-        until = time.monotonic() + SETTLE_S
-        while time.monotonic() < until and not self._settled():
+    def wait_until_learned(self) -> None:
+        """Wait until everything said so far is judged, trained and published, at most `LEARN_S`."""
+        until = time.monotonic() + LEARN_S
+        while time.monotonic() < until and not self._learned():
             time.sleep(_LOOK_S)
 
-    def _settled(self) -> bool:
+    def _learned(self) -> bool:
         states, versions = self.store(lambda store: (store.counts().states, store.versions()))
         quiet = not states.get(State.ANSWERED) and states.get(State.JUDGED, 0) < self.settings.learner.batch
         return quiet and self.version() >= max((row.number for row in versions), default=0)
 
 
 @contextmanager
-def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[Live]:
+def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[LiveSystem]:
     """Run the whole loop; `rules` stand in place of the judge that the settings name."""
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
@@ -80,7 +78,7 @@ def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[Liv
         asyncio.run_coroutine_threadsafe(runtime.__aenter__(), events).result()
         try:
             assert runtime.url is not None
-            yield Live(url=runtime.url, runtime=runtime, settings=settings, events=events)
+            yield LiveSystem(url=runtime.url, runtime=runtime, settings=settings, events=events)
         finally:
             asyncio.run_coroutine_threadsafe(runtime.__aexit__(None, None, None), events).result()
     finally:

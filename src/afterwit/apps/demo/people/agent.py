@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from openai import OpenAI, omit
 
-from afterwit.apps.demo.world import Call, Message, Place, Task, World
+from afterwit.apps.demo.world import Message, Task, TaskState, World
+from afterwit.core.message import ToolCall
 
 MAX_TURNS = 8
 TEMPERATURE = 0.6
@@ -41,7 +42,7 @@ class Answer:
 Script = Generator[Ask, Answer, T]
 
 
-class Answers(Protocol):
+class Responder(Protocol):
     """Who answers a script's asks."""
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
@@ -81,7 +82,7 @@ def opening(world: World, task: Task) -> list[Message]:
     return [{"role": "system", "content": world.system}, {"role": "user", "content": task.request}]
 
 
-def play(agent: Answers, world: World, script: Script[T]) -> T:
+def play(agent: Responder, world: World, script: Script[T]) -> T:
     """Run a script to its end, one answer after another; what it returns."""
     try:
         ask = next(script)
@@ -91,7 +92,7 @@ def play(agent: Answers, world: World, script: Script[T]) -> T:
         return cast(T, ended.value)
 
 
-def work(place: Place, messages: list[Message], *, watched: bool) -> Script[tuple[str, ...]]:
+def work(state: TaskState, messages: list[Message], *, watched: bool) -> Script[tuple[str, ...]]:
     """Work on a task, growing `messages`; the turns' ids.
 
     Ends when the agent makes no more calls and the person has no other question, at the turn that breaks a
@@ -104,9 +105,9 @@ def work(place: Place, messages: list[Message], *, watched: bool) -> Script[tupl
         messages.append(answer.message)
         made = calls(answer.message)
         for call in made:
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": place.act(call)})
-        asked = None if made else place.hear(answer.message["content"] or "")
-        if watched and place.broken():
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": state.act(call)})
+        asked = None if made else state.hear(answer.message["content"] or "")
+        if watched and state.broken():
             break
         if asked is not None:
             messages.append({"role": "user", "content": asked})
@@ -115,9 +116,9 @@ def work(place: Place, messages: list[Message], *, watched: bool) -> Script[tupl
     return tuple(turns)
 
 
-def calls(message: Message) -> list[Call]:
+def calls(message: Message) -> list[ToolCall]:
     """The tool calls of an assistant message."""
     return [
-        Call(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
+        ToolCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
         for call in message.get("tool_calls", ())
     ]

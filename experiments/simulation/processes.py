@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from afterwit.core.errors import AfterwitError
-from experiments.simulation.plan import Outcome, Plan, key
+from experiments.simulation.plan import Plan, RunResult, key
 
 LOOK_S = 0.5
 
@@ -20,65 +20,67 @@ class RunFailed(AfterwitError):
     """A run that did not come to its end: which, and why."""
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """Who is told how the work goes."""
 
     def began(self, runs: int, interactions: int) -> None: ...
 
     def went_on(self, interactions: int) -> None: ...
 
-    def ended(self, outcome: Outcome) -> None: ...
+    def ended(self, result: RunResult) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Notebook:
+class KeptRuns:
     """Finished runs, one JSON line each. A line that was cut off counts as not there."""
 
     path: Path
 
-    def read(self) -> dict[str, Outcome]:
+    def read(self) -> dict[str, RunResult]:
         """Every finished run by its key."""
         if not self.path.exists():
             return {}
-        outcomes = map(_parsed, self.path.read_text(encoding="utf-8").splitlines())
-        return {key(outcome.facts): outcome for outcome in outcomes if outcome is not None}
+        results = map(_parsed, self.path.read_text(encoding="utf-8").splitlines())
+        return {key(result.facts): result for result in results if result is not None}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, result: RunResult) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(outcome.to_line())
+            file.write(result.to_line())
 
 
-def _parsed(line: str) -> Outcome | None:
+def _parsed(line: str) -> RunResult | None:
     try:
-        return Outcome.from_line(line)
+        return RunResult.from_line(line)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def carry_out(plans: Sequence[Plan], notebook: Notebook, *, jobs: int, watcher: Watcher) -> list[Outcome]:
-    """Every plan's outcome, in order. RunFailed where one has none, raised once the others are kept."""
+def play_all(plans: Sequence[Plan], kept: KeptRuns, *, jobs: int, observer: Observer) -> list[RunResult]:
+    """Every plan's result, in order. RunFailed where one has none, raised once the others are kept."""
     keys = [key(plan.facts()) for plan in plans]
-    done = notebook.read()
+    done = kept.read()
     missing = {name: plan for name, plan in zip(keys, plans, strict=True) if name not in done}
-    watcher.began(len(missing), sum(plan.interactions for plan in missing.values()))
-    for name, outcome in _work(missing, jobs, watcher):
-        notebook.add(outcome)
-        done[name] = outcome
-        watcher.ended(outcome)
+    observer.began(len(missing), sum(plan.interactions for plan in missing.values()))
+    for name, result in _work(missing, jobs, observer):
+        kept.add(result)
+        done[name] = result
+        observer.ended(result)
     return [done[name] for name in keys]
 
 
-def _work(missing: dict[str, Plan], jobs: int, watcher: Watcher) -> Iterator[tuple[str, Outcome]]:
+def _work(missing: dict[str, Plan], jobs: int, observer: Observer) -> Iterator[tuple[str, RunResult]]:
     context, failure = multiprocessing.get_context("spawn"), None
     steps, seen = context.Value("q", 0), 0
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_settle_in, initargs=(steps,))
     try:
-        names: dict[Future[Outcome], str] = {pool.submit(_play, plan): name for name, plan in missing.items()}
+        names: dict[Future[RunResult], str] = {
+            pool.submit(_play, plan): name for name, plan in missing.items()
+        }
         waiting = set(names)
         while waiting:
             over, waiting = wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED)
-            watcher.went_on(steps.value - seen)
+            observer.went_on(steps.value - seen)
             seen = steps.value
             for future in over:
                 if (error := future.exception()) is None:
@@ -106,7 +108,7 @@ def _settle_in(steps: Synchronized[int]) -> None:
     quiet()
 
 
-def _play(plan: Plan) -> Outcome:
+def _play(plan: Plan) -> RunResult:
     from experiments.simulation.run import run
 
     try:

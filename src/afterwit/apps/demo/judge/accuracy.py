@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from afterwit.apps.demo.world import Case, World
+from afterwit.apps.demo.world import LabelledCase, World
 from afterwit.core.judging.voting import parse_evaluation, parse_hint
 from afterwit.wire.judge import short_prompts as judge_short
 
-Answers = Callable[[Sequence[list[dict[str, str]]]], Sequence[str]]
+AskAll = Callable[[Sequence[list[dict[str, str]]]], Sequence[str]]
 """Prompts in, the judge's words out, in order."""
 
 
-def accuracy(answers: Answers, world: World, judged: Sequence[Case]) -> dict[str, float]:
+def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> dict[str, float]:
     """The share of right rewards and of right hints, by kind of case and in all.
 
     A hint is right when it speaks of exactly the broken rules, and where there are none when there is none.
@@ -35,8 +35,8 @@ def accuracy(answers: Answers, world: World, judged: Sequence[Case]) -> dict[str
     }
 
 
-def _rules(said: str, case: Case, world: World) -> set[str] | None:
+def _rules(said: str, case: LabelledCase, world: World) -> set[str] | None:
     vote = parse_hint(said, [message["content"] for message in case.following], quote_words=8)
     if vote.hint is None:
         return set() if vote.value == -1 else None
-    return world.named(vote.hint)
+    return world.rules_named_in(vote.hint)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from afterwit.apps.demo.agent import Answers, Ask, Script, opening, play, work
-from afterwit.apps.demo.world import Message, Place, Split, Task, World
+from afterwit.apps.demo.people.agent import Ask, Responder, Script, opening, play, work
+from afterwit.apps.demo.world import Message, Split, Task, TaskState, World
 
 REPLY_TOKENS = 16
 
@@ -31,7 +31,7 @@ class Interaction:
     reaction: str
 
 
-def run_interaction(agent: Answers, world: World, task: Task, split: Split, rng: Random) -> Interaction:
+def run_interaction(agent: Responder, world: World, task: Task, split: Split, rng: Random) -> Interaction:
     """Play one interaction with an agent."""
     return play(agent, world, interaction(world, task, split, rng))
 
@@ -39,10 +39,10 @@ def run_interaction(agent: Answers, world: World, task: Task, split: Split, rng:
 def interaction(world: World, task: Task, split: Split, rng: Random) -> Script[Interaction]:
     """One interaction; the reaction is sent as the next message of the same conversation."""
     messages = opening(world, task)
-    with world.place(task) as place:
-        turns = yield from work(place, messages, watched=True)
-        failed = place.check()
-        mood, reaction = _react(world, task, place, failed, split, rng)
+    with world.start(task) as state:
+        turns = yield from work(state, messages, watched=True)
+        failed = state.check()
+        mood, reaction = _react(world, task, state, failed, split, rng)
         messages.append({"role": "user", "content": reaction})
         thanked = yield Ask(messages=messages, max_tokens=REPLY_TOKENS, last=True)
         messages.append(thanked.message)
@@ -51,17 +51,17 @@ def interaction(world: World, task: Task, split: Split, rng: Random) -> Script[I
             turns=turns,
             messages=tuple(messages),
             mood=mood,
-            broken=place.broken(),
+            broken=state.broken(),
             passed=failed is None,
             reaction=reaction,
         )
 
 
 def _react(
-    world: World, task: Task, place: Place, failed: str | None, split: Split, rng: Random
+    world: World, task: Task, state: TaskState, failed: str | None, split: Split, rng: Random
 ) -> tuple[Literal["complaint", "failure", "approval"], str]:
-    if place.broken():
-        return "complaint", world.complain(task, place.broken(), split, rng)
+    if state.broken():
+        return "complaint", world.complain(task, state.broken(), split, rng)
     if failed is not None:
         return "failure", world.fail(task, failed, split, rng)
     return "approval", world.approve(task, split, rng)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from afterwit.apps.demo.agent import Answers, Script, opening, play, work
+from afterwit.apps.demo.people.agent import Responder, Script, opening, play, work
 from afterwit.apps.demo.world import Message, Split, Task, World
 
 PEOPLE: Split = "dev"
@@ -53,7 +53,7 @@ def held_out(world: World, split: Split, number: int, seed: int) -> list[Task]:
     return [world.task(split, rng) for _ in range(number)]
 
 
-def evaluate(agent: Answers, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
+def evaluate(agent: Responder, world: World, tasks: Sequence[Task], at_once: int = 16) -> Score:
     """Let the agent do every task; its headers must mark the traffic as side traffic."""
     with ThreadPoolExecutor(at_once) as pool:
         trials = pool.map(lambda task: play(agent, world, trial(world, task)), tasks)
@@ -63,6 +63,6 @@ def evaluate(agent: Answers, world: World, tasks: Sequence[Task], at_once: int =
 def trial(world: World, task: Task) -> Script[Trial]:
     """One held-out task, nobody watching."""
     messages = opening(world, task)
-    with world.place(task) as place:
-        yield from work(place, messages, watched=False)
-        return Trial(task=task, messages=tuple(messages), kept=place.kept(), passed=place.check() is None)
+    with world.start(task) as state:
+        yield from work(state, messages, watched=False)
+        return Trial(task=task, messages=tuple(messages), kept=state.kept(), passed=state.check() is None)

@@ -13,8 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from afterwit.apps.demo.person import Interaction
-from afterwit.apps.demo.report import Point, Report, transcript
+from afterwit.apps.demo.live import Measurement
+from afterwit.apps.demo.people import Interaction
+from afterwit.apps.demo.report.report import Report, transcript
 
 BAR = 30
 
@@ -32,7 +33,7 @@ class Display:
             console=console,
         )
         self._task = self._progress.add_task("", total=interactions)
-        self._points: list[Point] = []
+        self._points: list[Measurement] = []
         self._talk: RenderableType = Text(
             "starting the gateway, the engine, the judge and the learner", style="dim"
         )
@@ -53,7 +54,7 @@ class Display:
         self._state = "measuring on held-out tasks, without hints ..."
         self._live.update(self._view())
 
-    def measured(self, point: Point, version: int) -> None:
+    def measured(self, point: Measurement, version: int) -> None:
         """A measurement of a version is there."""
         self._points.append(point)
         self._state = ""
@@ -65,7 +66,7 @@ class Display:
             )
         self._live.update(self._view())
 
-    def told(self, number: int, interaction: Interaction, version: int) -> None:
+    def task_done(self, number: int, interaction: Interaction, version: int) -> None:
         """A person has reacted, and the loop has caught up with it."""
         self._progress.update(self._task, completed=number)
         words = Text(f"person: {interaction.task.request}\n{transcript(interaction.messages)}")
@@ -96,7 +97,7 @@ class Display:
         )
 
 
-def measurements(points: list[Point] | tuple[Point, ...]) -> Table:
+def measurements(points: list[Measurement] | tuple[Measurement, ...]) -> Table:
     """Preference and task success, a row a measurement."""
     table = Table("tasks", "preference", "", "task success", "seconds", box=None, pad_edge=False)
     for point in points:

@@ -10,43 +10,50 @@ from typing import Protocol
 
 from openai import OpenAI
 
-from afterwit.apps.demo.agent import SIDE, Agent
-from afterwit.apps.demo.evaluate import Score, evaluate
-from afterwit.apps.demo.live import Live
-from afterwit.apps.demo.person import Interaction, run_interaction
-from afterwit.apps.demo.report import Point
+from afterwit.apps.demo.live.system import LiveSystem
+from afterwit.apps.demo.people import SIDE, Agent, Interaction, Score, evaluate, run_interaction
 from afterwit.apps.demo.world import Split, Task, World
 
 MEASURED = (12, 24, 36, 60, 96, 150, 225, 300, 400, 500)
 """Interactions after which the policy is measured, beside the start and the end."""
 
 
-class Watcher(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The policy on the held-out tasks; `seconds` since the start of the command."""
+
+    interactions: int
+    seconds: float
+    preference: float
+    task_success: float
+
+
+class Observer(Protocol):
     """Who is told how a run goes."""
 
     def measuring(self) -> None: ...
 
-    def measured(self, point: Point, version: int) -> None: ...
+    def measured(self, point: Measurement, version: int) -> None: ...
 
-    def told(self, number: int, interaction: Interaction, version: int) -> None: ...
+    def task_done(self, number: int, interaction: Interaction, version: int) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class Run:
     """A run on a live system.
 
     `split` is the part of the wordings that the people use; the tasks that measure are of another.
     """
 
-    system: Live
+    system: LiveSystem
     world: World
     split: Split
     held_out: Sequence[Task]
     seed: int
     began: float
-    watcher: Watcher
+    observer: Observer
     interactions: list[Interaction] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
+    points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
 
     def play(self, interactions: int) -> None:
@@ -56,7 +63,7 @@ class Course:
             self._measure(client)
             for number in range(1, interactions + 1):
                 one = self._interact(client, number, rng)
-                self.watcher.told(number, one, self.system.version())
+                self.observer.task_done(number, one, self.system.version())
                 if number in MEASURED or number == interactions:
                     self._measure(client)
 
@@ -66,14 +73,14 @@ class Course:
         agent = Agent(client=client, model="afterwit", headers=headers)
         one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
         self.interactions.append(one)
-        self.system.settle()
+        self.system.wait_until_learned()
         return one
 
     def _measure(self, client: OpenAI) -> None:
-        self.watcher.measuring()
+        self.observer.measuring()
         agent = Agent(client=client, model="afterwit", headers=SIDE)
         score = evaluate(agent, self.world, self.held_out)
-        point = Point(
+        point = Measurement(
             interactions=len(self.interactions),
             seconds=round(time.monotonic() - self.began, 1),
             preference=score.preference,
@@ -81,4 +88,4 @@ class Course:
         )
         self.points.append(point)
         self.scores.append(score)
-        self.watcher.measured(point, self.system.version())
+        self.observer.measured(point, self.system.version())

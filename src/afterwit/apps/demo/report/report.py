@@ -12,22 +12,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from afterwit.apps.demo.agent import calls
-from afterwit.apps.demo.evaluate import Score
-from afterwit.apps.demo.plot import draw
+from afterwit.apps.demo.live import Measurement
+from afterwit.apps.demo.people import Score, calls
+from afterwit.apps.demo.report.plot import draw
 from afterwit.apps.demo.world import Message
 
 _PAGE = Path(__file__).with_name("report.html")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measurement on the held-out tasks; `seconds` since the start of the command."""
-
-    interactions: int
-    seconds: float
-    preference: float
-    task_success: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +63,7 @@ class Report:
     judge_accuracy: float | None
     interactions: int
     seconds: float
-    points: tuple[Point, ...]
+    points: tuple[Measurement, ...]
     sides: tuple[Sides, ...]
     lessons: tuple[Lesson, ...]
     settings: Mapping[str, Any]

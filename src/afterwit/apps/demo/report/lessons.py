@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from afterwit.apps.demo.live import Live
-from afterwit.apps.demo.person import Interaction
-from afterwit.apps.demo.report import Lesson
+from afterwit.apps.demo.live import LiveSystem
+from afterwit.apps.demo.people import Interaction
+from afterwit.apps.demo.report.report import Lesson
 from afterwit.core.message import Message
 
 
-def lessons(system: Live, seen: Sequence[Interaction]) -> tuple[Lesson, ...]:
+def lessons(system: LiveSystem, seen: Sequence[Interaction]) -> tuple[Lesson, ...]:
     """The turns that a version was trained on, in the order of their conversations, numbered from 1."""
     return tuple(
         lesson for number, one in enumerate(seen, start=1) for lesson in _lessons(system, number, one)
     )
 
 
-def _lessons(system: Live, number: int, one: Interaction) -> Iterator[Lesson]:
+def _lessons(system: LiveSystem, number: int, one: Interaction) -> Iterator[Lesson]:
     for turn in one.turns:
         record = system.store(lambda store, turn=turn: store.turn(turn))  # type: ignore[misc]
         if record.trained_in:

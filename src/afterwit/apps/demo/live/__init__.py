@@ -1,0 +1,7 @@
+"""The demo on the real system: gateway, engine, judge and learner, with people one after another."""
+
+from afterwit.apps.demo.live.judge_accuracy import judge_accuracy
+from afterwit.apps.demo.live.run import Measurement, Observer, Run
+from afterwit.apps.demo.live.system import LiveSystem, live
+
+__all__ = ["LiveSystem", "Measurement", "Observer", "Run", "judge_accuracy", "live"]
