@@ -70,7 +70,7 @@ class Learning:
             self.store.answer(turn.id, next_state.messages, answered_by=None, now=now)
 
     def _judged(self, turn: Turn, verdict: Verdict) -> None:
-        found = self.bench.rules.reads.of(turn, verdict)
+        found = self.judging.rules.reads.of(turn, verdict)
         self.store.judged(
             turn.id,
             verdict,
