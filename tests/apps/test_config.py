@@ -58,6 +58,12 @@ def test_an_unknown_environment_variable_is_refused_by_its_name(tmp_path: Path) 
         load(home=tmp_path, environment={"AFTERWIT_JUDGE__VOTE": "3"})
 
 
+@pytest.mark.parametrize("name", ["AFTERWIT_CONFIG", "AFTERWIT_KEY"])
+def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingError, match=rf"unknown setting .*\({name}\)"):
+        load(home=tmp_path, environment={name: "x"})
+
+
 def test_broken_toml_is_told_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[judge\n")
     with pytest.raises(SettingError, match=r"config.toml is not valid TOML"):

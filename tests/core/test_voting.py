@@ -200,5 +200,5 @@ def test_words_without_thinking_are_said_whole(words):
 @pytest.mark.parametrize("field", ["votes", "max_candidates", "quote_words"])
 def test_rules_below_one_are_refused(field):
     fields = {"votes": 1, "accept": Accept.ANY, "max_candidates": 1, "quote_words": 1}
-    with pytest.raises(ValueError, match=f"{field} is at least 1"):
+    with pytest.raises(ValueError, match=f"{field} is 0, but must be at least 1"):
         VoteRules(**fields | {field: 0})

@@ -256,10 +256,10 @@ async def test_the_key_comes_from_the_environment_variable_that_is_named():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"votes": 0}, "votes is at least 1, not 0"),
-        ({"timeout_s": 0}, "timeout_s is above 0"),
-        ({"temperature": 3}, "temperature is between 0 and 2"),
-        ({"url": "localhost:8000", "model": "m"}, "begins with http"),
+        ({"votes": 0}, "votes is 0, but must be at least 1"),
+        ({"timeout_s": 0}, "timeout_s is 0, but must be above 0"),
+        ({"temperature": 3}, "temperature is 3, but must be between 0 and 2"),
+        ({"url": "localhost:8000", "model": "m"}, "must begin with http"),
         ({"url": "http://localhost:8000"}, "needs its model's name"),
     ],
 )

@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
+
+from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
 
 Teacher = Literal["base", "live", "ema"]
 Precision = Literal["float32", "bfloat16", "float64"]
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
-
-CHOICES = {
-    "teacher": get_args(Teacher),
-    "dtype": get_args(Precision),
-    "head": get_args(HeadWay),
-    "packing": get_args(PackingChoice),
-}
-AT_LEAST_ONE = (
-    "batch",
-    "min_batch",
-    "segments_per_update",
-    "epochs",
-    "micro_batch_tokens",
-    "max_tokens",
-    "keep_versions",
-    "max_attempts",
-)
-AT_LEAST_ZERO = (
-    "replay",
-    "max_staleness",
-    "max_wait_s",
-    "weight_decay",
-    "mismatch_alarm",
-    "threads",
-    "lora_rank",
-)
-ABOVE_ZERO = ("lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,23 +96,14 @@ class LearnerSettings:
     """A turn whose updates failed so often ends as `learner_failed`; `requeue` puts it back."""
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
-        for name in AT_LEAST_ONE:
-            if not (value := getattr(self, name)) >= 1:
-                raise ValueError(f"{name} is {value}, but must be at least 1")
-        for name in AT_LEAST_ZERO:
-            if not (value := getattr(self, name)) >= 0:
-                raise ValueError(f"{name} is {value}, but must be at least 0")
-        for name in ABOVE_ZERO:
-            if not (value := getattr(self, name)) > 0:
-                raise ValueError(f"{name} is {value}, but must be above 0")
-        if not 0 <= self.ema_decay <= 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}, but must be in [0, 1]")
-        for name in ("beta1", "beta2"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} is {value}, but must be in [0, 1)")
+        one_of_its_choices(self)
+        at_least(self, 1, "batch", "min_batch", "segments_per_update", "epochs", "max_attempts")
+        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions")
+        at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
+        at_least(self, 0, "mismatch_alarm", "threads", "lora_rank", "beta1", "beta2")
+        above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
+        below(self, 1, "beta1", "beta2")
+        within(self, 0, 1, "ema_decay")
         if self.min_batch > self.batch:
             raise ValueError(f"min_batch is {self.min_batch}, but a batch is {self.batch}")
         if self.segments_per_update > self.batch:

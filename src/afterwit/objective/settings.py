@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from math import isinf, isnan
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Literal
 
+from afterwit.core.ranges import above, at_least, at_most, below, one_of_its_choices, within
 from afterwit.core.terms import Reads
 
 Objective = Literal["hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl"]
@@ -15,14 +16,6 @@ Routing = Literal["all", "routed"]
 Baseline = Literal["none", "running", "group"]
 Aggregation = Literal["component", "batch"]
 
-CHOICES = {
-    "objective": get_args(Objective),
-    "subset": get_args(Subset),
-    "hint_selection": get_args(HintSelection),
-    "routing": get_args(Routing),
-    "baseline": get_args(Baseline),
-    "aggregation": get_args(Aggregation),
-}
 TERMS_OF: dict[Objective, tuple[str, ...]] = {
     "hybrid": ("rl", "opd"),
     "topk_opd": ("opd",),
@@ -93,32 +86,17 @@ class ObjectiveSettings:
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
-        for field in fields(self):
-            if isinstance(value := getattr(self, field.name), float) and isnan(value):
-                raise ValueError(f"{field.name} is not a number")
-        for name in WEIGHTS + RANGES:
-            if (value := getattr(self, name)) < 0:
-                raise ValueError(f"{name} is {value}, but must be at least 0")
-        for name in WEIGHTS:
-            if isinf(getattr(self, name)):
-                raise ValueError(f"{name} is infinite: a loss needs finite weights")
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
-        if self.k is not None and (type(self.k) is not int or self.k < 1):
-            raise ValueError(f"k is {self.k}, but must be a whole number, at least 1")
-        if not 0 <= self.baseline_decay < 1:
-            raise ValueError(f"baseline_decay is {self.baseline_decay}, but must be in [0, 1)")
-        if not 0 <= self.confident_above <= 1:
-            raise ValueError(f"confident_above is {self.confident_above}, but a probability is in [0, 1]")
-        if not self.is_cap > 0:
-            raise ValueError(f"is_cap is {self.is_cap}, but must be above 0")
-        for name in ("eps_lo", "token_eps_lo"):
-            if (value := getattr(self, name)) > 1:
-                raise ValueError(f"{name} is {value}, but a ratio cannot be clipped below 1 - 1 = 0")
+        one_of_its_choices(self)
+        at_least(self, 0, *WEIGHTS, *RANGES, "baseline_decay")
+        below(self, inf, *WEIGHTS)
+        at_most(self, inf, "diff_clip")
+        at_least(self, 1, "k")
+        below(self, 1, "baseline_decay")
+        within(self, 0, 1, "confident_above")
+        above(self, 0, "is_cap")
+        at_most(self, 1, "eps_lo", "token_eps_lo")
+        if self.k is not None and type(self.k) is not int:
+            raise ValueError(f"k is {self.k}, but must be a whole number")
 
     @property
     def ids_kept(self) -> int:

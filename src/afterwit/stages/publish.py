@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from afterwit.core.errors import AfterwitError, ProbeMismatch
+from afterwit.core.ranges import above, at_least
 from afterwit.core.version import Version
 from afterwit.engines.port import Engine
 from afterwit.stages.retry import BackOff
@@ -30,10 +31,8 @@ class PublishSettings:
     0: 1e-4 where both compute in float32, else 0.05."""
 
     def __post_init__(self) -> None:
-        if self.poll_s <= 0:
-            raise ValueError(f"poll_s is {self.poll_s}, but must be above 0")
-        if self.tolerance < 0:
-            raise ValueError(f"tolerance is {self.tolerance}, but must not be negative")
+        above(self, 0, "poll_s")
+        at_least(self, 0, "tolerance")
 
     def tolerance_for(self, *dtypes: str) -> float:
         """The tolerance where engine and learner compute in these torch dtypes."""

@@ -24,7 +24,7 @@ from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.publish import PublishSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"
-NOT_SETTINGS = frozenset({HOME_VARIABLE, "AFTERWIT_CONFIG", "AFTERWIT_KEY"})
+NOT_SETTINGS = frozenset({HOME_VARIABLE})
 
 
 class Settings(BaseModel):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from afterwit.core.ranges import above, at_least, one_of_its_choices, within
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
@@ -22,8 +24,8 @@ class ServeSettings:
     """Seconds before a learner that died is started again; doubles up to five minutes."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port is {self.port}, but must be between 0 and 65535")
+        within(self, 0, 65535, "port")
+        at_least(self, 0, "drain_s", "learner_restart_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,5 @@ class StoreSettings:
     """Hours after which a turn that nothing answered ends; a late reply reopens it."""
 
     def __post_init__(self) -> None:
-        for name in ("keep_days", "keep_gb", "next_state_hours"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be above 0")
+        one_of_its_choices(self)
+        above(self, 0, "keep_days", "keep_gb", "next_state_hours")

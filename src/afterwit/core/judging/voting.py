@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from afterwit.core.judging import hint_rules
 from afterwit.core.judging.hints import select_candidates
+from afterwit.core.ranges import at_least
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 
@@ -41,9 +42,7 @@ class VoteRules:
     """What the objective reads: a question whose answer it does not read is not asked."""
 
     def __post_init__(self) -> None:
-        for name in ("votes", "max_candidates", "quote_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+        at_least(self, 1, "votes", "max_candidates", "quote_words")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from afterwit.core.ranges import at_least, one_of_its_choices
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
@@ -27,6 +29,6 @@ class EmbeddedSettings:
     0: leave torch's own choice."""
 
     def __post_init__(self) -> None:
-        for name, least in (("context_length", 0), ("slots", 1), ("prefill_chunk", 1), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {least}")
+        one_of_its_choices(self)
+        at_least(self, 1, "slots", "prefill_chunk")
+        at_least(self, 0, "context_length", "threads")

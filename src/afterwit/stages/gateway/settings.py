@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from afterwit.core.ranges import above, at_least, within
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
@@ -40,8 +42,7 @@ class GatewaySettings:
     """Bytes of a request's body from which rendering leaves the event loop, so that streams go on."""
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_requests", "max_choices", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.force_temperature is not None and not 0.0 <= self.force_temperature <= 2.0:
-            raise ValueError(f"force_temperature must be between 0 and 2, not {self.force_temperature}")
+        at_least(self, 1, "max_body_bytes", "max_requests", "max_choices", "max_tokens")
+        above(self, 0, "body_timeout_s", "response_timeout_s")
+        at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
+        within(self, 0, 2, "force_temperature")

@@ -8,23 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from afterwit.core.judging.hints import Placement
 from afterwit.core.judging.voting import Accept, VoteRules
+from afterwit.core.ranges import above, at_least, one_of_its_choices, within
 from afterwit.core.terms import Reads
 from afterwit.engines.port import Weights
-
-AT_LEAST_ONE = (
-    "votes",
-    "max_candidates",
-    "quote_words",
-    "max_tokens",
-    "max_concurrency",
-    "max_turns",
-    "attempts",
-    "context_chars",
-    "tools_chars",
-    "response_chars",
-    "next_state_chars",
-)
-ABOVE_ZERO = ("timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +78,16 @@ class JudgeSettings:
     """Fields that `url` refuses, such as `seed`, `temperature` or `max_tokens`."""
 
     def __post_init__(self) -> None:
-        for name in AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
-        for name in ABOVE_ZERO:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is above 0, not {getattr(self, name)}")
-        if not 0.0 <= self.temperature <= 2.0:
-            raise ValueError(f"temperature is between 0 and 2, not {self.temperature}")
+        one_of_its_choices(self)
+        at_least(self, 1, "votes", "max_candidates", "quote_words", "max_tokens", "attempts")
+        at_least(self, 1, "max_concurrency", "max_turns")
+        at_least(self, 1, "context_chars", "tools_chars", "response_chars", "next_state_chars")
+        above(self, 0, "timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s")
+        within(self, 0, 2, "temperature")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url begins with http:// or https://, not {self.url!r}")
+            raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")
         if self.url is not None and not self.model:
-            raise ValueError("a judge at a url needs its model's name")
+            raise ValueError("a judge at a url needs its model's name: set model too")
 
     def rules(self, reads: Reads) -> VoteRules:
         """How votes are asked for and counted under an objective that reads this of a verdict."""
