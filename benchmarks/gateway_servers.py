@@ -25,7 +25,8 @@ from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.store import AsyncStore, Store
+from afterwit.store import AsyncStore
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 
 CHUNKS = 100
@@ -88,7 +89,7 @@ def _application(variant: str, renderer: Renderer, folder: Path) -> Any:
     if variant == "bare":
         return _bare(engine, renderer)
     folder.mkdir()
-    store = AsyncStore(Store.open(folder / "store.db", fingerprint=None))
+    store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     return build_app(cast(Engine, engine), renderer, store, GatewaySettings())
 
 

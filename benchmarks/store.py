@@ -18,6 +18,7 @@ from pathlib import Path
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.store import AsyncStore, Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.codec import content_columns
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, at_least, at_most, interleaved, itself, noted, ratios
@@ -81,7 +82,7 @@ def _floor(folder: Path, work: list[Turn]) -> float:
 
 def _calls(folder: Path, work: list[Turn]) -> float:
     """CPU seconds of the store, encoding included."""
-    store = Store.open(folder / "plain.db", fingerprint=None)
+    store = SqliteStore.open(folder / "plain.db", fingerprint=None)
     began = time.process_time()
     for turn in work:
         _add(store, turn)
@@ -94,7 +95,7 @@ def _from_a_loop(folder: Path, work: list[Turn]) -> float:
     """CPU seconds through the writer thread, the event loop's share included."""
 
     async def run() -> float:
-        store = AsyncStore(Store.open(folder / "loop.db", fingerprint=None))
+        store = AsyncStore(SqliteStore.open(folder / "loop.db", fingerprint=None))
         waiting = iter(work)
 
         async def caller() -> None:

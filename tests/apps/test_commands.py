@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from afterwit.apps.cli import app, main
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import Reason
-from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import PRAISED, a_version, add, add_judged
 
 run = CliRunner()
@@ -23,7 +23,7 @@ run = CliRunner()
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Four turns: open, skipped, judged and trained in version 1."""
-    store = Store.open(tmp_path / "store.db", fingerprint="f")
+    store = SqliteStore.open(tmp_path / "store.db", fingerprint="f")
     add(store, "aopen", now=time.time())
     add(store, "bfailed", reason=Reason.PENALTIES)
     add_judged(store, "cjudged")

@@ -11,7 +11,7 @@ import pytest
 from afterwit.apps.demo.command import run
 from afterwit.apps.demo.worlds import WORLDS
 from afterwit.core.errors import SettingError
-from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 
 NEEDED = {
     "preference_before",
@@ -41,7 +41,7 @@ def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path
     hints = {lesson["hint"] for lesson in facts["lessons"]} - {None}
     assert hints
     assert hints <= set(re.findall("[^<>]+", (tmp_path / "report.html").read_text()))
-    store = Store.open(tmp_path / "home" / "store.db", fingerprint=None)
+    store = SqliteStore.open(tmp_path / "home" / "store.db", fingerprint=None)
     assert len([row for row in store.versions() if row.trained]) > 1
     store.close()
 

@@ -10,7 +10,7 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import NextState, Source, Verdict
-from afterwit.store.sqlite.store import Store
+from afterwit.store import Store
 from afterwit.wire.model_text.render import Renderer
 
 HINTS = ("Read the file first.", "Write three friendly steps, then stop.")

@@ -17,7 +17,8 @@ from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
 from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.store import AsyncStore, Record, Store
+from afterwit.store import AsyncStore, Record
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 
@@ -148,7 +149,7 @@ async def serving(
         return renderer.encode(text)
 
     fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
-    store = AsyncStore(Store.open(folder / "store.db", fingerprint=None))
+    store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     clock, woken, turns = Clock(), [], count(1)
     app = build_app(
         engine or fake,

@@ -18,7 +18,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http.server import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.store import AsyncStore, Record, Store
+from afterwit.store import AsyncStore, Record
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 from tests.gateway.serving import TOOL
 
@@ -45,7 +46,7 @@ async def world(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncIterato
         return renderer.encode(says.pop(0)) if says else None
 
     engine = EmbeddedEngine.load(model, EmbeddedSettings(), script=script, seed=0)
-    store = AsyncStore(Store.open(tmp_path / "store.db", fingerprint=engine.facts.fingerprint))
+    store = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=engine.facts.fingerprint))
     listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bind("127.0.0.1", 0))
     await listener.start()
     async with openai.AsyncOpenAI(base_url=listener.url, api_key="none needed", max_retries=0) as client:

@@ -19,7 +19,7 @@ import pytest
 
 from afterwit.checkpoints import Versions
 from afterwit.core.lifecycle import State
-from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from tests.journey.conftest import client
 
 SETTINGS = (
@@ -116,7 +116,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_trains_twice(
         await asyncio.gather(talking, return_exceptions=True)
     versions = Versions(root=tmp_path / "versions", base=model)
     await until_trained(Server(model, tmp_path, port, rank), tmp_path, rated)
-    store = Store.open(tmp_path / "store.db", fingerprint=None)
+    store = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
     states = {record.turn.id: record.state for record in store.turns()}
     store.close()
     assert len(acknowledged) > 10
@@ -133,7 +133,7 @@ async def until_trained(server: Server, home: Path, turns: list[str]) -> None:
         await server.ready()
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            store = Store.open(home / "store.db", fingerprint=None)
+            store = SqliteStore.open(home / "store.db", fingerprint=None)
             waiting = [turn for turn in turns if store.turn(turn).state is not State.TRAINED]
             store.close()
             if not waiting:

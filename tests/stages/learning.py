@@ -18,7 +18,8 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.learn.stage import Learn
-from afterwit.store.sqlite.store import Store
+from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 
 SETTINGS = LearnerSettings(
@@ -61,7 +62,7 @@ class Place:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        store = Store.open(self.home / "store.db", fingerprint="tiny")
+        store = SqliteStore.open(self.home / "store.db", fingerprint="tiny")
         try:
             yield store
         finally:

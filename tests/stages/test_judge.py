@@ -20,6 +20,7 @@ from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.judge.stage import Clock, Judge
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore, Record, Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.judge.full_prompts import FullPrompts
 from tests.fakes.judge import HINT, HINT_WORDS, FakeJudge, asks_for_hint
 from tests.store.examples import NO, THANKS, add
@@ -103,7 +104,7 @@ class House:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[AsyncStore]:
-    opened = AsyncStore(Store.open(tmp_path / "store.db", fingerprint=None))
+    opened = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=None))
     yield opened
     await opened.close()
 

@@ -22,8 +22,8 @@ from afterwit.core.verdict import Feedback
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.learn.stage import STAGE
-from afterwit.store.rows import Status
-from afterwit.store.sqlite.store import Store
+from afterwit.store import Status, Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson, teach
 from tests.fakes.models import tiny_qwen3
@@ -549,7 +549,7 @@ def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
     assert "the weights of version 3 are not in" in rests[1]
 
 
-class Jammed(Store):
+class Jammed(SqliteStore):
     """A store whose disk is full for the first release."""
 
     full = True

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -17,6 +18,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    opened = Store.open(path, fingerprint="model")
+    opened = SqliteStore.open(path, fingerprint="model")
     yield opened
     opened.close()

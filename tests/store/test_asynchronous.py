@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import StoreError, TurnNotFound
 from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.database import Database
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import add
@@ -19,7 +20,7 @@ from tests.store.examples import add
 
 @pytest.fixture
 async def astore(path: Path) -> AsyncIterator[AsyncStore]:
-    opened = AsyncStore(Store.open(path, fingerprint="model"))
+    opened = AsyncStore(SqliteStore.open(path, fingerprint="model"))
     yield opened
     await opened.close()
 
@@ -57,12 +58,13 @@ async def test_a_call_that_fails_tells_its_caller_and_harms_no_other(astore: Asy
     outcomes = await asyncio.gather(first, *rest, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes if isinstance(outcome, Exception)] == [ValueError]
     assert await astore.call(count) == 19
-    assert await astore.call(lambda s: s.find_state("half")) is None
+    with pytest.raises(TurnNotFound):
+        await astore.call(lambda s: s.turn("half"))
 
 
 async def test_what_was_answered_is_seen_by_another_connection(astore: AsyncStore, path: Path) -> None:
     await asyncio.gather(*(astore.call(lambda s, n=n: add(s, f"t{n}")) for n in range(50)))
-    other = Store.open(path, fingerprint="model")
+    other = SqliteStore.open(path, fingerprint="model")
     assert count(other) == 50
     other.close()
 
@@ -79,22 +81,22 @@ async def test_a_cancelled_caller_does_not_undo_its_work(astore: AsyncStore) -> 
 
 
 async def test_closing_finishes_what_was_called_and_refuses_more(path: Path) -> None:
-    astore = AsyncStore(Store.open(path, fingerprint="model"))
+    astore = AsyncStore(SqliteStore.open(path, fingerprint="model"))
     calls = [asyncio.ensure_future(astore.call(lambda s, n=n: add(s, f"t{n}"))) for n in range(100)]
     await asyncio.sleep(0)
     await astore.close()
     await asyncio.gather(*calls)
     with pytest.raises(StoreError, match="closed"):
         await astore.call(count)
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
     assert count(store) == 100
     store.close()
 
 
 async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path: Path) -> None:
-    Store.open(path, fingerprint="model").close()
+    SqliteStore.open(path, fingerprint="model").close()
     database = Database(connect(path, "NORMAL"), path)
-    astore = AsyncStore(Store(database))
+    astore = AsyncStore(SqliteStore(database))
     pages = await astore.call(lambda _: database.rows("PRAGMA page_count")[0][0])
     await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 20}"))
     outcomes = await asyncio.gather(

@@ -12,10 +12,11 @@ from tests.store.examples import HINTED, NO, THANKS, add, add_judged
 
 def judge(store: Store, *names: str, now: float = 0.0) -> None:
     """Bring answered turns to the learner."""
-    for record in store.claim("judge", owner="judge", limit=100, lease_s=60, now=now):
+    claimed = store.claim("judge", owner="judge", limit=100, lease_s=60, now=now)
+    for record in claimed:
         if record.turn.id in names:
             store.judged(record.turn.id, HINTED, rl=True, opd=True, reason=None, owner="judge", now=now)
-    store.free_leases("judge", now=now)
+    store.release([record.turn.id for record in claimed], owner="judge", now=now)
 
 
 def talk(store: Store, *turns: str) -> None:

@@ -128,13 +128,6 @@ def test_a_named_turn_that_newer_words_overtook_is_judged_again_instead(store: S
     assert store.turn("a").state is State.ANSWERED
 
 
-def test_leases_of_workers_that_are_gone_can_be_taken_back_at_once(store: Store) -> None:
-    answered(store, "a", "b")
-    claimed(store)
-    assert store.free_leases("judge", now=1.0) == ("a", "b")
-    assert claimed(store, owner="two", now=1.0) == ["a", "b"]
-
-
 def test_skipping_ends_waiting_turns_and_no_others(store: Store) -> None:
     answered(store, "a", "b")
     claimed(store, limit=1)

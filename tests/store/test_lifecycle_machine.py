@@ -21,7 +21,7 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin, Version
-from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import HINTED, a_version, add
 
 LEASE = 10.0
@@ -89,7 +89,7 @@ class Lifecycle(RuleBasedStateMachine):
     def begin(self) -> None:
         self.home = tempfile.TemporaryDirectory()
         self.path = Path(self.home.name) / "store.db"
-        self.store = Store.open(self.path, fingerprint="model")
+        self.store = SqliteStore.open(self.path, fingerprint="model")
         self.cards: dict[str, Modelled] = {}
         self.folder = Folder([a_version(0, parent=None, origin=Origin.BASE)])
         self.store.commit_version(self.folder.manifests[0], now=0.0)
@@ -308,7 +308,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule()
     def the_store_is_opened_again(self) -> None:
         self.store.close()
-        self.store = Store.open(self.path, fingerprint="model")
+        self.store = SqliteStore.open(self.path, fingerprint="model")
 
     # What always holds
 

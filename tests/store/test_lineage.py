@@ -181,4 +181,3 @@ def test_turns_are_listed_by_version(store: Store) -> None:
         add_judged(store, name)
     store.commit_version(a_version(1, ["b"]), now=0.0)
     assert [r.turn.id for r in store.turns(Filter(version=1))] == ["b"]
-    assert store.trained_by(1) == ("b",)

@@ -10,6 +10,7 @@ import pytest
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.opening import open_database, schema_of
 from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
 from tests.store.examples import add
@@ -22,7 +23,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 def refused(path: Path, words: str) -> None:
     before = everything(path.parent)
     with pytest.raises(StoreMismatch, match=words):
-        Store.open(path, fingerprint="model")
+        SqliteStore.open(path, fingerprint="model")
     assert everything(path.parent) == before
 
 
@@ -36,7 +37,7 @@ def test_a_new_store_is_its_owners_alone(path: Path, store: Store) -> None:
 def test_a_store_opened_again_has_its_turns(path: Path, store: Store) -> None:
     add(store, "a")
     store.close()
-    again = Store.open(path, fingerprint="model")
+    again = SqliteStore.open(path, fingerprint="model")
     assert again.turn("a").turn.id == "a"
     again.close()
 
@@ -46,16 +47,16 @@ def test_a_store_of_another_model_is_refused_untouched(path: Path, store: Store)
     store.close()
     before = everything(path.parent)
     with pytest.raises(StoreMismatch, match="belongs to another model"):
-        Store.open(path, fingerprint="another")
+        SqliteStore.open(path, fingerprint="another")
     assert everything(path.parent) == before
 
 
 def test_without_a_fingerprint_any_store_opens_and_none_is_bound(path: Path) -> None:
-    Store.open(path, fingerprint=None).close()
-    Store.open(path, fingerprint="first").close()
-    Store.open(path, fingerprint=None).close()
+    SqliteStore.open(path, fingerprint=None).close()
+    SqliteStore.open(path, fingerprint="first").close()
+    SqliteStore.open(path, fingerprint=None).close()
     with pytest.raises(StoreMismatch):
-        Store.open(path, fingerprint="second")
+        SqliteStore.open(path, fingerprint="second")
 
 
 def test_a_newer_schema_is_refused_untouched(path: Path, store: Store) -> None:
@@ -70,7 +71,7 @@ def test_a_newer_schema_still_in_the_log_is_refused(path: Path, store: Store) ->
     other = sqlite3.connect(path)
     other.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     with pytest.raises(StoreMismatch, match="newer Afterwit"):
-        Store.open(path, fingerprint="model")
+        SqliteStore.open(path, fingerprint="model")
     other.close()
 
 
@@ -96,18 +97,18 @@ def test_a_damaged_store_is_refused_in_plain_words(path: Path, store: Store) -> 
     whole[100:8192] = b"\xff" * (8192 - 100)
     path.write_bytes(whole)
     with pytest.raises(StoreError, match=r"is damaged: .* Restore it from a copy"):
-        Store.open(path, fingerprint="model")
+        SqliteStore.open(path, fingerprint="model")
     assert path.read_bytes() == whole
 
 
 def test_a_folder_in_the_stores_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be opened"):
-        Store.open(tmp_path, fingerprint=None)
+        SqliteStore.open(tmp_path, fingerprint=None)
 
 
 def test_migrations_run_in_order_from_where_a_store_stands_and_keep_what_is_there(path: Path) -> None:
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
-    Store.open(path, fingerprint="model").close()
+    SqliteStore.open(path, fingerprint="model").close()
     database = open_database(path, fingerprint="model", migrations=later)
     assert schema_of(database) == SCHEMA + 2
     assert database.rows("SELECT note FROM meta")[0]["note"] == "seen"
@@ -120,7 +121,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(path: Path, store: St
     broken = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT", "NOT SQL AT ALL"))
     with pytest.raises(StoreError):
         open_database(path, fingerprint="model", migrations=broken)
-    again = Store.open(path, fingerprint="model")
+    again = SqliteStore.open(path, fingerprint="model")
     assert again.turn("a").turn.id == "a"
     again.close()
 

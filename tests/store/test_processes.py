@@ -12,6 +12,7 @@ import pytest
 
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import NO, a_turn, add
 from tests.store.worker import (
     PROCESSES,
@@ -44,7 +45,7 @@ def sound(path: Path) -> bool:
 
 
 def check_acknowledged(path: Path, folder: Path) -> None:
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
     for name in noted(folder / "acknowledged"):
         assert store.turn(name).turn == a_turn(name)
     store.close()
@@ -54,7 +55,7 @@ def check_acknowledged(path: Path, folder: Path) -> None:
 def check_trained_once(path: Path, folder: Path) -> None:
     trained = [turn for manifest in manifests(folder) for turn in manifest.turns]
     assert sorted(trained) == [f"t{number}" for number in range(TURNS)]
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
     assert store.counts().states == {State.TRAINED: TURNS}
     assert [row.trained for row in store.versions()] == [len(m.turns) for m in manifests(folder)]
     store.close()
@@ -63,7 +64,7 @@ def check_trained_once(path: Path, folder: Path) -> None:
 def statements_of_the_loop(tmp_path: Path) -> int:
     path, folder = tmp_path / "whole" / "store.db", tmp_path / "whole" / "versions"
     folder.mkdir(parents=True)
-    Store.open(path, fingerprint="model").close()
+    SqliteStore.open(path, fingerprint="model").close()
     assert run(whole_loop, path, folder, TURNS, None) == 0
     check_trained_once(path, folder)
     return int(noted(folder / "statements")[0])
@@ -72,7 +73,7 @@ def statements_of_the_loop(tmp_path: Path) -> int:
 def killed_at(tmp_path: Path, statement: int) -> None:
     path, folder = tmp_path / str(statement) / "store.db", tmp_path / str(statement) / "versions"
     folder.mkdir(parents=True)
-    Store.open(path, fingerprint="model").close()
+    SqliteStore.open(path, fingerprint="model").close()
     assert run(whole_loop, path, folder, TURNS, statement) == KILLED
     check_acknowledged(path, folder)
     assert run(whole_loop, path, folder, TURNS, None) == 0
@@ -98,7 +99,7 @@ def test_killed_twice_in_a_row_nothing_is_lost_and_nothing_trains_twice(tmp_path
     for round in range(30):
         path, folder = tmp_path / f"r{round}" / "store.db", tmp_path / f"r{round}" / "versions"
         folder.mkdir(parents=True)
-        Store.open(path, fingerprint="model").close()
+        SqliteStore.open(path, fingerprint="model").close()
         for _ in range(4):
             run(whole_loop, path, folder, TURNS, chance.randint(1, whole))
             check_acknowledged(path, folder)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import StoreError, TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
-from afterwit.store import Filter, Status, Store
+from afterwit.store import Filter, Key, Status, Store
 from afterwit.store.export import summary, whole
 from tests.store.examples import NO, a_version, add, add_judged
 
@@ -97,17 +98,36 @@ def test_a_stages_newest_word_stands(store: Store) -> None:
     ]
 
 
-def test_a_key_is_found_by_its_hash_until_it_is_revoked(store: Store) -> None:
+def test_a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked(store: Store) -> None:
     store.add_key("laptop", {"chat", "teach"}, "hash1", now=1.0)
-    key = store.key_by_hash("hash1")
-    assert key is not None
-    assert (key.name, key.scopes) == ("laptop", frozenset({"chat", "teach"}))
+    key = Key(name="laptop", scopes=frozenset({"chat", "teach"}), hash="hash1", created=1.0)
+    assert store.keys() == [key]
     store.revoke_key("laptop", now=2.0)
     store.revoke_key("laptop", now=3.0)
-    assert store.key_by_hash("hash1") is None
-    (listed,) = store.keys()
-    assert listed.revoked == 2.0
-    assert store.key_by_hash("unknown") is None
+    assert store.keys() == [replace(key, revoked=2.0)]
+
+
+def test_a_turn_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    for name in ("ab1", "ab2", "ab21", "b_1", "bx1", "é"):
+        add(store, name)
+    assert store.resolve("ab1") == "ab1"
+    assert store.resolve("ab2") == "ab2"
+    assert store.resolve("b_") == "b_1"
+    assert store.resolve("é") == "é"
+
+
+@pytest.mark.parametrize("prefix", ["c", "ab11", "%", "AB1"])
+def test_a_beginning_that_no_id_has_is_not_found(store: Store, prefix: str) -> None:
+    add(store, "ab1")
+    with pytest.raises(TurnNotFound, match=f"there is no turn {prefix}"):
+        store.resolve(prefix)
+
+
+def test_an_ambiguous_beginning_names_the_turns(store: Store) -> None:
+    for number in range(20):
+        add(store, f"t{number}")
+    with pytest.raises(TurnAmbiguous, match=r"several turns begin with t: t0, t1, t10, .*, t15, \.\.\.$"):
+        store.resolve("t")
 
 
 def test_a_keys_name_is_taken_once_and_an_unknown_one_is_named(store: Store) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import StoreError, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, NextState
-from afterwit.store import Answer, Store
+from afterwit.store import Store
 from tests.store.examples import HINTED, NO, THANKS, a_turn, a_version, add, add_judged
 
 
@@ -58,29 +58,22 @@ def test_an_id_is_taken_once(store: Store) -> None:
     assert store.counts().states == {State.OPEN: 1}
 
 
-def test_what_an_arrival_decided_is_stored_with_it(store: Store) -> None:
-    add(store, "asked")
+def test_a_retry_is_stored_with_what_it_replaces(store: Store) -> None:
     add(store, "cut off")
     hashes = {"prompt_hash": b"p", "full_hash": b"f"}
     common = {"depth": 3, "full_depth": 4, "delivered": True, "reason": None, "now": 1.0}
-    answers = Answer(turn="asked", messages=NO)
-    store.add_turn(a_turn("next", parent="asked"), **hashes, **common, answers=answers, supersedes="cut off")
-    assert store.turn("asked").next_state == NextState(messages=NO)
-    assert state(store, "asked") is State.ANSWERED
+    store.add_turn(a_turn("next"), **hashes, **common, supersedes="cut off")
     assert store.turn("cut off").reason is Reason.SUPERSEDED
     assert store.turn("cut off").superseded_by == "next"
 
 
-def test_an_arrival_that_fails_leaves_no_half(store: Store) -> None:
-    add(store, "asked")
+def test_a_turn_whose_retried_turn_is_unknown_is_not_stored(store: Store) -> None:
     hashes = {"prompt_hash": b"p", "full_hash": b"f"}
     common = {"depth": 3, "full_depth": 4, "delivered": True, "reason": None, "now": 1.0}
-    with pytest.raises(StoreError, match="there is no turn gone"):
-        store.add_turn(
-            a_turn("next"), **hashes, **common, answers=Answer(turn="asked", messages=NO), supersedes="gone"
-        )
-    assert state(store, "asked") is State.OPEN
-    assert store.find_state("next") is None
+    with pytest.raises(TurnNotFound, match="there is no turn gone"):
+        store.add_turn(a_turn("next"), **hashes, **common, supersedes="gone")
+    with pytest.raises(TurnNotFound):
+        store.turn("next")
 
 
 def test_an_open_turn_is_answered_by_what_follows_it(store: Store) -> None:
@@ -159,7 +152,7 @@ def test_feedback_during_an_update_waits_for_how_the_update_ends(store: Store) -
 
 
 def test_feedback_on_an_unknown_turn_is_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="there is no turn ghost"):
+    with pytest.raises(TurnNotFound, match="there is no turn ghost"):
         store.feedback("ghost", Feedback(reward=1), now=0.0)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.core.version import Origin, Version
-from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.database import Database
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import HINTED, NO, a_version, add
@@ -83,29 +83,31 @@ def rename_into_place(folder: Path, version: Version) -> None:
 def whole_loop(path: Path, folder: Path, turns: int, die_at: int | None) -> None:
     """From arrival to training, going on wherever an earlier process was killed."""
     database = Mortal(connect(path, "NORMAL"), path, die_at)
-    store = Store(database)
-    store.reconcile(manifests(folder), now=0.0)
-    store.free_leases("judge", now=0.0)
+    store = SqliteStore(database)
+    note(folder / "starts", "")
+    now = 1000.0 * len(noted(folder / "starts"))  # past the leases that an earlier process left
+    store.reconcile(manifests(folder), now=now)
+    known = {record.turn.id: record.state for record in store.turns()}
     for name in (f"t{number}" for number in range(turns)):
-        if store.find_state(name) is None:
+        if name not in known:
             add(store, name)
             note(folder / "acknowledged", name)
-        if store.find_state(name) is State.OPEN:
-            store.answer(name, NO, answered_by=None, now=0.0)
-    while claimed := store.claim("judge", owner="judge", limit=2, lease_s=60, now=0.0):
+        if known.get(name, State.OPEN) is State.OPEN:
+            store.answer(name, NO, answered_by=None, now=now)
+    while claimed := store.claim("judge", owner="judge", limit=2, lease_s=60, now=now):
         for record in claimed:
-            store.judged(record.turn.id, HINTED, rl=True, opd=True, reason=None, owner="judge", now=0.0)
-    while claimed := store.claim("learn", owner="learner", limit=2, lease_s=60, now=0.0):
-        held = store.extend([r.turn.id for r in claimed], owner="learner", lease_s=60, now=0.0)
+            store.judged(record.turn.id, HINTED, rl=True, opd=True, reason=None, owner="judge", now=now)
+    while claimed := store.claim("learn", owner="learner", limit=2, lease_s=60, now=now):
+        held = store.extend([r.turn.id for r in claimed], owner="learner", lease_s=60, now=now)
         version = a_version(manifests(folder)[-1].number + 1, held)
         rename_into_place(folder, version)
-        store.commit_version(version, now=0.0)
+        store.commit_version(version, now=now)
     store.close()
     note(folder / "statements", str(database.statements))
 
 
 def write_until_killed(path: Path, folder: Path, tag: str) -> None:
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
     number = 0
     while True:
         add(store, f"{tag}n{number}")
@@ -114,7 +116,7 @@ def write_until_killed(path: Path, folder: Path, tag: str) -> None:
 
 
 def claim_until_empty(path: Path, folder: Path, owner: str) -> None:
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
     while claimed := store.claim("judge", owner=owner, limit=3, lease_s=1e6, now=0.0):
         for record in claimed:
             note(folder / owner, record.turn.id)
@@ -128,7 +130,7 @@ def limit_files(size: int) -> None:
 
 def fill_the_disk(path: Path, folder: Path) -> None:
     """Writes until files may not grow, then gets room and writes on."""
-    store = Store.open(path, fingerprint="model")
+    store = SqliteStore.open(path, fingerprint="model")
 
     def write(number: int) -> None:
         add(store, f"t{number}")
@@ -148,7 +150,7 @@ def fill_the_disk(path: Path, folder: Path) -> None:
 def open_on_a_full_disk(path: Path, folder: Path) -> None:
     limit_files(1000)
     try:
-        Store.open(path, fingerprint="model")
+        SqliteStore.open(path, fingerprint="model")
     except StoreError as error:
         limit_files(-1)
         note(folder / "error", str(error))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterwit.apps.config import Settings, home_of
-from afterwit.apps.home import STORE, VERSIONS, make_home
+from afterwit.apps.home import STORE, VERSIONS, make_home, store_url
+from afterwit.apps.stores import open_store
 from afterwit.core.errors import SettingError
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ log = logging.getLogger(__name__)
 def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
     """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
     from afterwit.engines.fingerprint import fingerprint
-    from afterwit.store import Store
 
     make_home(home)
-    return Store.open(home / STORE, fingerprint=fingerprint(folder), synchronous=settings.store.synchronous)
+    synchronous = settings.store.synchronous
+    return open_store(store_url(home), fingerprint=fingerprint(folder), synchronous=synchronous)
 
 
 @contextmanager
@@ -55,16 +56,15 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
 
     With `make`, a new home gets an empty one; without, SettingError says how to get one.
     """
-    from afterwit.store import Store
-
-    path = home_of(home) / STORE
+    folder = home_of(home)
+    path = folder / STORE
     if make:
-        make_home(path.parent)
+        make_home(folder)
     elif not path.exists():
         raise SettingError(
             f"there is no store at {path}: start `afterwit serve` first, or name another --home"
         )
-    store = Store.open(path, fingerprint=None)
+    store = open_store(store_url(folder), fingerprint=None)
     try:
         yield store
     finally:

@@ -24,6 +24,11 @@ def make_home(home: Path) -> Path:
     return home
 
 
+def store_url(home: Path) -> str:
+    """Where the home's store is: the scheme says which kind."""
+    return f"sqlite:{home / STORE}"
+
+
 def remember_model(home: Path, folder: Path) -> None:
     """Write down which model this home belongs to."""
     text = json.dumps({"folder": str(folder.resolve())}) + "\n"

@@ -12,7 +12,7 @@ from rich.text import Text
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
-from afterwit.store import Counts, Record, VersionRow
+from afterwit.store import Counts, Record, VersionRecord
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Moment = Callable[[float | None], str]
@@ -91,7 +91,7 @@ def counts_line(counts: Counts) -> Text:
     return Text(" · ".join(parts) + (f"   skipped: {', '.join(reasons)}" if reasons else ""), style="dim")
 
 
-def version_table(versions: Sequence[VersionRow], serving: int, moment: Moment) -> Table:
+def version_table(versions: Sequence[VersionRecord], serving: int, moment: Moment) -> Table:
     """One row a version."""
     table = Table(
         "version", "from", "how", "made", "learned from", "loss", "served since", box=None, pad_edge=False

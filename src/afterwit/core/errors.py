@@ -11,6 +11,9 @@ AfterwitError
 ├── JudgeRefused        the judge will not answer this question, asked again or not
 ├── StoreError          the store refuses
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
+│   ├── StoreUnavailable     it cannot take or give anything now; asking again later may help
+│   ├── TurnNotFound         it has no such turn, or no longer its content
+│   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
 ├── VersionDamaged      a version's files cannot be read
@@ -74,6 +77,18 @@ class StoreError(AfterwitError):
 
 class StoreMismatch(StoreError):
     """The store belongs to another model or to a newer Afterwit."""
+
+
+class StoreUnavailable(StoreError):
+    """The store can take or give nothing now: its disk is full, or another process holds it."""
+
+
+class TurnNotFound(StoreError):
+    """The store has no such turn, or its content was pruned."""
+
+
+class TurnAmbiguous(StoreError):
+    """Several turns have an id that begins like this."""
 
 
 class IllegalMove(StoreError):

@@ -4,8 +4,8 @@
 """
 
 from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.rows import (
-    Answer,
+from afterwit.store.port import Store
+from afterwit.store.records import (
     Committed,
     Counts,
     FeedbackOutcome,
@@ -15,12 +15,10 @@ from afterwit.store.rows import (
     Reconciled,
     Record,
     Status,
-    VersionRow,
+    VersionRecord,
 )
-from afterwit.store.sqlite.store import Store
 
 __all__ = [
-    "Answer",
     "AsyncStore",
     "Committed",
     "Counts",
@@ -32,5 +30,5 @@ __all__ = [
     "Record",
     "Status",
     "Store",
-    "VersionRow",
+    "VersionRecord",
 ]

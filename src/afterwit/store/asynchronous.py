@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from afterwit.core.errors import StoreError
-from afterwit.store.sqlite.store import Store
+from afterwit.store.port import Store
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from afterwit.core.verdict import NextState
-from afterwit.store.rows import Record
+from afterwit.store.records import Record
 
 
 def summary(record: Record) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from afterwit.apps import build
@@ -11,8 +12,6 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.home import STORE
 from afterwit.core.message import Message
-from afterwit.engines.fingerprint import fingerprint
-from afterwit.store import Store
 from afterwit.wire.model_text.render import Renderer
 
 QUESTION = (Message(role="user", content="Answer with the single word: ready"),)
@@ -25,9 +24,11 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
         yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")
     else:
         yield tested(
-            "store", lambda: _opens(path, folder), remedy="choose another --home, or the model it belongs to"
+            "store",
+            lambda: _opens(settings, home, folder),
+            remedy="choose another --home, or the model it belongs to",
         )
-        yield from _stages(path)
+        yield from _stages(home)
     if settings.judge.url is not None:
         yield tested(
             "judge",
@@ -36,18 +37,14 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
         )
 
 
-def _opens(path: Path, folder: Path) -> str:
-    store = Store.open(path, fingerprint=fingerprint(folder))
-    try:
+def _opens(settings: Settings, home: Path, folder: Path) -> str:
+    with closing(build.store_of_model(settings, home, folder)) as store:
         states = ", ".join(f"{state.value} {count}" for state, count in store.counts().states.items())
         return f"{store.size() / 2**20:.1f} MiB; {states or 'no turns yet'}"
-    finally:
-        store.close()
 
 
-def _stages(path: Path) -> Iterator[Finding]:
-    store = Store.open(path, fingerprint=None)
-    try:
+def _stages(home: Path) -> Iterator[Finding]:
+    with build.store_of_home(home) as store:
         for status in store.statuses():
             yield Finding(
                 name=f"stage {status.stage}",
@@ -55,8 +52,6 @@ def _stages(path: Path) -> Iterator[Finding]:
                 seen=status.message,
                 remedy="" if status.ok else "it tries again by itself; its last words say what it needs",
             )
-    finally:
-        store.close()
 
 
 async def _judge(settings: Settings, folder: Path) -> str:

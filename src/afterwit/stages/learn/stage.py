@@ -23,8 +23,7 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.stages.learn.messages import on_death, on_failure, on_version, sentence, tokens
 from afterwit.stages.worker import described, frames
-from afterwit.store.rows import Record
-from afterwit.store.sqlite.store import Store
+from afterwit.store import Record, Store
 
 STAGE: Final = "learn"
 WAITING = "waiting for judged turns"

@@ -12,7 +12,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
-from afterwit.store.rows import Record
+from afterwit.store.records import Record
 from afterwit.store.sqlite.packing import (
     pack_flags,
     pack_floats,

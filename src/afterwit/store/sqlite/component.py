@@ -1,4 +1,4 @@
-"""What every part of the store holds."""
+"""What every component of the store holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from afterwit.store.sqlite.database import Database
 
 
 class Component:
-    """One concern of the store, over the connection that all of them share."""
+    """One protocol of the port, over the connection that all components share."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""What waits for the learner, and whether more of its session may come."""
+"""The port's `LearnerQueue` over SQLite."""
 
 from __future__ import annotations
 
@@ -24,20 +24,12 @@ ENDED = f"""
 """
 
 
-class LearnerQueue(Component):
-    """Nothing here changes anything."""
-
-    def waiting(self, *, now: float, limit: int = -1) -> list[Waiting]:
-        """The judged turns that a learner could claim now, the oldest `limit` (-1: all), by their arrival.
-
-        A session has ended as far as the store can know when no request follows its newest turn, which waits
-        for none (its client said so, a day went by, feedback took the reply's place), and none of its turns
-        is before the judge.
-        """
+class SqliteLearnerQueue(Component):
+    def waiting(self, *, now: float, limit: int | None = None) -> list[Waiting]:
         rows = self._database.rows(
             f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED}) SELECT seq, session,"
             " moved_at, oldest_version, session IN ended AS ended FROM waiting ORDER BY seq",
-            {"now": now, "limit": limit},
+            {"now": now, "limit": -1 if limit is None else limit},
         )
         return [
             Waiting(row["seq"], row["session"], row["moved_at"], row["oldest_version"], bool(row["ended"]))

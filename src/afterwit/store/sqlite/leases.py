@@ -1,29 +1,23 @@
-"""How stages take work: a claim with a lease, a commit, a release with back-off."""
+"""The port's `Leases` over SQLite."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import orjson
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Verdict
-from afterwit.store.rows import Record
+from afterwit.store.port import WAITS_IN, Stage
+from afterwit.store.records import Record
 from afterwit.store.sqlite.codec import vote_columns
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.reading import records_by_seq
 from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
 
-Stage = Literal["judge", "learn"]
-WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
-"""In which state a stage finds its work."""
 
-
-class Leases(Component):
-    """An owner names one worker. What it did not commit, extend or release in time, another may claim."""
-
+class SqliteLeases(Component):
     def claim(
         self,
         stage: Stage,
@@ -34,10 +28,6 @@ class Leases(Component):
         now: float,
         only: Sequence[int] | None = None,
     ) -> list[Record]:
-        """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s`.
-
-        `only`: of these turns, by `seq`; those that somebody took or answered meanwhile are left out.
-        """
         state = WAITS_IN[stage]
         with self._database.transaction():
             while overtaken := [
@@ -62,26 +52,7 @@ class Leases(Component):
         )
         return [TurnState.of(row) for row in found]
 
-    def free_leases(self, stage: Stage, *, now: float, error: str | None = None) -> tuple[str, ...]:
-        """Take back all leases of a stage whose workers are known to be gone; the turns, by their arrival.
-
-        An `error` says what they died of: it counts as a failed attempt.
-        """
-        held = "state = ? AND owner IS NOT NULL"
-        with self._database.transaction():
-            self._database.execute(
-                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
-                (error is not None, error, WAITS_IN[stage]),
-            )
-            found = self._database.rows(
-                f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq", (WAITS_IN[stage],)
-            )
-            for row in found:
-                unlease(self._database, TurnState.of(row), now=now)
-        return tuple(row["id"] for row in found)
-
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
-        """Hold on to a claim; the turns that are still the owner's."""
         with self._database.transaction():
             held = self._held(turns, owner)
             self._database.execute(
@@ -103,7 +74,6 @@ class Leases(Component):
         retry_in_s: float = 0.0,
         error: str | None = None,
     ) -> None:
-        """Give claimed turns back, claimable after `retry_in_s`; an `error` counts as a failed attempt."""
         with self._database.transaction():
             for current in self._held(turns, owner):
                 self._database.execute(
@@ -123,15 +93,10 @@ class Leases(Component):
         owner: str,
         now: float,
     ) -> bool:
-        """Store a verdict, move the turn to JUDGED, or to SKIPPED for a `reason`; True where it stands.
-
-        False where it came too late: another worker holds the turn, or its next state changed meanwhile
-        and it waits to be judged again. Repeating a commit that succeeded changes nothing.
-        """
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
             if current.state is not State.ANSWERED or current.owner != owner:
-                return self._stands(current)
+                return self._holds(current)
             if current.outdated:
                 unlease(self._database, current, now=now)
                 return False
@@ -145,7 +110,7 @@ class Leases(Component):
             )
         return True
 
-    def _stands(self, current: TurnState) -> bool:
+    def _holds(self, current: TurnState) -> bool:
         row = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
         return current.state is not State.ANSWERED and row is not None and row["revision"] == current.revision
 
@@ -177,10 +142,6 @@ class Leases(Component):
         owner: str | None = None,
         error: str | None = None,
     ) -> int:
-        """End turns without training; how many. With an `owner` only those it still holds.
-
-        A turn that trained or was skipped already stays as it is.
-        """
         moved = 0
         with self._database.transaction():
             for current in (turn_state_of(self._database, turn) for turn in turns):

@@ -1,4 +1,4 @@
-"""Versions and what each was trained on. The checkpoint folder's manifests are the truth; this follows."""
+"""The port's `Lineage` over SQLite."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import orjson
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.version import Origin, Version
-from afterwit.store.rows import Committed, Reconciled, VersionRow
-from afterwit.store.sqlite.leases import Leases
-from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move, turn_state_of
+from afterwit.store.records import Committed, Reconciled, VersionRecord
+from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.JUDGED: (State.TRAINED,),
@@ -20,17 +20,11 @@ TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.SKIPPED: (State.JUDGED, State.TRAINED),
     State.TRAINED: (),
 }
-"""How a turn that a manifest names becomes TRAINED: whatever was said of it since came too late."""
+"""The moves of a turn that a manifest names, by its state: what was said of it since came too late."""
 
 
-class Lineage(Leases):
-    """Committing is idempotent, so that a crash after the manifest's rename is made good by repeating it."""
-
+class SqliteLineage(Component):
     def commit_version(self, version: Version, *, now: float) -> Committed:
-        """Take over a manifest: its new turns become TRAINED; a rollback's reverted turns are skipped.
-
-        Raises StoreError where the number is known with other turns.
-        """
         with self._database.transaction():
             if self._knows(version):
                 return Committed(trained=0, unknown=0, repeated=())
@@ -57,7 +51,7 @@ class Lineage(Leases):
 
     def _names(self, version: Version) -> bool:
         """Whether the version that the store knows by this number learned from the same turns."""
-        return set(self.trained_by(version.number)) == set(version.turns)
+        return set(self._trained_by(version.number)) == set(version.turns)
 
     def _write_version(self, version: Version, now: float) -> None:
         row = {
@@ -88,35 +82,41 @@ class Lineage(Leases):
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
 
     def _turns_of(self, number: int) -> list[TurnState]:
-        found = (find_turn_state(self._database, turn) for turn in self.trained_by(number))
+        found = (find_turn_state(self._database, turn) for turn in self._trained_by(number))
         return [current for current in found if current is not None]
 
-    def trained_by(self, number: int) -> tuple[str, ...]:
+    def _trained_by(self, number: int) -> tuple[str, ...]:
         """The turns a version learned from as new ones."""
         rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND NOT replayed", (number,))
         return tuple(row["turn"] for row in rows)
 
     def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
-        """At a learner's start, with every manifest of the checkpoint folder: make the store agree with them.
-
-        Manifests it does not know are committed. A version that is neither among them nor an ancestor of
-        one, or that names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED
-        where something was said since), and turns a lost rollback had reverted are TRAINED again. Leases
-        that an earlier learner left are freed; an `error` says what it died of, and counts against the turns.
-        """
         with self._database.transaction():
             lost = self._lost(manifests)
             returned = sum(self._forget(row, now) for row in lost)
             missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
             for manifest in missing:
                 self.commit_version(manifest, now=now)
-            freed = self.free_leases("learn", now=now, error=error)
+            freed = self._free_leases(now=now, error=error)
         return Reconciled(
             committed=tuple(manifest.number for manifest in missing),
             lost=tuple(row["number"] for row in lost),
             returned=returned,
             freed=freed,
         )
+
+    def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
+        """Take back all leases of a learner that is gone; the turns, in the order of arrival."""
+        held = "state = 'JUDGED' AND owner IS NOT NULL"
+        with self._database.transaction():
+            self._database.execute(
+                f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
+                (error is not None, error),
+            )
+            rows = self._database.rows(f"SELECT {COLUMNS} FROM turns WHERE {held} ORDER BY seq")
+            for row in rows:
+                unlease(self._database, TurnState.of(row), now=now)
+        return tuple(row["id"] for row in rows)
 
     def _lost(self, manifests: Sequence[Version]) -> list[sqlite3.Row]:
         rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
@@ -153,7 +153,6 @@ class Lineage(Leases):
             move(self._database, turn_state_of(self._database, current.id), State.ANSWERED, now=now)
 
     def published(self, number: int, *, now: float) -> None:
-        """The engine serves this version. Raises StoreError for one that is not committed."""
         with self._database.transaction():
             cursor = self._database.execute(
                 "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
@@ -162,14 +161,12 @@ class Lineage(Leases):
                 raise StoreError(f"there is no version {number}")
 
     def latest_published(self) -> int:
-        """The newest version that was ever served; 0, the base, where none was."""
         row = self._database.rows(
             "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL"
         )[0]
         return row["number"] or 0
 
-    def versions(self) -> list[VersionRow]:
-        """All standing versions, oldest first."""
+    def versions(self) -> list[VersionRecord]:
         rows = self._database.rows(
             "SELECT v.*, count(t.turn) AS used, coalesce(sum(t.replayed), 0) AS replayed FROM versions v"
             " LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
@@ -195,8 +192,8 @@ def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> se
     return seen
 
 
-def _version(row: sqlite3.Row) -> VersionRow:
-    return VersionRow(
+def _version(row: sqlite3.Row) -> VersionRecord:
+    return VersionRecord(
         number=row["number"],
         parent=row["parent"],
         origin=Origin(row["origin"]),

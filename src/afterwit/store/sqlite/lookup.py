@@ -1,4 +1,4 @@
-"""What binding asks: whom a request may belong to, and how a turn stands among its siblings."""
+"""The port's `ParentLookup` over SQLite."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import orjson
 from afterwit.core.binding.bind import Candidate
 from afterwit.core.binding.siblings import Branch
 from afterwit.core.binding.side_turns import Shape
-from afterwit.core.lifecycle import State
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.turn_state import find_turn_state, turn_state_of
+from afterwit.store.sqlite.turn_state import turn_state_of
 
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest; then twice as many, and so on. A request's parent nearly always
@@ -30,9 +29,7 @@ FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
 
 
-class ParentLookup(Component):
-    """Nothing here changes anything. Side turns are never counted as children."""
-
+class SqliteParentLookup(Component):
     def candidates(
         self,
         scope: str,
@@ -42,13 +39,6 @@ class ParentLookup(Component):
         client_session: bytes | None = None,
         side_limit: int = 8,
     ) -> list[Candidate]:
-        """The turns of a scope that a request may continue, repeat or edit, in no order.
-
-        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
-        makes irrelevant may be left out. `turn_ids` are the turns named by its tool-call ids. The newest
-        `side_limit` side replies come with their text, which a compacted conversation may quote; so does the
-        newest main-line turn of `client_session`, where the client names its sessions.
-        """
         found = {row["id"]: row for row in self._by_hash(scope, hashes)}
         if turn_ids:
             sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
@@ -91,12 +81,10 @@ class ParentLookup(Component):
         return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT 1", (client_session, scope))
 
     def branch(self, turn: str) -> Branch | None:
-        """How a turn stands; None where it is not here (any more)."""
         row = self._database.row(f"{BRANCH} WHERE t.id = ?", (turn,))
         return None if row is None else _branch(row)
 
     def branches(self, parent: str) -> list[Branch]:
-        """The children of a turn, side turns included, retried and abandoned ones not, oldest first."""
         rows = self._database.rows(
             f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL"
             " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq",
@@ -105,14 +93,8 @@ class ParentLookup(Component):
         return [_branch(row) for row in rows]
 
     def full_depth(self, turn: str) -> int:
-        """Atoms of a turn's prompt and response. Raises StoreError for an unknown turn."""
         current = turn_state_of(self._database, turn)
         return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (current.seq,))[0][0])
-
-    def find_state(self, turn: str) -> State | None:
-        """None where there is no such turn."""
-        current = find_turn_state(self._database, turn)
-        return None if current is None else current.state
 
 
 def _branch(row: sqlite3.Row) -> Branch:

@@ -1,4 +1,4 @@
-"""Reading turns back, one or many."""
+"""The port's `Reading` over SQLite."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
-from afterwit.store.rows import Counts, Filter, Record
+from afterwit.store.records import Counts, Filter, Record
 from afterwit.store.sqlite.codec import read_record
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import Database, marks
@@ -20,6 +20,10 @@ RECORD = (
 )
 PAGE = 64
 """Turns read at once when listing: about a megabyte."""
+NAMED = 8
+"""Turns that an ambiguous prefix's error names."""
+LAST_CHARACTER = chr(0x10FFFF)
+"""Sorts after every other: an id that begins with a prefix sorts before the prefix and this."""
 
 
 def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
@@ -44,18 +48,28 @@ def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> de
     return groups
 
 
-class Reading(Component):
-    """Nothing here changes anything."""
-
+class SqliteReading(Component):
     def turn(self, turn: str) -> Record:
-        """Raises StoreError where it is not here, or its content was pruned."""
         row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
         if row is None:
-            raise StoreError(f"there is no turn {turn}")
+            raise TurnNotFound(f"there is no turn {turn}")
         records = records_by_seq(self._database, (row["seq"],))
         if not records:
-            raise StoreError(f"the content of turn {turn} was removed to keep the store within its limits")
+            raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
         return records[0]
+
+    def resolve(self, prefix: str) -> str:
+        found = self._database.rows(
+            "SELECT id FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (prefix, prefix + LAST_CHARACTER, NAMED + 1),
+        )
+        if not found:
+            raise TurnNotFound(f"there is no turn {prefix}")
+        ids = [row["id"] for row in found]
+        if len(ids) > 1 and ids[0] != prefix:
+            more = ", ..." if len(ids) > NAMED else ""
+            raise TurnAmbiguous(f"several turns begin with {prefix}: {', '.join(ids[:NAMED])}{more}")
+        return str(ids[0])
 
     def turns(
         self,
@@ -65,7 +79,6 @@ class Reading(Component):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        """Turns past `after` (a record's `seq`) in the order of arrival, or the newest first."""
         clauses, values = _clauses(where or Filter())
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
         position = after if after or not newest_first else 2**62
@@ -94,10 +107,6 @@ class Reading(Component):
         return Counts(states=dict(states), reasons=reasons)
 
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
-        """A random choice, fixed by `seed`, of trained turns that have hints, for replay.
-
-        Only turns whose oldest token was sampled by `min_version` or later.
-        """
         found = self._database.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
             " WHERE t.state = 'TRAINED' AND v.hinted AND t.oldest_version >= ? ORDER BY t.seq",

@@ -1,4 +1,4 @@
-"""What the gateway writes: new turns, and what is said of earlier ones."""
+"""The port's `Recording` over SQLite."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback
-from afterwit.store.rows import Answer, FeedbackOutcome
+from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.turn_state import TurnState, move, turn_state_of
 
 
-class Recording(Component):
-    """Each method is one transaction; several inside `Store.transaction` are one."""
-
+class SqliteRecording(Component):
     def add_turn(
         self,
         turn: Turn,
@@ -31,14 +29,8 @@ class Recording(Component):
         now: float,
         shape: Shape | None = None,
         client_session: bytes | None = None,
-        answers: Answer | None = None,
         supersedes: str | None = None,
     ) -> None:
-        """Store a turn as OPEN, or SKIPPED for a reason known already; durable on return.
-
-        What its arrival decided of earlier turns (`answers`, `supersedes`) is recorded with it or not at all.
-        Raises StoreError when the id is taken.
-        """
         columns = identity_columns(turn) | {
             "client_session": client_session,
             "prompt_hash": prompt_hash,
@@ -54,21 +46,14 @@ class Recording(Component):
         with self._database.transaction():
             seq = self._database.insert("turns", columns)
             self._database.insert("contents", {"seq": seq} | content)
-            if answers is not None:
-                self.answer(answers.turn, answers.messages, answered_by=turn.id, now=now)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)
 
     def delivered(self, turn: str) -> None:
-        """The client got the whole answer."""
         with self._database.transaction():
             self._database.execute("UPDATE turns SET delivered = 1 WHERE id = ?", (turn,))
 
     def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:
-        """Record what followed a turn and return its state: judged (again) where that can change something.
-
-        The same messages again change nothing. One that trained, or that the learner holds, keeps its state.
-        """
         packed = pack_messages(messages)
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
@@ -80,7 +65,6 @@ class Recording(Component):
             return self._heard(current, now)
 
     def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
-        """Record what somebody said of a turn; the newest counts. Raises StoreError for an unknown turn."""
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
             row = {"seq": current.seq, "reward": feedback.reward, "words": feedback.text, "at": now}
@@ -89,7 +73,7 @@ class Recording(Component):
         return FeedbackOutcome(turn=turn, state=state, trains=current.takes_next_state(now))
 
     def _heard(self, current: TurnState, now: float) -> State:
-        """The next state changed: count it, and have the turn judged where that is still open."""
+        """The next state changed: count it, and have the turn judged if it still can be."""
         self._database.execute("UPDATE turns SET revision = revision + 1 WHERE seq = ?", (current.seq,))
         if current.state is State.ANSWERED or not current.takes_next_state(now):
             return current.state
@@ -97,7 +81,6 @@ class Recording(Component):
         return State.ANSWERED
 
     def supersede(self, turn: str, by: str, *, now: float) -> None:
-        """A retry took the turn's place. One that trained or was skipped already only learns by whom."""
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
             self._database.execute("UPDATE turns SET superseded_by = ? WHERE seq = ?", (by, current.seq))
@@ -105,7 +88,6 @@ class Recording(Component):
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
 
     def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
-        """What the turn turned out to be. Off the main line it is skipped; found on it, it may train."""
         with self._database.transaction():
             self._database.execute("UPDATE turns SET kind = ? WHERE id = ?", (kind, turn))
             current = turn_state_of(self._database, turn)
@@ -124,12 +106,9 @@ class Recording(Component):
         return State.ANSWERED
 
     def expire_open(self, older_than: float, *, now: float) -> int:
-        """Skip the OPEN turns created before `older_than`; how many there were. A late reply reopens them."""
         return self._unanswered("created < ?", older_than, now)
 
     def end_session(self, session: str, *, now: float) -> int:
-        """Skip the session's OPEN turns, which wait for nothing; how many. A late reply or feedback reopens
-        them."""
         return self._unanswered("session = ?", session, now)
 
     def _unanswered(self, which: str, value: float | str, now: float) -> int:

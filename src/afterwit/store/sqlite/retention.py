@@ -1,4 +1,4 @@
-"""Keeping the store within its limits, and putting failed turns back."""
+"""The port's `Retention` over SQLite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
-from afterwit.store.rows import Pruned
+from afterwit.store.records import Pruned
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move
@@ -15,21 +15,16 @@ BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
 FAILED = frozenset(reason for reason, kind in CLASS_OF.items() if kind is ReasonClass.FAILED)
 BY_HAND = FAILED | {Reason.REVERTED}
-"""What may be put back when somebody names the very turn."""
-HANGING_OFF = ("contents", "next_states", "feedback", "verdicts", "votes")
-"""Tables that hold what `seq` said, and go with it."""
+"""Reasons of turns that go back if they are named themselves."""
+CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes")
+"""Tables that hold what was said in a turn and about it."""
 
 
-class Retention(Component):
-    """Turns that wait are never removed; a trained turn leaves behind the row that its version counts."""
-
+class SqliteRetention(Component):
     def prune(
         self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
     ) -> Pruned:
-        """Remove ended turns older than `max_age_s`, then the oldest until `max_bytes` hold (None: any).
-
-        At most `limit` turns a call: call again for more. The file keeps its length and reuses the room.
-        """
+        """The file keeps its length: new turns take the free pages before it grows."""
         removed = 0
         if max_age_s is not None:
             while removed < limit and (batch := self._ended(min(BATCH, limit - removed), now - max_age_s)):
@@ -41,7 +36,7 @@ class Retention(Component):
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
 
     def size(self) -> int:
-        """Bytes in use: the file's pages but for the free ones, which new turns take before it grows."""
+        """The file's pages without the free ones."""
         pages, free, size = (
             self._database.rows(f"PRAGMA {name}")[0][0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -49,7 +44,7 @@ class Retention(Component):
         return int((pages - free) * size)
 
     def _ended(self, limit: int, created_before: float = float("inf")) -> list[sqlite3.Row]:
-        """The oldest turns that ended and have content, up to the first one created later."""
+        """The oldest turns that ended and have content, up to the first one that is younger."""
         young = self._database.row(
             "SELECT seq FROM contents CROSS JOIN turns t USING (seq) WHERE t.created > ?"
             " ORDER BY seq LIMIT 1",
@@ -65,7 +60,7 @@ class Retention(Component):
         seqs = [row["seq"] for row in batch]
         here = marks(len(seqs))
         with self._database.transaction():
-            for table in HANGING_OFF:
+            for table in CONTENT_TABLES:
                 self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
             self._database.execute(
                 f"DELETE FROM turns WHERE seq IN ({here}) AND id NOT IN (SELECT turn FROM trained)", seqs
@@ -73,11 +68,6 @@ class Retention(Component):
         return len(batch)
 
     def requeue(self, turns: Sequence[str] | None = None, *, reason: Reason | None = None, now: float) -> int:
-        """Put skipped turns back where their step failed; how many.
-
-        Of the `turns` named (None: of all) those that failed, or only those with `reason`. A turn that was
-        rolled back returns only when it is named itself.
-        """
         allowed = FAILED if turns is None else BY_HAND
         with self._database.transaction():
             named = self._skipped() if turns is None else turns
@@ -95,7 +85,7 @@ class Retention(Component):
         return [row["id"] for row in self._database.rows(sql, tuple(FAILED))]
 
     def _put_back(self, current: TurnState, now: float) -> bool:
-        """To JUDGED where a verdict on its newest next state trains, else to ANSWERED; False: to neither."""
+        """To JUDGED if a verdict on its newest next state trains it, else to ANSWERED; False: neither."""
         row = self._database.row(
             "SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t"
             " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",

@@ -1,4 +1,4 @@
-"""The store: the bus between the stages, in one SQLite file."""
+"""The store in one SQLite file."""
 
 from __future__ import annotations
 
@@ -6,42 +6,45 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from afterwit.store.sqlite.learner_queue import LearnerQueue
-from afterwit.store.sqlite.lineage import Lineage
-from afterwit.store.sqlite.lookup import ParentLookup
+from afterwit.store.sqlite.keys import SqliteKeys
+from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
+from afterwit.store.sqlite.leases import SqliteLeases
+from afterwit.store.sqlite.lineage import SqliteLineage
+from afterwit.store.sqlite.lookup import SqliteParentLookup
 from afterwit.store.sqlite.opening import open_database
-from afterwit.store.sqlite.reading import Reading
-from afterwit.store.sqlite.recording import Recording
-from afterwit.store.sqlite.retention import Retention
-from afterwit.store.sqlite.status import Keys, Statuses
+from afterwit.store.sqlite.reading import SqliteReading
+from afterwit.store.sqlite.recording import SqliteRecording
+from afterwit.store.sqlite.retention import SqliteRetention
+from afterwit.store.sqlite.status import SqliteStatuses
 
 
-class Store(Recording, ParentLookup, Lineage, LearnerQueue, Reading, Retention, Statuses, Keys):
-    """Every method is one transaction, durable on return. For one thread; processes may open one each.
-
-    Raises StoreError in plain words where the disk, another process or the request stands in the way; nothing
-    of the failed transaction stays then.
-    """
+class SqliteStore(
+    SqliteRecording,
+    SqliteParentLookup,
+    SqliteLeases,
+    SqliteLearnerQueue,
+    SqliteLineage,
+    SqliteReading,
+    SqliteRetention,
+    SqliteStatuses,
+    SqliteKeys,
+):
+    """Implements the port `Store` over one file in WAL mode. Processes may open it side by side."""
 
     @classmethod
     def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = "NORMAL") -> Self:
         """Open or create the store. `fingerprint` binds it to tokenizer and base weights; None: any store.
 
-        `synchronous`: "NORMAL" survives a killed process, "FULL" a power loss too. Raises StoreMismatch for a
-        newer schema, another fingerprint or a foreign file, which stay untouched.
+        `synchronous`: what was written survives a killed process with "NORMAL", and a power loss too with
+        "FULL". Raises StoreMismatch for a newer schema, another fingerprint or a foreign file, which stay
+        untouched.
         """
         return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
 
-    @property
-    def path(self) -> Path:
-        return self._database.path
-
     def transaction(self) -> AbstractContextManager[None]:
-        """Several methods as one: all or nothing."""
         return self._database.transaction()
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Inside a transaction: a part that may fail alone."""
         return self._database.savepoint()
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Self
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import TurnNotFound
 from afterwit.core.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.database import Database
@@ -14,7 +14,7 @@ from afterwit.store.sqlite.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
-    """Where a turn stands: the columns of `turns` that moves read."""
+    """The columns of `turns` that moves read."""
 
     seq: int
     id: str
@@ -50,11 +50,11 @@ class TurnState:
 
     @property
     def overtaken(self) -> bool:
-        """Whether newer words came after a verdict while a learner held the turn."""
+        """Whether the next state changed after the verdict, while a learner held the turn."""
         return self.state is State.JUDGED and self.outdated
 
     def takes_next_state(self, now: float) -> bool:
-        """Whether a new next state has the turn judged (again). Under an update it is as good as trained."""
+        """Whether the turn is judged (again) with a new next state. The learner keeps what it holds."""
         if self.state is State.JUDGED:
             return not self.leased(now)
         if self.state is not State.SKIPPED:
@@ -72,10 +72,10 @@ def find_turn_state(database: Database, turn: str) -> TurnState | None:
 
 
 def turn_state_of(database: Database, turn: str) -> TurnState:
-    """Raises StoreError for a turn that is not here."""
+    """Raises TurnNotFound."""
     current = find_turn_state(database, turn)
     if current is None:
-        raise StoreError(f"there is no turn {turn}")
+        raise TurnNotFound(f"there is no turn {turn}")
     return current
 
 
@@ -88,7 +88,7 @@ def move(
     reason: Reason | None = None,
     error: str | None = None,
 ) -> None:
-    """Raises IllegalMove where the table has no such move. Ends the lease and forgets failed attempts."""
+    """Raises IllegalMove if core's table has no such move. Ends the lease and forgets failed attempts."""
     check_move(current.id, current.state, new)
     database.execute(
         "UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, owner = NULL, lease_until = NULL,"
@@ -98,7 +98,7 @@ def move(
 
 
 def unlease(database: Database, current: TurnState, *, now: float) -> None:
-    """Give a claimed turn back. A verdict that newer words overtook meanwhile sends it to be judged anew."""
+    """Give a claimed turn back. If its next state changed after its verdict, it is judged again."""
     if current.overtaken:
         move(database, current, State.ANSWERED, now=now)
         return

@@ -6,18 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.core.version import Origin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What an arriving request decided of an earlier turn: these messages are its next state."""
-
-    turn: str
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +74,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRow:
+class VersionRecord:
     """What the store knows of a version."""
 
     number: int

@@ -1,0 +1,63 @@
+"""The store's port: what every database behind Afterwit must do. One protocol for each kind of use."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
+from afterwit.store.port.lineage import Lineage
+from afterwit.store.port.operation import Keys, Statuses
+from afterwit.store.port.reading import Reading
+from afterwit.store.port.recording import ParentLookup, Recording
+from afterwit.store.port.retention import Retention
+
+__all__ = [
+    "WAITS_IN",
+    "Keys",
+    "LearnerQueue",
+    "Leases",
+    "Lineage",
+    "ParentLookup",
+    "Reading",
+    "Recording",
+    "Retention",
+    "Stage",
+    "Statuses",
+    "Store",
+]
+
+
+class Store(
+    Recording,
+    ParentLookup,
+    Leases,
+    LearnerQueue,
+    Lineage,
+    Reading,
+    Retention,
+    Statuses,
+    Keys,
+    Protocol,
+):
+    """The whole store. Each method is one transaction: all of it is stored, or nothing.
+
+    What a method wrote survives a killed process as soon as it returns; whether it survives a power loss is
+    the database's own setting. A store is used by one thread at a time; other threads and processes open
+    their own.
+
+    Raises StoreUnavailable if the database cannot take or give anything now, and StoreError if it refuses
+    what was asked. In both cases nothing of the call is stored.
+    """
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Several calls as one: all of them are stored, or none. An inner transaction joins the outer one."""
+        ...
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A part of a transaction. If it fails, the rest stands. Raises StoreError outside a transaction."""
+        ...
+
+    def close(self) -> None:
+        """Free what the store holds. Nothing may be called afterwards."""
+        ...

@@ -1,0 +1,97 @@
+"""How the judge and the learner take work, and give it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.sample import Waiting
+from afterwit.core.verdict import Verdict
+from afterwit.store.records import Record
+
+Stage = Literal["judge", "learn"]
+WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
+"""The state in which turns wait for each stage."""
+
+
+class Leases(Protocol):
+    """An `owner` is one worker. A turn it does not commit, extend or release in time is free for others."""
+
+    def claim(
+        self,
+        stage: Stage,
+        *,
+        owner: str,
+        limit: int,
+        lease_s: float,
+        now: float,
+        only: Sequence[int] | None = None,
+    ) -> list[Record]:
+        """Up to `limit` turns that wait for the stage, oldest first, held by `owner` for `lease_s` seconds.
+
+        No turn is ever held by two owners. With `only`, a list of `seq`, other turns are not considered.
+        """
+        ...
+
+    def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
+        """Hold claimed turns for `lease_s` more seconds; the ids of those that are still the owner's."""
+        ...
+
+    def release(
+        self,
+        turns: Sequence[str],
+        *,
+        owner: str,
+        now: float,
+        retry_in_s: float = 0.0,
+        error: str | None = None,
+    ) -> None:
+        """Give claimed turns back, free after `retry_in_s` seconds. An `error` counts as a failed attempt."""
+        ...
+
+    def judged(
+        self,
+        turn: str,
+        verdict: Verdict,
+        *,
+        rl: bool,
+        opd: bool,
+        reason: Reason | None,
+        owner: str,
+        now: float,
+    ) -> bool:
+        """Store a verdict and move the turn to JUDGED, or to SKIPPED if there is a `reason`; True if so.
+
+        False if it came too late: another worker holds the turn, or its next state changed meanwhile and it
+        waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound.
+        """
+        ...
+
+    def skip(
+        self,
+        turns: Sequence[str],
+        reason: Reason,
+        *,
+        now: float,
+        owner: str | None = None,
+        error: str | None = None,
+    ) -> int:
+        """End turns without training, and return how many; with an `owner` only those it still holds.
+
+        A turn that already trained or ended stays as it is. Raises TurnNotFound.
+        """
+        ...
+
+
+class LearnerQueue(Protocol):
+    """What waits for the learner. Read-only."""
+
+    def waiting(self, *, now: float, limit: int | None = None) -> list[Waiting]:
+        """The judged turns that a learner could claim now: the oldest `limit` (None: all), oldest first.
+
+        A session has ended if no request follows its newest turn, that turn waits for none (the client said
+        so, nothing answered for a day, or feedback took the reply's place), and no turn of it waits for the
+        judge.
+        """
+        ...

@@ -1,0 +1,45 @@
+"""Weight versions, and the turns that each was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afterwit.core.version import Version
+from afterwit.store.records import Committed, Reconciled, VersionRecord
+
+
+class Lineage(Protocol):
+    """The manifests in the checkpoint folder are the truth; the store follows them.
+
+    Committing is idempotent: after a crash between a manifest's rename and its commit, it is repeated.
+    """
+
+    def commit_version(self, version: Version, *, now: float) -> Committed:
+        """Take over a manifest: its new turns become TRAINED; the turns of versions it reverts end.
+
+        Raises StoreError if the number is known with other turns.
+        """
+        ...
+
+    def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
+        """Make the store agree with every manifest of the checkpoint folder. Called when a learner starts.
+
+        Manifests it does not know are committed. A version that is neither among them nor an ancestor of one,
+        or that names other turns than its manifest, is lost: its turns go back to JUDGED (to ANSWERED if
+        something was said since), and turns that a lost rollback reverted are TRAINED again. Leases of an
+        earlier learner are freed; an `error` says what it died of, and counts as a failed attempt.
+        """
+        ...
+
+    def published(self, number: int, *, now: float) -> None:
+        """The engine serves this version. Raises StoreError for a version that is not committed."""
+        ...
+
+    def latest_published(self) -> int:
+        """The newest version that was ever served; 0, the base, if none was."""
+        ...
+
+    def versions(self) -> list[VersionRecord]:
+        """All versions that are not lost, oldest first."""
+        ...

@@ -1,0 +1,34 @@
+"""What the stages say of themselves, and who may call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from afterwit.store.records import Key, Status
+
+
+class Statuses(Protocol):
+    """The newest status of each stage. An alarm stays until the stage says that all is well."""
+
+    def set_status(self, stage: str, ok: bool, message: str, *, now: float) -> None: ...
+
+    def statuses(self) -> list[Status]:
+        """By the stage's name."""
+        ...
+
+
+class Keys(Protocol):
+    """API keys, each by its hash. A revoked key stays in the list, and its name stays taken."""
+
+    def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
+        """Raises StoreError if the name or the hash is taken."""
+        ...
+
+    def keys(self) -> list[Key]:
+        """All of them, revoked ones included, oldest first."""
+        ...
+
+    def revoke_key(self, name: str, *, now: float) -> None:
+        """Raises StoreError for an unknown name. A second revocation keeps the time of the first."""
+        ...

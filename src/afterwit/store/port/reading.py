@@ -1,0 +1,48 @@
+"""Reading turns back: one, many, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from afterwit.store.records import Counts, Filter, Record
+
+
+class Reading(Protocol):
+    """Read-only."""
+
+    def turn(self, turn: str) -> Record:
+        """Raises TurnNotFound if there is no such turn, or its content was pruned."""
+        ...
+
+    def resolve(self, prefix: str) -> str:
+        """The id of the only turn whose id begins with `prefix`; a whole id is its own.
+
+        Raises TurnNotFound if there is none, TurnAmbiguous with the matches' names if there are several.
+        """
+        ...
+
+    def turns(
+        self,
+        where: Filter | None = None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Record]:
+        """Turns in the order of arrival, or the newest first; with `after`, a record's `seq`, from there on.
+
+        The latest turn is the first one with `newest_first`.
+        """
+        ...
+
+    def counts(self) -> Counts:
+        """Turns by state, and ended turns by reason."""
+        ...
+
+    def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
+        """Trained turns that have hints, chosen at random by `seed`, for replay.
+
+        Only turns whose oldest token was sampled by `min_version` or later.
+        """
+        ...

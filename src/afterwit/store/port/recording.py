@@ -1,0 +1,103 @@
+"""What the gateway writes, and what it asks to bind a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afterwit.core.binding.bind import Candidate
+from afterwit.core.binding.siblings import Branch
+from afterwit.core.binding.side_turns import Shape
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
+from afterwit.core.turn import Kind, Turn
+from afterwit.core.verdict import Feedback
+from afterwit.store.records import FeedbackOutcome
+
+
+class Recording(Protocol):
+    """New turns, and what is said of earlier ones."""
+
+    def add_turn(
+        self,
+        turn: Turn,
+        *,
+        prompt_hash: bytes,
+        full_hash: bytes,
+        depth: int,
+        full_depth: int,
+        delivered: bool,
+        reason: Reason | None,
+        now: float,
+        shape: Shape | None = None,
+        client_session: bytes | None = None,
+        supersedes: str | None = None,
+    ) -> None:
+        """Store a turn as OPEN, or as SKIPPED if there is a `reason` already.
+
+        `client_session` is the hash of the client's own session id. `supersedes` is the earlier turn that
+        this one retries; it is recorded with the turn or not at all. Raises StoreError if the id is taken.
+        """
+        ...
+
+    def delivered(self, turn: str) -> None:
+        """The client got the whole answer."""
+        ...
+
+    def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:
+        """Record what followed a turn, and return the state it is in now.
+
+        A turn that can still learn from it is ANSWERED again. The same messages a second time change nothing.
+        A turn that was trained, or that the learner holds, keeps its state.
+        """
+        ...
+
+    def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:
+        """Record explicit feedback; the newest counts. Raises TurnNotFound."""
+        ...
+
+    def supersede(self, turn: str, by: str, *, now: float) -> None:
+        """The turn `by` is a retry of this one, which ends unless it already trained or ended."""
+        ...
+
+    def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
+        """Correct a turn's kind, and return its state. Off the main line it ends; on it, it may train."""
+        ...
+
+    def end_session(self, session: str, *, now: float) -> int:
+        """Skip the session's OPEN turns, and return their number. A late reply or feedback reopens them."""
+        ...
+
+
+class ParentLookup(Protocol):
+    """What binding asks. Read-only. Side turns are never counted as children."""
+
+    def candidates(
+        self,
+        scope: str,
+        hashes: Sequence[bytes],
+        turn_ids: Sequence[str],
+        *,
+        client_session: bytes | None = None,
+        side_limit: int = 8,
+    ) -> list[Candidate]:
+        """The turns of a scope that a request may continue, repeat or edit, in no order.
+
+        `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
+        makes irrelevant may be left out. `turn_ids` are the turns that its tool-call ids name. The newest
+        `side_limit` side turns come with their text, which a compacted conversation may quote. If the client
+        names its sessions, the newest main turn of `client_session` comes too.
+        """
+        ...
+
+    def branch(self, turn: str) -> Branch | None:
+        """A turn among its siblings; None if it is not in the store."""
+        ...
+
+    def branches(self, parent: str) -> list[Branch]:
+        """A turn's children, oldest first: side turns included, retried and abandoned turns left out."""
+        ...
+
+    def full_depth(self, turn: str) -> int:
+        """Number of segments in a turn's prompt and response. Raises TurnNotFound."""
+        ...

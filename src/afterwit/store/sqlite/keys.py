@@ -1,0 +1,40 @@
+"""The port's `Keys` over SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+
+from afterwit.core.errors import StoreError
+from afterwit.store.records import Key
+from afterwit.store.sqlite.component import Component
+
+
+class SqliteKeys(Component):
+    def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
+        with self._database.transaction():
+            if self._database.row("SELECT 1 FROM keys WHERE name = ? OR hash = ?", (name, hash)):
+                raise StoreError(f"there is a key {name!r} already: choose another name")
+            row = {"name": name, "scopes": " ".join(sorted(scopes)), "hash": hash, "created": now}
+            self._database.insert("keys", row)
+
+    def keys(self) -> list[Key]:
+        return [_key(row) for row in self._database.rows("SELECT * FROM keys ORDER BY created, name")]
+
+    def revoke_key(self, name: str, *, now: float) -> None:
+        with self._database.transaction():
+            cursor = self._database.execute(
+                "UPDATE keys SET revoked = coalesce(revoked, ?) WHERE name = ?", (now, name)
+            )
+            if not cursor.rowcount:
+                raise StoreError(f"there is no key {name!r}")
+
+
+def _key(row: sqlite3.Row) -> Key:
+    return Key(
+        name=row["name"],
+        scopes=frozenset(row["scopes"].split()),
+        hash=row["hash"],
+        created=row["created"],
+        revoked=row["revoked"],
+    )
