@@ -56,7 +56,7 @@ def test_the_second_question_follows_a_good_answer_and_the_reaction_is_to_the_la
 def test_answers_the_persons_way_are_thanked_for_at_the_end() -> None:
     seen, _ = _played("where_who", ALL, ALL)
     assert (seen.mood, seen.passed, seen.broken) == ("approval", True, ())
-    assert any(thanks[1:] in seen.reaction for thanks in part(words.THANKS, "fresh"))
+    assert any(thanks[1:] in seen.reaction for thanks in part(words.AFTERWARDS.thanks, "fresh"))
 
 
 def test_an_answer_without_its_fact_is_told_which_one_and_asked_nothing_further() -> None:

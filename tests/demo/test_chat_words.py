@@ -4,20 +4,16 @@ from random import Random
 
 import pytest
 
-from afterwit.apps.demo.chat import hints, notes, rules, tasks, words
+from afterwit.apps.demo.chat import hints, rules, tasks, words
 from afterwit.apps.demo.speech import names
 from afterwit.apps.demo.world import part
 from afterwit.core.judging import hint_rules
 
 SPLITS = ("train", "dev", "fresh")
 LISTS = {
-    "openers": words.OPENERS,
-    "thanks": words.THANKS,
-    "failed": words.FAILED,
-    "unclear": words.UNCLEAR,
-    **words.COMPLAINTS,
-    **{f"note {kind}": said for kind, said in notes.NOTES.items()},
-    **{f"question {kind}": said for kind, said in notes.QUESTIONS.items()},
+    f"{group} {name}": wordings
+    for group in ("person", "complaints", "requests", "notes", "questions")
+    for name, wordings in words.WORDINGS[group].items()
 }
 
 
@@ -68,5 +64,5 @@ def test_a_complaint_has_words_for_every_broken_rule() -> None:
     for rule in rules.RULES:
         assert any(
             wording.format(f="the oak lamp").lower() in said.lower()
-            for wording in part(words.COMPLAINTS[rule], "fresh")
+            for wording in part(words.WORDINGS["complaints"][rule], "fresh")
         )

@@ -38,7 +38,7 @@ def test_work_done_the_owners_way_is_thanked_for(kind: str) -> None:
     task = _task(kind)
     seen = run_interaction(Scripted(task, frozenset(task.rules)), WORLD, task, "fresh", Random(0))
     assert (seen.mood, seen.passed, seen.broken) == ("approval", True, ())
-    assert any(thanks[1:] in seen.reaction for thanks in part(words.THANKS, "fresh"))
+    assert any(thanks[1:] in seen.reaction for thanks in part(words.AFTERWARDS.thanks, "fresh"))
 
 
 def test_a_failing_check_is_shown_with_what_it_printed() -> None:

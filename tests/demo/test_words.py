@@ -9,7 +9,12 @@ from afterwit.apps.demo.tools import hints, tasks, words
 from afterwit.apps.demo.world import part
 from afterwit.core.judging import hint_rules
 
-LISTS = {"openers": words.OPENERS, "thanks": words.THANKS, "failed": words.FAILED, **words.COMPLAINTS}
+LISTS = {
+    f"{group} {name}": wordings
+    for group in ("person", "complaints", "requests")
+    for name, wordings in words.WORDINGS[group].items()
+    if name != "openings"  # "Please" opens requests of two parts
+}
 
 
 @pytest.mark.parametrize("name", sorted(LISTS))

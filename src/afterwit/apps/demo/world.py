@@ -33,6 +33,11 @@ def part(phrases: Sequence[T], split: Split) -> tuple[T, ...]:
     return tuple(phrase for index, phrase in enumerate(phrases) if index % 6 in _PART[split])
 
 
+def drawn(phrases: Sequence[T], split: Split, rng: Random) -> T:
+    """One of the phrases of one part."""
+    return rng.choice(part(phrases, split))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One piece of work: what the person asks for, the files it starts from, the checks that decide success

@@ -5,75 +5,13 @@ pretraining.
 from collections.abc import Sequence
 from random import Random
 
-from afterwit.apps.demo.chat.words import complaint
+from afterwit.apps.demo.chat.words import WORDINGS, complaint
 from afterwit.apps.demo.world import Split
 
-HINTS: dict[str, tuple[str, ...]] = {
-    "short": ("keep it short", "say it in few words"),
-    "plain": ("choose plain words", "leave out stiff words"),
-    "friendly": ("greet them warmly", "begin with a warm greeting"),
-    "steps": ("give numbered steps", "put the steps in a numbered list"),
-}
-
-_FRAMES = (
-    "{d}.",
-    "You should {d}.",
-    "It would have been better to {d}.",
-    "{c} {d}.",
-    "Always {d}.",
-    "The user wants you to {d}.",
-    "Here, {d}.",
-    "Next time {d}.",
-    "The right way is to {d}.",
-    "Please {d}.",
-    "{d}. {c}",
-)
-_CONTEXTS = (
-    "This person likes it so.",
-    "It matters to them.",
-    "Do not forget it.",
-    "Keep to this.",
-    "For this person:",
-    "In every answer:",
-)
-_DEEDS: dict[str, tuple[str, ...]] = {
-    "short": (
-        *HINTS["short"],
-        "be brief",
-        "make the answer shorter",
-        "write less",
-        "use fewer words",
-        "give a short answer",
-        "cut the text down",
-    ),
-    "plain": (
-        *HINTS["plain"],
-        "use simple words",
-        "talk like a normal person",
-        "avoid formal words",
-        "write plainly",
-        "use everyday words",
-        "not sound stiff",
-    ),
-    "friendly": (
-        *HINTS["friendly"],
-        "say hello first",
-        "be friendly",
-        "add a warm word",
-        "greet the person",
-        "start with a greeting",
-        "be kind and warm",
-    ),
-    "steps": (
-        *HINTS["steps"],
-        "number the steps",
-        "write a list with numbers",
-        "put each step on its own line",
-        "go step by step",
-        "make it a numbered list",
-        "list the steps",
-    ),
-}
+HINTS = WORDINGS["judge_hints"]
+"""By rule, the judges' sentences."""
+_FRAMES, _CONTEXTS = WORDINGS["hint_frames"]["sentences"], WORDINGS["hint_frames"]["contexts"]
+_DEEDS = WORDINGS["hint_deeds"]
 
 
 def official(rules: Sequence[str], rng: Random) -> str:

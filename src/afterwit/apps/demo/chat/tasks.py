@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.apps.demo.chat.notes import NOTES, ONWARD, OPENINGS, QUESTIONS
 from afterwit.apps.demo.chat.rules import RULES
+from afterwit.apps.demo.chat.words import WORDINGS
 from afterwit.apps.demo.speech.names import NOUNS, person, thing
-from afterwit.apps.demo.world import Split, Task, part
+from afterwit.apps.demo.world import Split, Task, drawn
 
+_NOTES, _QUESTIONS, _REQUESTS = WORDINGS["notes"], WORDINGS["questions"], WORDINGS["requests"]
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _HOURS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "noon")
 _DEEDS = ("clean", "fix", "open", "start", "stop", "use")
@@ -77,12 +78,12 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
     known = [_FACTS[one](about, split, rng) for one, about in zip(asked, things, strict=False)]
     other = rng.choice([one for one in ("where", "who", "when") if one not in asked])
     notes = rng.sample([*known, _FACTS[other](things[1], split, rng)][:2], 2)
-    noted = [f"{_say(NOTES[one.kind], one, split, rng)}." for one in notes]
-    first, *further = (_say(QUESTIONS[one.kind], one, split, rng) for one in known)
+    noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in notes]
+    first, *further = (_say(_QUESTIONS[one.kind], one, split, rng) for one in known)
     return Task(
         kind=kind,
-        request=_sentences(rng.choice(part(OPENINGS, split)), *noted, first),
-        follow_ups=tuple(f"{rng.choice(part(ONWARD, split))} {question}" for question in further),
+        request=_sentences(drawn(_REQUESTS["openings"], split, rng), *noted, first),
+        follow_ups=tuple(f"{drawn(_REQUESTS['follow_ups'], split, rng)} {question}" for question in further),
         files={},
         rules=rules_of("howto" if "howto" in asked else asked[0]),
         checks=tuple(one.facts for one in known),
@@ -97,8 +98,8 @@ def notes_and_questions(
     answer it, in another order.
     """
     known = [_FACTS[kind](thing(split, rng), split, rng) for kind in rng.sample(tuple(_FACTS), number)]
-    noted = [f"{_say(NOTES[one.kind], one, split, rng)}." for one in known]
-    asked = [(_say(QUESTIONS[one.kind], one, split, rng), one.facts) for one in rng.sample(known, number)]
+    noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in known]
+    asked = [(_say(_QUESTIONS[one.kind], one, split, rng), one.facts) for one in rng.sample(known, number)]
     return _sentences(*noted), asked
 
 
@@ -113,7 +114,7 @@ def _two_things(split: Split, rng: Random) -> tuple[str, str]:
 
 
 def _say(wordings: tuple[str, ...], fact: _Fact, split: Split, rng: Random) -> str:
-    return rng.choice(part(wordings, split)).format(t=fact.thing, p=fact.noted, v=fact.deed)
+    return drawn(wordings, split, rng).format(t=fact.thing, p=fact.noted, v=fact.deed)
 
 
 def _sentences(*pieces: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.apps.demo.world import Split, part
+from afterwit.apps.demo.world import Split, drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,16 +18,16 @@ class Phrases:
 
     def approval(self, split: Split, rng: Random) -> str:
         """Thanks, in words, perhaps with a step onward."""
-        thanks, onward = rng.choice(part(self.thanks, split)), rng.choice(part(self.moving_on, split))
+        thanks, onward = drawn(self.thanks, split, rng), drawn(self.moving_on, split, rng)
         return sentence("", thanks, onward and onward[0].upper() + onward[1:] + ".")
 
     def failure(self, output: str, split: Split, rng: Random) -> str:
         """Words on work that is wrong in itself, with what shows it."""
-        return sentence("", rng.choice(part(self.failed, split)).format(o=output), "")
+        return sentence("", drawn(self.failed, split, rng).format(o=output), "")
 
     def nothing(self, split: Split, rng: Random) -> str:
         """Words that say nothing about the work."""
-        return sentence("", rng.choice(part(self.unclear, split)), "")
+        return sentence("", drawn(self.unclear, split, rng), "")
 
 
 def sentence(opener: str, body: str, closer: str) -> str:
