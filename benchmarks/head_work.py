@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import turn_rows
-from afterwit.fused_head.head import Gradients, Head
-from afterwit.fused_head.learn import Learned, learn
-from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import FusedLoss, fused_loss
 from afterwit.fused_head.rows import Rows
+from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.targets import targets
-from afterwit.objective.hybrid import share
 from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
 
@@ -53,7 +53,7 @@ class Work:
 
     def phase_one(self) -> Target:
         """What the old policy and the teacher say."""
-        pupil = Pupil(sample=self.sample, states_TD=self.states_ND, teachers=(self.taught_ND,))
+        pupil = ScoringInput(sample=self.sample, states_TD=self.states_ND, teachers=(self.taught_ND,))
         (target,) = targets(self.head, [pupil], self.head, self.settings)
         return target
 
@@ -65,14 +65,14 @@ class Work:
 
     def rows(self, *, every: int = 1) -> Rows:
         sample = self._sample(self.sample.ids_T, every=every)
-        return turn_rows([sample], [self.target], denominators([sample], self.settings), self.settings)
+        return collect_rows([sample], [self.target], denominators([sample], self.settings), self.settings)
 
-    def fused(self, rows: Rows) -> Learned:
+    def fused(self, rows: Rows) -> FusedLoss:
         """The loss and both gradients, ours."""
-        gradients = Gradients(weight_VD=self.gradient_VD)
-        return learn(self.head, self.states_ND, rows, self.settings, gradients)
+        gradients = HeadGradients(weight_VD=self.gradient_VD)
+        return fused_loss(self.head, self.states_ND, rows, self.settings, gradients)
 
-    def both_phases(self) -> Learned:
+    def both_phases(self) -> FusedLoss:
         """The same, from what the old policy and the teacher say on."""
         self.target = self.phase_one()
         return self.fused(self.rows())
@@ -81,7 +81,7 @@ class Work:
         """Both gradients by autograd through whole logits."""
         states_ND, weight_VD = self.leaves()
         over = denominators([self.sample], self.settings)
-        loss = share(states_ND @ weight_VD.t(), self.sample, self.target, over, self.settings).loss
+        loss = sample_loss(states_ND @ weight_VD.t(), self.sample, self.target, over, self.settings).loss
         by_states_ND, by_weight_VD = torch.autograd.grad(loss, (states_ND, weight_VD))
         return by_states_ND, by_weight_VD
 
@@ -89,18 +89,18 @@ class Work:
         """States and weight, to be differentiated by."""
         return self.states_ND.clone().requires_grad_(), self.head.weight_VD.detach().requires_grad_()
 
-    def three_products(self, room_NV: Tensor) -> None:
+    def three_products(self, buffer_NV: Tensor) -> None:
         """The floor of the loss: logits, and back to states and weight, a chunk at a time."""
         for states_ND in self.states_ND.split(self.chunk):
-            logits_NV = torch.mm(states_ND, self.head.weight_VD.t(), out=room_NV[: len(states_ND)])
+            logits_NV = torch.mm(states_ND, self.head.weight_VD.t(), out=buffer_NV[: len(states_ND)])
             torch.mm(logits_NV, self.head.weight_VD)
             self.floor_VD.addmm_(logits_NV.t(), states_ND)
 
-    def one_product(self, room_NV: Tensor) -> None:
+    def one_product(self, buffer_NV: Tensor) -> None:
         """The floor of scoring: logits, a chunk at a time."""
         for states_ND in self.states_ND.split(self.chunk):
-            torch.mm(states_ND, self.head.weight_VD.t(), out=room_NV[: len(states_ND)])
+            torch.mm(states_ND, self.head.weight_VD.t(), out=buffer_NV[: len(states_ND)])
 
-    def room(self) -> Tensor:
+    def buffer(self) -> Tensor:
         """For a chunk of logits, in the precision of the weight."""
         return self.states_ND.new_empty((self.chunk, len(self.head.weight_VD)))

@@ -39,8 +39,8 @@ def _work(asked: Asked, scale: Scale) -> Work:
 def _time(asked: Asked, scale: Scale) -> Iterator[Row]:
     """L1 and L4."""
     work = _work(asked, scale)
-    room_NV, whole, quarter = work.room(), work.rows(), work.rows(every=4)
-    variants: dict[str, Callable[[], object]] = {"floor": lambda: work.three_products(room_NV)}
+    buffer_NV, whole, quarter = work.buffer(), work.rows(), work.rows(every=4)
+    variants: dict[str, Callable[[], object]] = {"floor": lambda: work.three_products(buffer_NV)}
     variants |= {
         "fused": lambda: work.fused(whole),
         "quarter": lambda: work.fused(quarter),
@@ -75,8 +75,8 @@ def _time(asked: Asked, scale: Scale) -> Iterator[Row]:
 def _wide_time(asked: Asked, scale: Scale) -> Row:
     """L1 at the width of a 4B model."""
     work = _work(asked, scale)
-    room_NV, whole = work.room(), work.rows()
-    variants = {"floor": lambda: work.three_products(room_NV), "fused": lambda: work.fused(whole)}
+    buffer_NV, whole = work.buffer(), work.rows()
+    variants = {"floor": lambda: work.three_products(buffer_NV), "fused": lambda: work.fused(whole)}
     timed, note = interleaved(variants, runs=min(3, asked.runs), clock=asked.seconds)
     return Row(
         id="L1w",
@@ -139,7 +139,7 @@ def _errors(vocabulary: int, tokens: int = 64) -> Iterator[Row]:
         exact = Work(tokens, 64, vocabulary, dtype=torch.float64)
         exact.head = Head(weight_VD=work.head.weight_VD.double())
         exact.states_ND, exact.target = work.states_ND.double(), work.target
-        pairs = zip((learned.slopes_ND, work.gradient_VD), exact.plain(), ("states", "dW"), strict=True)
+        pairs = zip((learned.grad_states_ND, work.gradient_VD), exact.plain(), ("states", "dW"), strict=True)
         for mine, truth, kind in pairs:
             apart_by = float((mine.double() - truth).abs().max() / truth.abs().max())
             precision = str(dtype).removeprefix("torch.")

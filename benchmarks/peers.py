@@ -86,7 +86,7 @@ def _work(asked: Asked, scale: Scale, settings: ObjectiveSettings) -> Work:
 def _same(work: Work, scale: Scale) -> Row:
     """The gradients of both RL losses."""
     work.gradient_VD.zero_()
-    mine = (work.both_phases().slopes_ND, work.gradient_VD)
+    mine = (work.both_phases().grad_states_ND, work.gradient_VD)
     worst = max(
         float((one - other).abs().max() / other.abs().max())
         for one, other in zip(mine, ways.grpo(work), strict=True)

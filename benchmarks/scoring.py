@@ -12,7 +12,7 @@ import torch
 
 from afterwit.fused_head.score import score
 from afterwit.fused_head.sizes import sizes_on
-from afterwit.fused_head.top import two_stage
+from afterwit.fused_head.top_k import two_stage_top_k
 from afterwit.objective.logprobs import top_k
 from benchmarks.asked import Asked, Scale, Shape, quick
 from benchmarks.head_work import Work
@@ -33,10 +33,10 @@ def _whole(asked: Asked, scale: Scale) -> Iterator[Row]:
     """S1 and S2."""
     shape = scale.shape
     work = Work(scale.tokens, shape.width, shape.vocabulary, dtype=asked.dtype, device=asked.device)
-    room_NV, tau_N = work.room(), torch.ones(scale.tokens, device=asked.device)
+    buffer_NV, tau_N = work.buffer(), torch.ones(scale.tokens, device=asked.device)
     ids_N1 = work.sample.ids_T[:, None]
     variants = {
-        "floor": lambda: work.one_product(room_NV),
+        "floor": lambda: work.one_product(buffer_NV),
         "top": lambda: score(work.head, work.states_ND, tau_N, ids_N1, k=TOP),
         "gather": lambda: score(work.head, work.states_ND, tau_N, ids_N1),
     }
@@ -61,10 +61,10 @@ def _stages(asked: Asked, vocabulary: int) -> Row:
     logits_NV = torch.randn(sizes_on(torch.device(asked.device)).chunk, vocabulary, generator=generator).to(
         asked.device
     )
-    theirs, mine = logits_NV.topk(TOP).indices, two_stage(logits_NV, TOP)[0]
+    theirs, mine = logits_NV.topk(TOP).indices, two_stage_top_k(logits_NV, TOP)[0]
     if not (torch.equal(theirs, mine) and torch.equal(top_k(logits_NV, TOP), mine)):
         raise SystemExit("the two stages found other ids than torch.topk")
-    variants = {"floor": lambda: logits_NV.topk(TOP), "stages": lambda: two_stage(logits_NV, TOP)}
+    variants = {"floor": lambda: logits_NV.topk(TOP), "stages": lambda: two_stage_top_k(logits_NV, TOP)}
     timed, note = interleaved(variants, runs=5 * asked.runs, clock=asked.seconds)
     return Row(
         id="S3",

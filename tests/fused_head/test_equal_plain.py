@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
 from afterwit.objective.distill import Distilled
-from afterwit.objective.names import settings_named
+from afterwit.objective.named_inputs import settings_named
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Lesson, Target
+from afterwit.objective.target import HintTargets, Target
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 from tests.objective import reference
@@ -24,7 +24,7 @@ from tests.objective.batches import CELLS, batches
 from tests.objective.batches import settings as objective_settings
 from tests.objective.test_reference import tail_ratio
 
-from .passes import Outcome, Pass, cast, random_pass
+from .batches import Outcome, Pass, cast, random_pass
 
 MODEST = budget(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SAME = budget(MODEST, derandomize=True)
@@ -67,7 +67,7 @@ def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int)
     assert made.fused(chunk).apart(made.plainly()) < tolerance(made)
 
 
-def taught(lesson: Lesson) -> torch.Tensor:
+def taught(lesson: HintTargets) -> torch.Tensor:
     """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
     if lesson.kept is None:
         return lesson.gap_T
@@ -77,7 +77,7 @@ def taught(lesson: Lesson) -> torch.Tensor:
 def largest(targets: Sequence[Target]) -> float:
     """The largest log-prob or gap of log-probs, nats."""
     found = [target.old_T for target in targets]
-    found += [taught(target.lesson) for target in targets if target.lesson is not None]
+    found += [taught(target.hint_targets) for target in targets if target.hint_targets is not None]
     return max((values.abs().max().item() for values in found if values.numel()), default=0.0)
 
 
@@ -104,13 +104,13 @@ def test_targets_are_the_plain_ones(made: Pass) -> None:
     for fused, plain in zip(made.fused_targets(3), made.plain_targets(), strict=True):
         assert apart(fused.old_T, plain.old_T) < 1e-12
         assert apart(fused.weight_T, plain.weight_T) < 1e-12
-        assert (fused.lesson is None) == (plain.lesson is None)
-        if fused.lesson is None or plain.lesson is None:
+        assert (fused.hint_targets is None) == (plain.hint_targets is None)
+        if fused.hint_targets is None or plain.hint_targets is None:
             continue
-        assert torch.equal(fused.lesson.hint_T, plain.lesson.hint_T)
-        assert torch.equal(fused.lesson.overlap_T, plain.lesson.overlap_T)
-        assert apart(fused.lesson.gap_T, plain.lesson.gap_T) < 1e-12
-        assert_same_kept(fused.lesson.kept, plain.lesson.kept)
+        assert torch.equal(fused.hint_targets.hint_T, plain.hint_targets.hint_T)
+        assert torch.equal(fused.hint_targets.overlap_T, plain.hint_targets.overlap_T)
+        assert apart(fused.hint_targets.gap_T, plain.hint_targets.gap_T) < 1e-12
+        assert_same_kept(fused.hint_targets.kept, plain.hint_targets.kept)
 
 
 def assert_same_kept(one: Distilled | None, other: Distilled | None) -> None:

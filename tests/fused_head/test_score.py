@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from afterwit.fused_head.head import Head
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.score import score
-from afterwit.fused_head.top import by_sorting, two_stage
+from afterwit.fused_head.top_k import by_sorting, two_stage_top_k
 from afterwit.objective.logprobs import top_k
 
 SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)
@@ -30,7 +30,7 @@ def test_two_stages_give_what_sorting_everything_gives(
     if levels is not None:
         logits = torch.randint(levels, (4, size), generator=generator).float()
         logits[1] = torch.where(logits[1] > 0, logits[1], -torch.inf)
-    ids, peak = two_stage(logits, k)
+    ids, peak = two_stage_top_k(logits, k)
     expected = logits.sort(dim=-1, descending=True, stable=True).indices[:, : min(k, size)]
     assert torch.equal(ids, expected)
     assert torch.equal(ids, top_k(logits, k))

@@ -12,16 +12,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import turn_rows
-from afterwit.fused_head.head import Gradients, Head
-from afterwit.fused_head.learn import Base, learn
-from afterwit.fused_head.products import MIXED
-from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import Reference, fused_loss
+from afterwit.fused_head.matmuls import MIXED
 from afterwit.fused_head.score import score
+from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
 from afterwit.objective.settings import ObjectiveSettings
 
-from .passes import Pass, cast, parts_of, random_pass
+from .batches import Pass, cast, parts_of, random_pass
 
 META = torch.device("meta")
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
@@ -59,34 +59,36 @@ def a_pass(settings: ObjectiveSettings) -> Pass:
 
 
 def on_tensor_cores(head: Head) -> Head:
-    return replace(away(cast(head, torch.bfloat16)), products=MIXED)
+    return replace(away(cast(head, torch.bfloat16)), matmuls=MIXED)
 
 
-def gradients(head: Head) -> Gradients:
-    return Gradients(**{name: torch.empty(part.shape, device=META) for name, part in parts_of(head).items()})
+def gradients(head: Head) -> HeadGradients:
+    return HeadGradients(
+        **{name: torch.empty(part.shape, device=META) for name, part in parts_of(head).items()}
+    )
 
 
 @pytest.mark.parametrize("selection", ["shortest", "sequence_optimal", "token_optimal"])
 @pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
 def test_targets_are_made_without_waiting(objective: str, selection: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, hint_selection=selection, tail_bucket=True))
-    pupils = [
-        Pupil(sample=away(sample), states_TD=away(states_TD), teachers=away(teachers))
+    inputs = [
+        ScoringInput(sample=away(sample), states_TD=away(states_TD), teachers=away(teachers))
         for sample, states_TD, teachers in zip(made.samples, made.states, made.teachers, strict=True)
     ]
-    found = targets(on_tensor_cores(made.head), pupils, on_tensor_cores(made.frozen), made.settings, chunk=3)
+    found = targets(on_tensor_cores(made.head), inputs, on_tensor_cores(made.frozen), made.settings, chunk=3)
     assert {target.old_T.device for target in found} == {META}
 
 
 @pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "rl", "topk_distill", "combine"])
 def test_loss_and_gradient_are_found_without_waiting(objective: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, tail_bucket=True))
-    rows = turn_rows(made.samples, made.plain_targets(), made.over, made.settings)
+    rows = collect_rows(made.samples, made.plain_targets(), made.over, made.settings)
     head = on_tensor_cores(made.head)
-    base = Base(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
+    base = Reference(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
     states_ND = away(torch.cat(made.states).bfloat16())
-    found = learn(head, states_ND, away(rows), made.settings, gradients(head), base=base, chunk=3)
-    assert found.loss.device == found.slopes_ND.device == META
+    found = fused_loss(head, states_ND, away(rows), made.settings, gradients(head), base=base, chunk=3)
+    assert found.loss.device == found.grad_states_ND.device == META
 
 
 def test_rows_are_scored_without_waiting() -> None:

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import turn_rows
-from afterwit.fused_head.head import Gradients, Head
-from afterwit.fused_head.learn import Base, Learned, learn
-from afterwit.fused_head.products import MIXED, RAISED, products_for
-from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.dense_terms import dense_tile
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
+from afterwit.fused_head.matmuls import MIXED, UPCAST, matmuls_for
 from afterwit.fused_head.score import score
+from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import exp_sums
 from afterwit.fused_head.targets import targets
-from afterwit.fused_head.whole import turn_tile
 from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
-from tests.fused_head.passes import Outcome, Pass, cast, parts_of, random_pass
+from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass
 
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
@@ -47,18 +47,20 @@ def a_pass(**more: Any) -> Pass:
 def learned(made: Pass, device: torch.device, *, chunk: int | None = None) -> Outcome:
     """What a device makes of a pass whose targets are given."""
     there = moved(made, device)
-    gradients = Gradients(
+    gradients = HeadGradients(
         **{
             name: torch.zeros(part.shape, dtype=there.head.dtype, device=device)
             for name, part in parts_of(there.head).items()
         }
     )
-    rows = turn_rows(there.samples, there.targets, made.over, made.settings)
-    base = Base(head=there.frozen, states_ND=torch.cat(there.base))
-    found: Learned = learn(
+    rows = collect_rows(there.samples, there.targets, made.over, made.settings)
+    base = Reference(head=there.frozen, states_ND=torch.cat(there.base))
+    found: FusedLoss = fused_loss(
         there.head, torch.cat(there.states), rows, made.settings, gradients, base=base, chunk=chunk
     )
-    tensors = {"states": found.slopes_ND} | {name: getattr(gradients, name) for name in parts_of(there.head)}
+    tensors = {"states": found.grad_states_ND} | {
+        name: getattr(gradients, name) for name in parts_of(there.head)
+    }
     return Outcome(
         float(found.loss),
         {name: float(value) for name, value in found.terms.items()},
@@ -82,10 +84,12 @@ def test_targets_are_the_plain_ones(device: torch.device) -> None:
     made = a_pass(drift=0.0)
     for found, plain in zip(moved(made, device).fused_targets(), made.plain_targets(), strict=True):
         torch.testing.assert_close(found.old_T.cpu(), plain.old_T, rtol=0, atol=1e-12)
-        assert (found.lesson is None) == (plain.lesson is None)
-        if found.lesson is not None and plain.lesson is not None:
-            assert torch.equal(found.lesson.hint_T.cpu(), plain.lesson.hint_T)
-            torch.testing.assert_close(found.lesson.gap_T.cpu(), plain.lesson.gap_T, rtol=0, atol=1e-12)
+        assert (found.hint_targets is None) == (plain.hint_targets is None)
+        if found.hint_targets is not None and plain.hint_targets is not None:
+            assert torch.equal(found.hint_targets.hint_T.cpu(), plain.hint_targets.hint_T)
+            torch.testing.assert_close(
+                found.hint_targets.gap_T.cpu(), plain.hint_targets.gap_T, rtol=0, atol=1e-12
+            )
 
 
 def test_in_bfloat16_gradients_are_off_by_the_rounding_of_slopes(device: torch.device) -> None:
@@ -107,8 +111,8 @@ def test_a_gpu_takes_tensor_cores_and_one_pass(device: torch.device) -> None:
     weight_VD = torch.ones(3, 8, dtype=torch.bfloat16, device=device)
     learned(cast(a_pass(), torch.float32), device)
     on_gpu = device.type == "cuda"
-    assert products_for(weight_VD) is (MIXED if on_gpu else RAISED)
-    assert all(work.ready == on_gpu for work in (exp_sums, turn_tile))
+    assert matmuls_for(weight_VD) is (MIXED if on_gpu else UPCAST)
+    assert all(work.ready == on_gpu for work in (exp_sums, dense_tile))
 
 
 @pytest.mark.parametrize("levels", [3, None])
@@ -134,7 +138,7 @@ def test_memory_is_that_of_chunks_however_many_rows(cuda: torch.device) -> None:
     """With a real vocabulary: logits of a chunk, their slopes in bfloat16, a tile or two; never [N, V]."""
     vocabulary = 151_936
     head = Head(weight_VD=torch.randn(vocabulary, 256, device=cuda).bfloat16())
-    gradients = Gradients(weight_VD=torch.zeros(vocabulary, 256, device=cuda))
+    gradients = HeadGradients(weight_VD=torch.zeros(vocabulary, 256, device=cuda))
     peaks = []
     for rows in (2048, 2048, 8192):
         states_ND = torch.randn(rows, 256, device=cuda).bfloat16()
@@ -146,12 +150,14 @@ def test_memory_is_that_of_chunks_however_many_rows(cuda: torch.device) -> None:
             advantage=1.0,
             hints=0,
         )
-        target = targets(head, [Pupil(sample=sample, states_TD=states_ND)], None, EVERYTHING)
-        live = turn_rows([sample], target, denominators([sample], EVERYTHING), EVERYTHING)
+        target = targets(head, [ScoringInput(sample=sample, states_TD=states_ND)], None, EVERYTHING)
+        live = collect_rows([sample], target, denominators([sample], EVERYTHING), EVERYTHING)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        learn(head, states_ND, live, EVERYTHING, gradients, base=Base(head=head, states_ND=states_ND))
+        fused_loss(
+            head, states_ND, live, EVERYTHING, gradients, base=Reference(head=head, states_ND=states_ND)
+        )
         peaks.append(torch.cuda.max_memory_allocated() - before)
     chunk_bytes = sizes_on(cuda).chunk * vocabulary * 4
     assert peaks[2] <= 1.1 * peaks[1]

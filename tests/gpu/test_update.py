@@ -24,7 +24,7 @@ from tests.learner.updates import items_of, policy_of, quiet, weights
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
 MEASURED = (
-    *("rl", "opd", "entropy", "kl_base", "loss", "grad_norm"),
+    *("rl", "opd", "entropy", "reference_kl", "loss", "grad_norm"),
     *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),
 )
 OBJECTIVES = {

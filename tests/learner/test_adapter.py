@@ -28,7 +28,7 @@ from afterwit.weights.lora import TENSORS
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
-from tests.learner.test_heads import ROWS
+from tests.learner.test_lm_head import ROWS
 from tests.learner.test_policy import go_on, trainer_in
 from tests.learner.test_update import IDS, OBJECTIVES, batch, plain_update
 from tests.learner.updates import EXACT, adapter_of, frozen, furthest, policy_of, quiet, weights

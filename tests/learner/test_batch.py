@@ -172,7 +172,7 @@ SURE = (-0.01,) * 6
 
 
 @pytest.mark.parametrize(
-    ("objective", "lesson_of", "carries"),
+    ("objective", "hint_targets_of", "carries"),
     [
         (ROUTED, {"reward": -1}, (False, True)),
         (ROUTED, {"reward": -1, "hints": ()}, (True, False)),
@@ -190,10 +190,10 @@ SURE = (-0.01,) * 6
 def test_a_routed_turn_learns_by_one_term_or_ends_with_the_reason(
     renderer: Renderer,
     objective: ObjectiveSettings,
-    lesson_of: dict[str, object],
+    hint_targets_of: dict[str, object],
     carries: tuple[bool, bool] | Reason,
 ) -> None:
-    found = one(lesson(renderer, 1, version=20, **lesson_of), renderer, objective)  # type: ignore[arg-type]
+    found = one(lesson(renderer, 1, version=20, **hint_targets_of), renderer, objective)  # type: ignore[arg-type]
     if isinstance(carries, Reason):
         assert found == Refused(turn="turn0001", reason=carries)
     else:

@@ -19,7 +19,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import PREFIX, TENSORS
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.adapters import by_peft
-from tests.learner.test_heads import ROWS
+from tests.learner.test_lm_head import ROWS
 from tests.learner.test_policy import go_on, trainer_in
 from tests.learner.test_update import batch
 from tests.learner.updates import EXACT, frozen, furthest, policy_of, quiet, weights

@@ -225,7 +225,7 @@ def test_at_the_base_itself_the_anchor_pulls_nowhere(base: Path, renderer: Rende
         replace(item, teachers=(), hints=(), reward=None) for item in batch(renderer, ObjectiveSettings())
     ]
     _, metrics = moved(base, base, items, objective)
-    assert metrics["kl_base"] == pytest.approx(0.0, abs=1e-12)
+    assert metrics["reference_kl"] == pytest.approx(0.0, abs=1e-12)
     assert metrics["grad_norm"] < 1e-12
 
 

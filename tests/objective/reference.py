@@ -50,7 +50,7 @@ def evaluate(samples, settings, running_mean=0.0):
         "opd": s["w_OPD"],
         "combine": 1.0,
         "entropy": -s["c_H"],
-        "kl_base": s["beta"],
+        "reference_kl": s["beta"],
     }
     terms, gradients = dict.fromkeys(signs, 0.0), []
     for turn, carried in zip(batch, by_turn, strict=True):
@@ -67,7 +67,7 @@ def evaluate(samples, settings, running_mean=0.0):
 
 def _over(name, by_turn, samples, s):
     """The denominator of a term."""
-    if name in ("entropy", "kl_base") or s["aggregation"] == "batch":
+    if name in ("entropy", "reference_kl") or s["aggregation"] == "batch":
         return samples
     return sum(name in carried for carried in by_turn)
 
@@ -145,7 +145,7 @@ class Turn:
         """Term name -> [(position, (value, d / d log-prob, d / d scaled logit))] of the tokens that train."""
         found, objective = {"entropy": self._each(tokens.entropy)}, self.s["objective"]
         if self.base is not None:
-            found["kl_base"] = self._each(tokens.anchor)
+            found["reference_kl"] = self._each(tokens.anchor)
         if objective == "combine":
             if (self.rl and self.s["w_RL"] > 0) or (self.opd and self.s["w_OPD"] > 0):
                 found["combine"] = self._each(tokens.combine)

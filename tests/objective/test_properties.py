@@ -74,7 +74,7 @@ def test_aggregation_batch_divides_every_term_by_all_samples():
     batch = evaluate(samples, {"aggregation": "batch"}).terms
     assert batch["rl"] == pytest.approx(component["rl"] * 2 / 3, rel=1e-12)
     assert batch["opd"] == pytest.approx(component["opd"] * 2 / 3, rel=1e-12)
-    assert batch["kl_base"] == component["kl_base"]
+    assert batch["reference_kl"] == component["reference_kl"]
 
 
 def test_a_greedy_turn_learns_by_distillation_only_and_at_temperature_1():

@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 import torch
 
-from afterwit.objective.hybrid import share
 from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import Objective, ObjectiveSettings
 from afterwit.objective.target import prepare
 
@@ -53,7 +53,7 @@ def accumulated(batch, parts, *, settings=SETTINGS):
             teachers = (draw(3, VOCABULARY, seed=100 + 10 * n + hint) for hint in range(batch[n].hints))
             target = prepare(batch[n], logits, teachers, settings)
             base = draw(3, VOCABULARY, seed=200 + n)
-            shares.append(share(logits, batch[n], target, over, settings, logits_base_TV=base))
+            shares.append(sample_loss(logits, batch[n], target, over, settings, logits_base_TV=base))
         loss = torch.stack([each.loss for each in shares]).sum()
         loss.backward()
         losses.append(loss.item())
@@ -76,8 +76,8 @@ def test_a_target_carries_neither_a_gradient_nor_the_vocabulary():
     logits = draw(3, VOCABULARY).requires_grad_()
     target = prepare(a_sample(), logits, draw(2, 3, VOCABULARY), SETTINGS)
     held = [target.old_T, target.weight_T, target.mismatch_T]
-    held += [getattr(target.lesson.kept, field.name) for field in fields(target.lesson.kept)]
-    held += [target.lesson.hint_T, target.lesson.gap_T]
+    held += [getattr(target.hint_targets.kept, field.name) for field in fields(target.hint_targets.kept)]
+    held += [target.hint_targets.hint_T, target.hint_targets.gap_T]
     assert not any(tensor.requires_grad for tensor in held)
     assert max(tensor.shape[-1] for tensor in held) <= SETTINGS.ids_kept + 1
 
@@ -88,16 +88,16 @@ def test_teachers_are_read_one_at_a_time_and_only_when_they_teach():
         yield
 
     logits = draw(3, VOCABULARY)
-    assert prepare(a_sample(), logits, teachers(), ObjectiveSettings(objective="rl")).lesson is None
-    assert prepare(a_sample(hints=0), logits, teachers(), SETTINGS).lesson is None
+    assert prepare(a_sample(), logits, teachers(), ObjectiveSettings(objective="rl")).hint_targets is None
+    assert prepare(a_sample(hints=0), logits, teachers(), SETTINGS).hint_targets is None
 
 
 def test_the_chosen_hint_and_its_gap_are_there_to_be_shown():
     logits = draw(3, VOCABULARY)
     stranger, friend = -3 * logits, logits + 0.01 * draw(3, VOCABULARY, seed=1)
     target = prepare(a_sample(), logits, [stranger, friend], SETTINGS)
-    assert target.lesson.hint_T.tolist() == [1, 1, 1]
-    assert target.lesson.gap_T.abs().max() < 0.1
+    assert target.hint_targets.hint_T.tolist() == [1, 1, 1]
+    assert target.hint_targets.gap_T.abs().max() < 0.1
 
 
 def test_the_mismatch_is_taken_on_the_basis_of_the_engines_values():
@@ -118,7 +118,9 @@ def test_half_precision_is_raised_and_double_kept(dtype, computed):
     logits = draw(3, VOCABULARY).to(dtype)
     sample = a_sample(behaviour_T=None)
     target = prepare(sample, logits, draw(2, 3, VOCABULARY).to(dtype), SETTINGS)
-    got = share(logits, sample, target, denominators([sample], SETTINGS), SETTINGS, logits_base_TV=logits)
+    got = sample_loss(
+        logits, sample, target, denominators([sample], SETTINGS), SETTINGS, logits_base_TV=logits
+    )
     assert got.loss.dtype == computed
 
 
@@ -126,7 +128,7 @@ def test_a_sample_that_carries_nothing_can_still_be_stepped_through():
     settings = ObjectiveSettings(beta=0)
     sample = a_sample(advantage=None, hints=0)
     logits = draw(3, VOCABULARY).requires_grad_()
-    part = share(
+    part = sample_loss(
         logits, sample, prepare(sample, logits, [], settings), denominators([sample], settings), settings
     )
     part.loss.backward()
@@ -160,11 +162,11 @@ def test_misaligned_logits_are_refused():
         prepare(sample, logits, teachers[:, :2], SETTINGS)
     target = prepare(sample, logits, teachers, SETTINGS)
     with pytest.raises(ValueError, match="3 ids but 2 rows"):
-        share(logits[:2], sample, target, over, SETTINGS, logits_base_TV=logits)
+        sample_loss(logits[:2], sample, target, over, SETTINGS, logits_base_TV=logits)
     with pytest.raises(ValueError, match=r"logits \[3, 11\] but base \[1, 11\]"):
-        share(logits, sample, target, over, SETTINGS, logits_base_TV=logits[:1])
+        sample_loss(logits, sample, target, over, SETTINGS, logits_base_TV=logits[:1])
     with pytest.raises(ValueError, match=r"beta is 0.1, but the base's logits are missing"):
-        share(logits, sample, target, over, SETTINGS)
+        sample_loss(logits, sample, target, over, SETTINGS)
     none = denominators([a_sample(advantage=None)], SETTINGS)
     with pytest.raises(ValueError, match="carries rl, but its denominator is 0"):
-        share(logits, sample, target, none, SETTINGS, logits_base_TV=logits)
+        sample_loss(logits, sample, target, none, SETTINGS, logits_base_TV=logits)

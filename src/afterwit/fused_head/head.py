@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.products import Products, products_for
+from afterwit.fused_head.matmuls import Matmuls, matmuls_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gradients:
+class HeadGradients:
     """Where the gradients of a head add up, in the precision of its logits; `None`: that part is frozen."""
 
     weight_VD: Tensor | None = None
@@ -36,7 +36,7 @@ class Head:
     bias_V: Tensor | None = None
     soft_cap: float | None = None
     low_rank: LowRank | None = None
-    products: Products | None = None
+    matmuls: Matmuls | None = None
     """How those with the weight are taken; None: as suits it."""
 
     def __post_init__(self) -> None:
@@ -52,13 +52,13 @@ class Head:
         """Of logits: fp64 for fp64 weights, else fp32."""
         return torch.float64 if self.weight_VD.dtype is torch.float64 else torch.float32
 
-    def room(self, rows: int) -> Tensor:
+    def buffer(self, rows: int) -> Tensor:
         """An uninitialised [rows, V] to write logits into."""
         return self.weight_VD.new_empty((rows, len(self.weight_VD)), dtype=self.dtype)
 
     def logits(self, states_ND: Tensor, out_NV: Tensor) -> Tensor:
         """The logits, written into `out_NV`."""
-        self._products().forward(states_ND, self.weight_VD, out_NV)
+        self._matmuls().forward(states_ND, self.weight_VD, out_NV)
         if self.low_rank is not None:
             self.low_rank.add(states_ND, out_NV)
         if self.bias_V is not None:
@@ -79,21 +79,25 @@ class Head:
 
     def capped(self, slopes: Tensor, logits: Tensor) -> Tensor:
         """Slopes of logits become, in place, those of what the soft cap was put on."""
-        return through_cap(self.soft_cap, slopes, logits)
+        return through_soft_cap(self.soft_cap, slopes, logits)
 
-    def pull(self, slopes_NV: Tensor, states_ND: Tensor, gradients: Gradients) -> Tensor:
+    def backward(self, grad_logits_NV: Tensor, states_ND: Tensor, gradients: HeadGradients) -> Tensor:
         """The slopes [N, D] of the states; those of the head's own parts are added to `gradients`."""
         if gradients.bias_V is not None:
-            gradients.bias_V.add_(slopes_NV.sum(dim=0))
-        pulled_ND = self._products().backward(slopes_NV, states_ND, self.weight_VD, gradients.weight_VD)
+            gradients.bias_V.add_(grad_logits_NV.sum(dim=0))
+        grad_states_ND = self._matmuls().backward(
+            grad_logits_NV, states_ND, self.weight_VD, gradients.weight_VD
+        )
         if self.low_rank is not None:
-            pulled_ND += self.low_rank.pull(slopes_NV, states_ND, gradients.down_RD, gradients.up_VR)
-        return pulled_ND
+            grad_states_ND += self.low_rank.backward(
+                grad_logits_NV, states_ND, gradients.down_RD, gradients.up_VR
+            )
+        return grad_states_ND
 
-    def _products(self) -> Products:
-        return self.products or products_for(self.weight_VD)
+    def _matmuls(self) -> Matmuls:
+        return self.matmuls or matmuls_for(self.weight_VD)
 
 
-def through_cap(soft_cap: float | None, slopes: Tensor, logits: Tensor) -> Tensor:
+def through_soft_cap(soft_cap: float | None, slopes: Tensor, logits: Tensor) -> Tensor:
     """Slopes of capped logits become, in place, those of the logits before."""
     return slopes if soft_cap is None else slopes.mul_(1 - (logits / soft_cap).square())

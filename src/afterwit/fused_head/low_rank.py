@@ -39,14 +39,14 @@ class LowRank:
         """Its logits [N, K] at a few ids of each row."""
         return torch.einsum("nr,nkr->nk", self._narrow(states_ND, dtype), self.up_VR[ids_NK].to(dtype))
 
-    def pull(
-        self, slopes_NV: Tensor, states_ND: Tensor, by_down_RD: Tensor | None, by_up_VR: Tensor | None
+    def backward(
+        self, grad_logits_NV: Tensor, states_ND: Tensor, by_down_RD: Tensor | None, by_up_VR: Tensor | None
     ) -> Tensor:
         """Its part [N, D] of the states' slopes; those of A and B are added to where they are wanted."""
-        dtype = slopes_NV.dtype
-        narrow_NR = torch.mm(slopes_NV, self.up_VR.to(dtype)).mul_(self.scale)
+        dtype = grad_logits_NV.dtype
+        narrow_NR = torch.mm(grad_logits_NV, self.up_VR.to(dtype)).mul_(self.scale)
         if by_up_VR is not None:
-            by_up_VR.addmm_(slopes_NV.t(), self._narrow(states_ND, dtype))
+            by_up_VR.addmm_(grad_logits_NV.t(), self._narrow(states_ND, dtype))
         if by_down_RD is not None:
             by_down_RD.addmm_(narrow_NR.t(), states_ND.to(dtype))
         return torch.mm(narrow_NR, self.down_RD.to(dtype))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.objective.taught import Taught
+from afterwit.objective.token_targets import TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class Rows:
     at_N: Tensor
     """Where in the pass's hidden states each row is."""
     tau_N: Tensor
-    whole_N: Tensor
+    dense_N: Tensor
     """The row's weight in the terms that read the whole distribution."""
-    taught: Taught
+    taught: TokenTargets
     weights: dict[str, Tensor]
     """The row's weight [N] in each term that the objective makes of rewards and hints; 0 without the term."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from afterwit.fused_head.head import Head
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import Softmax, softmax_of
-from afterwit.fused_head.top import two_stage
+from afterwit.fused_head.top_k import two_stage_top_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ def score(
     if not len(states_ND) == len(tau_N) == len(ids_NJ):
         raise ValueError(f"{len(states_ND)} states, {len(tau_N)} temperatures, {len(ids_NJ)} rows of ids")
     chunk = chunk or sizes_on(states_ND.device).chunk
-    room_NV = head.room(min(chunk, len(states_ND)))
+    buffer_NV = head.buffer(min(chunk, len(states_ND)))
     parts = []
     for rows in zip(
         torch.split(states_ND, chunk), torch.split(tau_N, chunk), torch.split(ids_NJ, chunk), strict=True
     ):
-        logits_NV = head.logits(rows[0], room_NV[: len(rows[0])])
+        logits_NV = head.logits(rows[0], buffer_NV[: len(rows[0])])
         parts.append(_read(logits_NV, rows[1].to(head.dtype), rows[2], k))
     tau_N1, peak_N1, log_sum_N1, top_ids_NK, top_NK, at_NJ = map(torch.cat, zip(*parts, strict=True))
     softmax = Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=log_sum_N1)
@@ -53,7 +53,7 @@ def _read(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, k: int) -> tuple[Ten
     """A chunk's part of `Scores`, in the order in which `score` names it."""
     top_ids_NK, peak_N1 = ids_NJ[:, :0], None
     if k:
-        top_ids_NK, peak_N1 = two_stage(logits_NV, k)
+        top_ids_NK, peak_N1 = two_stage_top_k(logits_NV, k)
     softmax = softmax_of(logits_NV, tau_N, peak_N1)
     top_NK = softmax.logprobs(logits_NV.gather(-1, top_ids_NK))
     at_NJ = softmax.logprobs(logits_NV.gather(-1, ids_NJ))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.one_pass import OnePass
+from afterwit.fused_head.compiled import CompiledOnGpu
 from afterwit.fused_head.sizes import sizes_on
 
 LOG2_E = 1.4426950408889634
@@ -42,23 +42,23 @@ class Softmax:
 
 def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) -> Softmax:
     """The softmax of each row. A `peak_N1` that is known already saves a pass."""
-    tau_N1, (room_NV,) = tau_N.unsqueeze(-1), rooms(logits_NV, 1)
+    tau_N1, (buffer_NV,) = tau_N.unsqueeze(-1), buffers(logits_NV, 1)
     parts = [
-        exp_sums(logits_NV[tile], tau_N1[tile], None if peak_N1 is None else peak_N1[tile], room_NV)
+        exp_sums(logits_NV[tile], tau_N1[tile], None if peak_N1 is None else peak_N1[tile], buffer_NV)
         for tile in tiles(logits_NV)
     ]
     peak_N1, sums_N1 = map(torch.cat, zip(*parts, strict=True))
     return Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=sums_N1.log())
 
 
-@OnePass
+@CompiledOnGpu
 def exp_sums(
-    logits_NV: Tensor, tau_N1: Tensor, peak_N1: Tensor | None, room_NV: Tensor | None
+    logits_NV: Tensor, tau_N1: Tensor, peak_N1: Tensor | None, buffer_NV: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The largest logit, and the sum of exp((logit - peak) / tau), each [N, 1]."""
     if peak_N1 is None:
         peak_N1 = logits_NV.amax(dim=-1, keepdim=True)
-    apart_NV = torch.sub(logits_NV, peak_N1, out=cut(room_NV, logits_NV))
+    apart_NV = torch.sub(logits_NV, peak_N1, out=cut(buffer_NV, logits_NV))
     return peak_N1, apart_NV.mul_(LOG2_E / tau_N1).exp2_().sum(dim=-1, keepdim=True)
 
 
@@ -74,7 +74,7 @@ def tiles(logits_NV: Tensor) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def rooms(logits_NV: Tensor, count: int) -> list[Tensor | None]:
+def buffers(logits_NV: Tensor, count: int) -> list[Tensor | None]:
     """Uninitialised tiles to work in, the same for all tiles: fresh memory costs a CPU more than the work on
     it. Elsewhere none: what is asked for there comes from memory that torch keeps.
     """
@@ -84,9 +84,9 @@ def rooms(logits_NV: Tensor, count: int) -> list[Tensor | None]:
     return [logits_NV.new_empty((rows, logits_NV.shape[-1])) for _ in range(count)]
 
 
-def cut(room_NV: Tensor | None, like_NV: Tensor) -> Tensor | None:
-    """The rows of a room that a tile takes."""
-    return None if room_NV is None else room_NV[: len(like_NV)]
+def cut(buffer_NV: Tensor | None, like_NV: Tensor) -> Tensor | None:
+    """The rows of a buffer that a tile takes."""
+    return None if buffer_NV is None else buffer_NV[: len(like_NV)]
 
 
 def _tile_rows(logits_NV: Tensor) -> int:

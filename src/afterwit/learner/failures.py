@@ -12,7 +12,7 @@ NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
 NO_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "not enough memory")
 
 
-class Trouble(Enum):
+class FailureKind(Enum):
     """Kinds of failure, by what would help."""
 
     MEMORY = auto()
@@ -20,16 +20,16 @@ class Trouble(Enum):
     OTHER = auto()
 
 
-def trouble(error: BaseException) -> Trouble:
+def failure_kind(error: BaseException) -> FailureKind:
     """The kind of a failure, wherever in its chain of causes it shows."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError | torch.OutOfMemoryError) or _says(seen, NO_MEMORY_WORDS):
-            return Trouble.MEMORY
+            return FailureKind.MEMORY
         if (isinstance(seen, OSError) and seen.errno in NO_SPACE) or _says(seen, NO_SPACE_WORDS):
-            return Trouble.DISK
+            return FailureKind.DISK
         seen = seen.__cause__ or seen.__context__
-    return Trouble.OTHER
+    return FailureKind.OTHER
 
 
 def _says(error: BaseException, words: tuple[str, ...]) -> bool:

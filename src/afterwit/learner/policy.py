@@ -18,7 +18,7 @@ from afterwit.fused_head.head import Head
 from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.parameters.adapter import Adapter
 from afterwit.learner.parameters.ema import Ema
-from afterwit.learner.parameters.full import Whole
+from afterwit.learner.parameters.full import FullWeights
 from afterwit.learner.parameters.load import REMEDY, read_tensors, recompute_activations
 from afterwit.learner.parameters.masters import Masters
 from afterwit.learner.scoring.lm_head import fused_head
@@ -43,7 +43,7 @@ class Trained(Protocol):
     def base(self) -> PreTrainedModel | None:
         """The frozen base, where it is in memory anyway."""
 
-    def beginning(self, base: Path) -> dict[str, Tensor]:
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
         """What the masters were at the base; the caller's own."""
 
     def write(self, folder: Path, base: Path) -> None:
@@ -81,7 +81,7 @@ class Policy:
         if settings.lora_rank:
             trained = Adapter.load(folder, versions.base, settings)
         else:
-            trained = Whole.load(folder, _below(MASTER, tensors), settings)
+            trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
         ema = _ema(trained, versions.base, _below(MEAN, tensors), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
@@ -124,7 +124,7 @@ def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: Learne
     if settings.teacher != "ema":
         return None
     start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
-    return Ema(trained.model, start or trained.beginning(base), settings.ema_decay)
+    return Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)
 
 
 def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:

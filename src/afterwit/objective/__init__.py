@@ -47,8 +47,8 @@ def evaluate(
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.
     """
-    from afterwit.objective.evaluate import (
-        evaluate as through_the_door,  # torch is imported here, not by those who read settings
+    from afterwit.objective import (
+        evaluate as module,  # torch is imported here, not by those who read settings
     )
 
-    return through_the_door(arrays, settings, running_mean=running_mean)
+    return module.evaluate(arrays, settings, running_mean=running_mean)

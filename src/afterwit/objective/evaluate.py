@@ -12,12 +12,12 @@ from torch import Tensor
 from afterwit.core.terms import Carried, TurnFacts, confidence, terms_of
 from afterwit.core.turn import scoring_temperature
 from afterwit.objective.advantage import advantages
-from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import same_shape
-from afterwit.objective.names import samples_named, settings_named
+from afterwit.objective.named_inputs import samples_named, settings_named
 from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import TERMS, Share
+from afterwit.objective.shares import TERMS, SampleLoss
 from afterwit.objective.target import prepare
 
 
@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
     loss: Any
     terms: dict[str, Any]
     """Each of `TERMS` before its weight, 0 where no sample carries it: `rl`, `opd` (any distillation),
-    `combine`, `entropy`, `kl_base` (the anchor)."""
+    `combine`, `entropy`, `reference_kl` (the anchor)."""
     gradients: list[Any]
     """d loss / d logits_current, [T, V] for each sample."""
 
@@ -45,7 +45,7 @@ def evaluate(
     samples = _samples(batch, chosen, running_mean)
     over = denominators(samples, chosen)
     shares = [
-        _share(named, leaf, sample, over, chosen)
+        _sample_loss(named, leaf, sample, over, chosen)
         for named, leaf, sample in zip(batch, leaves, samples, strict=True)
     ]
     return _evaluation(shares, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
@@ -109,9 +109,9 @@ def _behaviour(named: Mapping[str, Any]) -> Tensor | None:
     return behaviour_T
 
 
-def _share(
+def _sample_loss(
     named: Mapping[str, Any], leaf: Tensor, sample: Sample, over: Denominators, settings: ObjectiveSettings
-) -> Share:
+) -> SampleLoss:
     old = named.get("logits_old")
     old_TV = leaf.detach() if old is None else _floats(old)
     same_shape(leaf, "old", old_TV)
@@ -119,10 +119,10 @@ def _share(
     target = prepare(sample, old_TV, teachers, settings)
     base = named.get("logits_base")
     base_TV = None if base is None else _floats(base)
-    return share(leaf, sample, target, over, settings, logits_base_TV=base_TV)
+    return sample_loss(leaf, sample, target, over, settings, logits_base_TV=base_TV)
 
 
-def _evaluation(shares: list[Share], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
+def _evaluation(shares: list[SampleLoss], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
     loss = torch.stack([part.loss for part in shares]).sum()
     gradients = torch.autograd.grad(loss, leaves)
     terms = {name: torch.stack([part.terms[name] for part in shares]).sum() for name in TERMS}

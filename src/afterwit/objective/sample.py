@@ -78,7 +78,7 @@ class Denominators:
 def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
     """The denominators of a global batch."""
     batch = list(samples)
-    counts = dict.fromkeys((*settings.terms, "entropy", "kl_base"), len(batch))
+    counts = dict.fromkeys((*settings.terms, "entropy", "reference_kl"), len(batch))
     if settings.aggregation == "component":
         carried = [term for sample in batch for term in sample.carries(settings)]
         counts |= {term: carried.count(term) for term in settings.terms}

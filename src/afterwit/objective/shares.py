@@ -10,25 +10,25 @@ from torch import Tensor
 from afterwit.objective.sample import Denominators
 from afterwit.objective.settings import ObjectiveSettings
 
-TERMS = ("rl", "opd", "combine", "entropy", "kl_base")
+TERMS = ("rl", "opd", "combine", "entropy", "reference_kl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class SampleLoss:
     """Over a batch, shares add up to its loss, and to each of `TERMS` before its weight (no gradient)."""
 
     loss: Tensor
     terms: dict[str, Tensor]
 
 
-def fold(
+def weighted_mean(
     losses: Mapping[str, Tensor],
     mask_T: Tensor,
     over: Denominators,
     settings: ObjectiveSettings,
     *,
     zero: Tensor,
-) -> Share:
+) -> SampleLoss:
     """The share of a sample with these terms [T]: mean over the tokens that train, divided, weighted, summed.
 
     `zero` gives each share a graph.
@@ -39,4 +39,4 @@ def fold(
         term = loss_T[mask_T].mean() / over.of(name)
         terms[name] = term.detach()
         loss = loss + settings.weights[name] * term
-    return Share(loss=loss, terms=terms)
+    return SampleLoss(loss=loss, terms=terms)

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates
-from afterwit.objective.correction import mismatch, truncated_weight
 from afterwit.objective.distill import Distilled, distilled
+from afterwit.objective.hint_selection import choose, overlap, pick
 from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.off_policy import mismatch, truncated_weight
 from afterwit.objective.sample import Sample
-from afterwit.objective.select import choose, overlap, pick
 from afterwit.objective.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class HintTargets:
     """What the chosen hint's teacher says."""
 
     hint_T: Tensor
@@ -41,7 +41,7 @@ class Target:
     """log pi_old(y) - log pi_b(y); `None` where the engine's log-probs are missing."""
     weight_T: Tensor
     """The off-policy correction of sampled tokens; 1 where the engine's log-probs are missing."""
-    lesson: Lesson | None
+    hint_targets: HintTargets | None
     """`None`: no OPD term."""
 
 
@@ -61,18 +61,20 @@ def prepare(
     old_T = at(old_TV, sample.ids_T)
     mismatch_T = mismatch(sample, old_T, logits_old_TV)
     weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
-    lesson = None
+    hint_targets = None
     if settings.has_opd and sample.hints > 0:
         found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.ids_kept)
-        lesson = lesson_of(sample, found, old_T, settings)
-    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, lesson=lesson)
+        hint_targets = hint_targets_of(sample, found, old_T, settings)
+    return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
 
 
-def lesson_of(sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings) -> Lesson:
+def hint_targets_of(
+    sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings
+) -> HintTargets:
     """Which candidate teaches, and what."""
     overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
     hint_T = choose(overlap_HT, sample, settings.hint_selection)
-    return Lesson(
+    return HintTargets(
         hint_T=hint_T,
         gap_T=pick(found.sampled_teacher_HT, hint_T) - old_T,
         overlap_T=pick(overlap_HT, hint_T),

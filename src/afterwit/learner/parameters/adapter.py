@@ -68,7 +68,7 @@ class Adapter:
         """The adapted model."""
         return self.peft.get_base_model()
 
-    def beginning(self, base: Path) -> dict[str, Tensor]:
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
         """What the masters were at the base; the caller's own."""
         config = self.peft.peft_config["default"]
         fresh = _adapted(twin(self.base, {}), config.r, config.lora_alpha).get_base_model()

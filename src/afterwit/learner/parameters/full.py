@@ -21,7 +21,7 @@ ONE_FILE = "10TB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class FullWeights:
     """Implements `policy.Trained`."""
 
     model: PreTrainedModel
@@ -37,7 +37,7 @@ class Whole:
             _assign(model, precise)
         return cls(model=model, masters=Masters(model, (precise or _precise(folder)) if rounds else None))
 
-    def beginning(self, base: Path) -> dict[str, Tensor]:
+    def initial_masters(self, base: Path) -> dict[str, Tensor]:
         """What the masters were at the base; the caller's own."""
         return {name: tensor.to(self.masters.named[name]) for name, tensor in _precise(base).items()}
 

@@ -65,7 +65,7 @@ def fused_head(model: PreTrainedModel) -> Head | None:
 def _check(head: Head, model: PreTrainedModel) -> None:
     row = Row(prompt=(0,), response=(1, 2))
     (theirs_TV,) = response_logits(model, [row])
-    ours_TV = head.logits(response_states(model, [row]), head.room(len(theirs_TV)))
+    ours_TV = head.logits(response_states(model, [row]), head.buffer(len(theirs_TV)))
     apart = float((ours_TV - theirs_TV).abs().max())
     if not apart <= CLOSE * float(theirs_TV.abs().max()):
         raise ValueError(f"the model's logits are not those of its head: {apart} apart")

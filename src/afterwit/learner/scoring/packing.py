@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel
 
-from afterwit.learner.scoring.rows import Row, neighbours, passes
+from afterwit.learner.scoring.rows import Row, micro_batches, micro_batches_in_order
 from afterwit.learner.settings import LearnerSettings
 from afterwit.tree.groups import WORTH, groups, ratio
 from afterwit.tree.support import unsupported_reason
@@ -18,7 +18,7 @@ from afterwit.tree.support import unsupported_reason
 log = logging.getLogger(__name__)
 
 
-class Pass(NamedTuple):
+class MicroBatch(NamedTuple):
     """Rows, by index, that go through the model together."""
 
     chosen: list[int]
@@ -41,16 +41,16 @@ class Packing:
             _say(f"rows are not packed, but run one sequence each: {reason}")
         return cls(not reasons)
 
-    def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[Pass]:
+    def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[MicroBatch]:
         """The rows as passes; `in_order`: no row goes before one that precedes it."""
         if not self._pays(rows):
-            lengths = [len(row) for row in rows]
-            return [Pass(each, False) for each in (neighbours if in_order else passes)(lengths, limit)]
+            lengths, cut = [len(row) for row in rows], micro_batches_in_order if in_order else micro_batches
+            return [MicroBatch(each, False) for each in cut(lengths, limit)]
         order = list(range(len(rows)))
         if not in_order:
             order.sort(key=lambda index: rows[index].inputs)
         found = groups([rows[index].inputs for index in order], limit)
-        return [Pass([order[at] for at in each], True) for each in found]
+        return [MicroBatch([order[at] for at in each], True) for each in found]
 
     def _pays(self, rows: Sequence[Row]) -> bool:
         if not (self.allowed and len(rows) > 1):

@@ -33,11 +33,10 @@ class Row:
         return len(self.prompt) - 1
 
 
-def passes(lengths: Sequence[int], limit: int) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
     """Indices grouped so that a group padded to its longest holds at most `limit` tokens.
 
-    Longest first, so that neighbours waste little padding; one row longer than the limit is a group of its
-    own.
+    Longest first, so that little is padded. A row longer than the limit is a group of its own.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -48,8 +47,8 @@ def passes(lengths: Sequence[int], limit: int) -> list[list[int]]:
     return groups
 
 
-def neighbours(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """As `passes`, but in the order in which they come."""
+def micro_batches_in_order(lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """As `micro_batches`, but in the order in which they come."""
     groups: list[list[int]] = []
     longest = 0
     for index, length in enumerate(lengths):

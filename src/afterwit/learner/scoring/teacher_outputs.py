@@ -9,12 +9,14 @@ from transformers import PreTrainedModel
 
 from afterwit.learner.scoring.packing import Packing
 from afterwit.learner.scoring.rows import Row
-from afterwit.learner.update.state import Run
+from afterwit.learner.update.state import UpdateState
 
 Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
 
 
-def views(run: Run, chosen: Sequence[int], stream: Stream) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+def views(
+    run: UpdateState, chosen: Sequence[int], stream: Stream
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
     """The teacher's, of the chosen turns' hints that have not been heard yet; the base's, of their students.
 
     One model's are one stream, turn by turn, hints first: they share their prompts.
@@ -30,7 +32,7 @@ def views(run: Run, chosen: Sequence[int], stream: Stream) -> tuple[Iterator[Ten
 
 
 def _flat(
-    run: Run, model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]], stream: Stream
+    run: UpdateState, model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]], stream: Stream
 ) -> Iterator[Tensor]:
     flat = [row for each in rows for row in each]
     return iter(()) if model is None else stream(model, flat, run.limit, run.packing)

@@ -17,7 +17,7 @@ from afterwit.objective.target import Target
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class UpdateState:
     """`targets` fills in the first epoch, whose policy is the old one."""
 
     policy: Policy

@@ -18,9 +18,9 @@ from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring.packing import Packing
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import fused, measure, plain
+from afterwit.learner.update import fused, metrics, plain
 from afterwit.learner.update.phase import Phase, Progress
-from afterwit.learner.update.state import Run
+from afterwit.learner.update.state import UpdateState
 from afterwit.objective.advantage import advantages
 from afterwit.objective.sample import Sample, denominators
 from afterwit.objective.settings import ObjectiveSettings
@@ -47,7 +47,7 @@ def update(
     """
     samples, reward_mean = _samples(items, objective, policy)
     teacher = _teacher(policy, base, settings)
-    run = Run(
+    run = UpdateState(
         policy=policy,
         base=base,
         teacher=teacher,
@@ -60,14 +60,14 @@ def update(
         progress=progress,
     )
     terms, norm = _epoch(run, settings)
-    metrics = {**terms, "grad_norm": norm} | measure.batch(items, run.targets, samples)
+    found = {**terms, "grad_norm": norm} | metrics.batch(items, run.targets, samples)
     for _ in range(settings.epochs - 1):
         terms, _ = _epoch(run, settings)
-        metrics |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
+        found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     policy.reward_mean = reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
-    return metrics
+    return found
 
 
 def _teacher(
@@ -104,7 +104,7 @@ def _sample(item: Item, advantage: float | None, device: torch.device) -> Sample
     )
 
 
-def _epoch(run: Run, settings: LearnerSettings) -> tuple[dict[str, float], float]:
+def _epoch(run: UpdateState, settings: LearnerSettings) -> tuple[dict[str, float], float]:
     """One optimiser step over the whole batch: its loss terms and the gradient's norm."""
     policy, way = run.policy, plain if run.policy.head is None else fused
     policy.masters.clear()

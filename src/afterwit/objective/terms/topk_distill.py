@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
+from afterwit.objective.hint_selection import pick
 from afterwit.objective.logprobs import expected, with_tail
-from afterwit.objective.select import pick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

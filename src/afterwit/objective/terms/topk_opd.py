@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
+from afterwit.objective.hint_selection import pick, shared
 from afterwit.objective.logprobs import with_tail
-from afterwit.objective.select import pick, shared
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
 

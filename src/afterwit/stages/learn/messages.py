@@ -5,7 +5,7 @@ from __future__ import annotations
 from afterwit.core.errors import AfterwitError
 from afterwit.core.turn import Turn
 from afterwit.core.version import Version
-from afterwit.learner.failures import Trouble
+from afterwit.learner.failures import FailureKind
 
 
 def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
@@ -20,11 +20,11 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
     return True, f"wrote version {version.number} from {len(version.turns)} turns"
 
 
-def on_failure(kind: Trouble, error: Exception, *, turns: int, longest: Turn) -> str:
+def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn) -> str:
     """Why an update of so many turns failed, and what would help."""
-    if kind is Trouble.DISK:
+    if kind is FailureKind.DISK:
         return f"no room to write a version ({error}); {turns} turns wait, free some space"
-    if kind is Trouble.MEMORY:
+    if kind is FailureKind.MEMORY:
         return (
             f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"
             " tokens, waits; lower learner.micro_batch_tokens or learner.max_tokens, or set"

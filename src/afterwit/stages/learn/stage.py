@@ -17,7 +17,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.sample import Sample
 from afterwit.core.version import Version
 from afterwit.learner.batch import Item, Refused
-from afterwit.learner.failures import Trouble, trouble
+from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.schedule import in_sight, next_batch, retry_in
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase, Progress
@@ -207,12 +207,12 @@ class Learn:
         """Say what went wrong and give the turns back. A full disk is no turn's fault; a lack of memory is
         the longest's, and the others go on without it."""
         log.warning("learn: the update failed: %s%s", described(error), frames(error))
-        kind, blamed = trouble(error), list(records)
+        kind, blamed = failure_kind(error), list(records)
         longest = max(records, key=lambda record: tokens(record.turn))
-        if kind is Trouble.MEMORY:
+        if kind is FailureKind.MEMORY:
             blamed = [longest]
         self._say(False, on_failure(kind, error, turns=len(records), longest=longest.turn))
-        if kind is Trouble.DISK:
+        if kind is FailureKind.DISK:
             self._release([record.turn.id for record in records], retry_in_s=self._settings.retry_s)
             return
         for record in blamed:

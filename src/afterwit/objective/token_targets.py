@@ -20,7 +20,7 @@ from afterwit.objective.terms.token_opd import token_opd_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taught:
+class TokenTargets:
     """What tokens are taught, without gradient."""
 
     ids_N: Tensor
@@ -43,22 +43,22 @@ class Taught:
         return sampled_N1 if self.kept is None else torch.cat([sampled_N1, self.kept.ids_TK], dim=-1)
 
 
-def taught(sample: Sample, target: Target, settings: ObjectiveSettings) -> Taught:
+def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:
     """What the tokens of one response are taught."""
-    carried, old_T, lesson = sample.carries(settings), target.old_T, target.lesson
-    kept = None if lesson is None else lesson.kept
+    carried, old_T, hint_targets = sample.carries(settings), target.old_T, target.hint_targets
+    kept = None if hint_targets is None else hint_targets.kept
     sampled_learn = "rl" in carried or (carried and kept is None)
-    return Taught(
+    return TokenTargets(
         ids_N=sample.ids_T,
         old_N=old_T,
         correction_N=target.weight_T if sampled_learn else torch.ones_like(old_T),
         advantage_N=torch.full_like(old_T, sample.advantage or 0.0),
-        gap_N=torch.zeros_like(old_T) if lesson is None else lesson.gap_T,
+        gap_N=torch.zeros_like(old_T) if hint_targets is None else hint_targets.gap_T,
         kept=kept,
     )
 
 
-def term_loss(term: str, now_NJ: Tensor, what: Taught, settings: ObjectiveSettings) -> Tensor:
+def term_loss(term: str, now_NJ: Tensor, what: TokenTargets, settings: ObjectiveSettings) -> Tensor:
     """The loss of each token [N] in a term of `settings.terms`.
 
     `now_NJ` are log pi at `what.read_NJ`, with the gradient.

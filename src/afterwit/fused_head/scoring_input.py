@@ -13,7 +13,7 @@ from afterwit.objective.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pupil:
+class ScoringInput:
     """States of the student, and of its teachers where it has an OPD term."""
 
     sample: Sample
@@ -35,22 +35,22 @@ class Pupil:
         return True
 
 
-def lengths(pupils: Sequence[Pupil]) -> list[int]:
+def lengths(inputs: Sequence[ScoringInput]) -> list[int]:
     """T of each."""
-    return [len(pupil.states_TD) for pupil in pupils]
+    return [len(entry.states_TD) for entry in inputs]
 
 
-def states(pupils: Sequence[Pupil]) -> Tensor:
+def states(inputs: Sequence[ScoringInput]) -> Tensor:
     """All rows of the students [N, D], without a graph."""
-    return torch.cat([pupil.states_TD for pupil in pupils]).detach()
+    return torch.cat([entry.states_TD for entry in inputs]).detach()
 
 
-def ids(pupils: Sequence[Pupil]) -> Tensor:
+def ids(inputs: Sequence[ScoringInput]) -> Tensor:
     """The sampled id of each row, [N, 1]."""
-    return torch.cat([pupil.sample.ids_T for pupil in pupils]).unsqueeze(-1)
+    return torch.cat([entry.sample.ids_T for entry in inputs]).unsqueeze(-1)
 
 
-def taus(pupils: Sequence[Pupil]) -> Tensor:
+def taus(inputs: Sequence[ScoringInput]) -> Tensor:
     """The temperature of each row, [N], in fp64."""
-    each = torch.tensor([pupil.sample.tau for pupil in pupils], dtype=torch.float64)
-    return each.repeat_interleave(torch.tensor(lengths(pupils))).to(pupils[0].states_TD.device)
+    each = torch.tensor([entry.sample.tau for entry in inputs], dtype=torch.float64)
+    return each.repeat_interleave(torch.tensor(lengths(inputs))).to(inputs[0].states_TD.device)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
+from afterwit.objective.hint_selection import choose, drawn, fixed_choice, overlap, pick
 from afterwit.objective.logprobs import top_k
 from afterwit.objective.sample import Sample
-from afterwit.objective.select import choose, drawn, fixed_choice, overlap, pick
 
 
 def a_sample(hints=3, *, ids=(5, 6, 7), mask=(True, True, True), lengths=None):

@@ -12,30 +12,30 @@ from afterwit.fused_head.rows import Rows, blank, chosen, joined
 from afterwit.objective.sample import Denominators, Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
-from afterwit.objective.taught import Taught, taught
+from afterwit.objective.token_targets import TokenTargets, token_targets
 
 
-def turn_rows(
+def collect_rows(
     samples: Sequence[Sample], targets: Sequence[Target], over: Denominators, settings: ObjectiveSettings
 ) -> Rows:
     """The rows of turns. ValueError where a sample carries a term that `over` does not count."""
-    parts = [taught(*pair, settings) for pair in zip(samples, targets, strict=True)]
+    parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
     masks, whole = [sample.mask_T for sample in samples], over.of("entropy")
     tau_N = [torch.full_like(part.old_N, sample.tau) for sample, part in zip(samples, parts, strict=True)]
-    whole_N = [_spread(mask_T, whole, part.old_N) for mask_T, part in zip(masks, parts, strict=True)]
+    dense_N = [_spread(mask_T, whole, part.old_N) for mask_T, part in zip(masks, parts, strict=True)]
     weights = [_weights(*pair, over, settings) for pair in zip(samples, parts, strict=True)]
     at_N = torch.cat(masks).nonzero().squeeze(-1)
     return Rows(
         at_N=at_N,
         tau_N=torch.cat(tau_N)[at_N],
-        whole_N=torch.cat(whole_N)[at_N],
+        dense_N=torch.cat(dense_N)[at_N],
         taught=chosen(joined(_with_kept(parts)), at_N),
         weights=chosen(joined(weights), at_N),
     )
 
 
 def _weights(
-    sample: Sample, what: Taught, over: Denominators, settings: ObjectiveSettings
+    sample: Sample, what: TokenTargets, over: Denominators, settings: ObjectiveSettings
 ) -> dict[str, Tensor]:
     """The weight of each token in each term."""
     none = dict.fromkeys(settings.terms, torch.zeros_like(what.old_N))
@@ -44,7 +44,7 @@ def _weights(
     }
 
 
-def _with_kept(parts: Sequence[Taught]) -> list[Taught]:
+def _with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
     """All with kept ids if any has them; those of a sample without a lesson teach nothing."""
     kept = next((part.kept for part in parts if part.kept is not None), None)
     return [part if part.kept else replace(part, kept=blank(kept, len(part.ids_N))) for part in parts]

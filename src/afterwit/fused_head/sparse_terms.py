@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.taught import Taught, term_loss
+from afterwit.objective.token_targets import TokenTargets, term_loss
 
 
 @torch.enable_grad()
-def few_terms(
-    logprobs_NJ: Tensor, what: Taught, weights: Mapping[str, Tensor], settings: ObjectiveSettings
+def sparse_terms(
+    logprobs_NJ: Tensor, what: TokenTargets, weights: Mapping[str, Tensor], settings: ObjectiveSettings
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Each term, summed with the rows' weights; and the slopes [N, J] of their weighted sum.
 
@@ -24,5 +24,5 @@ def few_terms(
         term: (each_N * term_loss(term, leaf_NJ, what, settings)).sum() for term, each_N in weights.items()
     }
     weighed = torch.stack([settings.weights[term] * value for term, value in terms.items()]).sum()
-    (slopes_NJ,) = torch.autograd.grad(weighed, leaf_NJ)
-    return {term: value.detach() for term, value in terms.items()}, slopes_NJ
+    (grad_NJ,) = torch.autograd.grad(weighed, leaf_NJ)
+    return {term: value.detach() for term, value in terms.items()}, grad_NJ

@@ -31,24 +31,26 @@ def batch(
         "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),
         "staleness_max": float(max(staleness)),
-        **_lessons([(samples[index], target) for index, target in targets.items()]),
+        **_hinteds([(samples[index], target) for index, target in targets.items()]),
         **_mismatch([(items[index], samples[index], target) for index, target in targets.items()]),
     }
 
 
-def _lessons(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
+def _hinteds(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
     """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
     the overlap of the student's top-K ids with the teacher's.
     """
-    taught = [(sample.mask_T, target.lesson) for sample, target in pairs if target.lesson is not None]
+    taught = [
+        (sample.mask_T, target.hint_targets) for sample, target in pairs if target.hint_targets is not None
+    ]
     if not taught:
         return {}
-    chosen = torch.cat([lesson.hint_T[mask_T] for mask_T, lesson in taught])
-    gaps = torch.cat([lesson.gap_T[mask_T] for mask_T, lesson in taught])
+    chosen = torch.cat([hinted.hint_T[mask_T] for mask_T, hinted in taught])
+    gaps = torch.cat([hinted.gap_T[mask_T] for mask_T, hinted in taught])
     counts = {
         f"hint_{hint}_tokens": float(count) for hint, count in enumerate(torch.bincount(chosen).tolist())
     }
-    overlap = torch.cat([lesson.overlap_T[mask_T] for mask_T, lesson in taught])
+    overlap = torch.cat([hinted.overlap_T[mask_T] for mask_T, hinted in taught])
     return {**counts, "teacher_gap": gaps.abs().mean().item(), "overlap": overlap.double().mean().item()}
 
 

@@ -14,59 +14,59 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Head, through_cap
-from afterwit.fused_head.one_pass import OnePass
-from afterwit.fused_head.softmax import Softmax, cut, exp, rooms, softmax_of, tiles
+from afterwit.fused_head.compiled import CompiledOnGpu
+from afterwit.fused_head.head import Head, through_soft_cap
+from afterwit.fused_head.softmax import Softmax, buffers, cut, exp, softmax_of, tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class LogitsChunk:
     """A chunk's logits with their softmax."""
 
     logits_NV: Tensor
     softmax: Softmax
 
     @classmethod
-    def of(cls, logits_NV: Tensor, tau_N: Tensor) -> View:
+    def of(cls, logits_NV: Tensor, tau_N: Tensor) -> LogitsChunk:
         """The logits as read at these temperatures."""
         return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
 
-    def rows(self, tile: slice) -> View:
+    def rows(self, tile: slice) -> LogitsChunk:
         """The view of some rows."""
-        return View(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
+        return LogitsChunk(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
 
-    def logprobs(self, room_NV: Tensor | None) -> Tensor:
-        """The log-probs, written into the room if there is one."""
-        return self.softmax.logprobs(self.logits_NV, out=cut(room_NV, self.logits_NV))
+    def logprobs(self, buffer_NV: Tensor | None) -> Tensor:
+        """The log-probs, written into the buffer if there is one."""
+        return self.softmax.logprobs(self.logits_NV, out=cut(buffer_NV, self.logits_NV))
 
 
-def turn_slopes(
+def dense_terms(
     head: Head,
-    now: View,
-    base: View | None,
+    now: LogitsChunk,
+    base: LogitsChunk | None,
     read_N1: Tensor,
     entropy_N1: Tensor | None,
-    anchor_N1: Tensor | None,
+    reference_N1: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """Entropy and distance from the base, each [N, 1]; `now`'s logits become slopes.
 
     `read_N1` sums the slopes of read ids. The other two weigh their terms; `None`: measured, not learned.
     """
-    rooms_NV = rooms(now.logits_NV, 3)
+    buffers_NV = buffers(now.logits_NV, 3)
 
     def part(of_N1: Tensor | None, tile: slice) -> Tensor | None:
         return None if of_N1 is None else of_N1[tile]
 
     found = [
-        turn_tile(
+        dense_tile(
             now.logits_NV[tile],
             now.softmax.rows(tile),
             None if base is None else base.rows(tile),
             read_N1[tile],
             part(entropy_N1, tile),
-            part(anchor_N1, tile),
+            part(reference_N1, tile),
             head.soft_cap,
-            rooms_NV,
+            buffers_NV,
         )
         for tile in tiles(now.logits_NV)
     ]
@@ -74,43 +74,43 @@ def turn_slopes(
     return torch.cat(entropies), None if base is None else torch.cat(distances)
 
 
-@OnePass
-def turn_tile(
+@CompiledOnGpu
+def dense_tile(
     logits_NV: Tensor,
     softmax: Softmax,
-    base: View | None,
+    base: LogitsChunk | None,
     read_N1: Tensor,
     entropy_N1: Tensor | None,
-    anchor_N1: Tensor | None,
+    reference_N1: Tensor | None,
     soft_cap: float | None,
-    rooms_NV: list[Tensor | None],
+    buffers_NV: list[Tensor | None],
 ) -> tuple[Tensor, Tensor | None]:
-    """`turn_slopes` of some rows."""
+    """`dense_terms` of some rows."""
     tau_N1, distance_N1 = softmax.tau_N1, None
-    t_NV = softmax.logprobs(logits_NV, out=cut(rooms_NV[0], logits_NV))
-    pi_NV = exp(t_NV, out=cut(rooms_NV[1], t_NV))
+    t_NV = softmax.logprobs(logits_NV, out=cut(buffers_NV[0], logits_NV))
+    pi_NV = exp(t_NV, out=cut(buffers_NV[1], t_NV))
     mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
-    entropy_now_N1 = -_dot(pi_NV, t_NV, rooms_NV[2]) / mass_N1
-    slopes_NV = -read_N1 / tau_N1
+    entropy_now_N1 = -_dot(pi_NV, t_NV, buffers_NV[2]) / mass_N1
+    grad_logits_NV = -read_N1 / tau_N1
     if entropy_N1 is not None:
-        slopes_NV = slopes_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
+        grad_logits_NV = grad_logits_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
     if base is not None:
-        apart_NV = t_NV.sub_(base.logprobs(rooms_NV[2]))
-        distance_N1 = _dot(pi_NV, apart_NV, rooms_NV[2]) / mass_N1
-        if anchor_N1 is not None:
-            slopes_NV = apart_NV.sub_(distance_N1).mul_(anchor_N1 / tau_N1).add_(slopes_NV)
-    _write(soft_cap, logits_NV, pi_NV, slopes_NV)
+        apart_NV = t_NV.sub_(base.logprobs(buffers_NV[2]))
+        distance_N1 = _dot(pi_NV, apart_NV, buffers_NV[2]) / mass_N1
+        if reference_N1 is not None:
+            grad_logits_NV = apart_NV.sub_(distance_N1).mul_(reference_N1 / tau_N1).add_(grad_logits_NV)
+    _write(soft_cap, logits_NV, pi_NV, grad_logits_NV)
     return entropy_now_N1, distance_N1
 
 
-def _write(soft_cap: float | None, logits_NV: Tensor, slopes_NV: Tensor, weight: Tensor) -> None:
+def _write(soft_cap: float | None, logits_NV: Tensor, grad_logits_NV: Tensor, weight: Tensor) -> None:
     """Weighted slopes of logits, over these logits, through the soft cap."""
     if soft_cap is None:
-        torch.mul(slopes_NV, weight, out=logits_NV)
+        torch.mul(grad_logits_NV, weight, out=logits_NV)
     else:
-        logits_NV.copy_(through_cap(soft_cap, slopes_NV.mul_(weight), logits_NV))
+        logits_NV.copy_(through_soft_cap(soft_cap, grad_logits_NV.mul_(weight), logits_NV))
 
 
-def _dot(one_NV: Tensor, other_NV: Tensor, room_NV: Tensor | None) -> Tensor:
-    product_NV = torch.mul(one_NV, other_NV, out=cut(room_NV, one_NV))
+def _dot(one_NV: Tensor, other_NV: Tensor, buffer_NV: Tensor | None) -> Tensor:
+    product_NV = torch.mul(one_NV, other_NV, out=cut(buffer_NV, one_NV))
     return product_NV.sum(dim=-1, keepdim=True)

@@ -8,16 +8,16 @@ from typing import get_args
 import pytest
 import torch
 
-from afterwit.fused_head.flatten import turn_rows
-from afterwit.fused_head.head import Gradients, Head
-from afterwit.fused_head.learn import Base, learn
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
 from afterwit.objective.sample import denominators
 from afterwit.objective.settings import Objective, ObjectiveSettings
 
-from .passes import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
+from .batches import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
 
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
@@ -77,30 +77,30 @@ def test_rows_that_no_term_reads_are_never_looked_at() -> None:
 
 def test_gradients_are_added_to_what_is_there_already() -> None:
     made = a_pass()
-    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
+    rows = collect_rows(made.samples, made.targets, made.over, made.settings)
     gradients = room(made.head)
-    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     for _ in range(3):
-        learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+        fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
     once = made.fused().gradients["weight_VD"]
     torch.testing.assert_close(gradients.weight_VD, 3 * once, rtol=1e-13, atol=1e-13)
 
 
 def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
     made = a_pass(bias=True, rank=2)
-    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
-    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
-    found = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base)
-    assert torch.equal(found.slopes_ND, made.fused().gradients["states"])
+    rows = collect_rows(made.samples, made.targets, made.over, made.settings)
+    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    found = fused_loss(made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), base=base)
+    assert torch.equal(found.grad_states_ND, made.fused().gradients["states"])
 
 
 def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() -> None:
     made = a_pass(rank=2)
-    rows = turn_rows(made.samples, made.targets, made.over, made.settings)
-    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
+    rows = collect_rows(made.samples, made.targets, made.over, made.settings)
+    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     everything = made.fused().gradients
     gradients = replace(room(made.head), weight_VD=None)
-    learn(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+    fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
     assert torch.equal(gradients.down_RD, everything["down_RD"])
     assert torch.equal(gradients.up_VR, everything["up_VR"])
 
@@ -125,9 +125,11 @@ def test_two_factors_are_the_head_that_their_product_is_added_to() -> None:
 def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
     made = a_pass(drift=0.0)
     found = made.fused_targets()
-    rows = turn_rows(made.samples, found, made.over, made.settings)
-    base = Base(head=made.frozen, states_ND=torch.cat(made.base))
-    learned = learn(made.head, torch.cat(made.states), rows, made.settings, Gradients(), base=base, chunk=2)
+    rows = collect_rows(made.samples, found, made.over, made.settings)
+    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    learned = fused_loss(
+        made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), base=base, chunk=2
+    )
     old = torch.cat([target.old_T[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
     torch.testing.assert_close(learned.now_N, old, rtol=0, atol=1e-12)
 
@@ -168,15 +170,15 @@ def test_extreme_logits_stay_finite() -> None:
 def test_misalignment_is_refused() -> None:
     made = a_pass(drift=0.0)
     states, sample = torch.cat(made.states), made.samples[0]
-    rows = turn_rows(made.samples, made.fused_targets(), made.over, made.settings)
+    rows = collect_rows(made.samples, made.fused_targets(), made.over, made.settings)
     with pytest.raises(ValueError, match=r"beta is 0.3, but the base's states are missing"):
-        learn(made.head, states, rows, made.settings, Gradients())
-    short = Base(head=made.frozen, states_ND=torch.cat(made.base)[1:])
+        fused_loss(made.head, states, rows, made.settings, HeadGradients())
+    short = Reference(head=made.frozen, states_ND=torch.cat(made.base)[1:])
     with pytest.raises(ValueError, match="11 states but 10 of the base"):
-        learn(made.head, states, rows, made.settings, Gradients(), base=short)
+        fused_loss(made.head, states, rows, made.settings, HeadGradients(), base=short)
     with pytest.raises(ValueError, match="4 ids but 3 states"):
-        Pupil(sample=sample, states_TD=states[:3])
-    pupil = Pupil(sample=sample, states_TD=states[:4])
+        ScoringInput(sample=sample, states_TD=states[:3])
+    pupil = ScoringInput(sample=sample, states_TD=states[:4])
     with pytest.raises(ValueError, match="2 hints but 0 teachers"):
         targets(made.head, [pupil], made.frozen, made.settings)
     taught = replace(pupil, teachers=(states[:4], states[:4]))
@@ -184,7 +186,7 @@ def test_misalignment_is_refused() -> None:
         targets(made.head, [taught], None, made.settings)
     none = denominators([made.samples[2]], replace(made.settings, objective="topk_opd"))
     with pytest.raises(ValueError, match="carries opd, but its denominator is 0"):
-        turn_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
+        collect_rows([sample], made.fused_targets()[:1], none, replace(made.settings, objective="topk_opd"))
     with pytest.raises(ValueError, match="150 rows of the head but a bias of 2"):
         replace(made.head, bias_V=torch.zeros(2))
     with pytest.raises(ValueError, match="A has rank 2 but B 3"):

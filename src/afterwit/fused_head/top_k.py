@@ -15,7 +15,7 @@ BLOCK = 128
 """Ids of a block; about the square root of V / K costs least, and this is near it from 32,000 ids on."""
 
 
-def two_stage(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def two_stage_top_k(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Ids [N, min(k, V)] of the largest logits, and the largest logit of each row [N, 1]."""
     maxima_NB = _maxima(logits_NV)
     peak_N1 = maxima_NB.amax(dim=-1, keepdim=True)

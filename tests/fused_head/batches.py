@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.flatten import turn_rows
-from afterwit.fused_head.head import Gradients, Head
-from afterwit.fused_head.learn import Base, Learned, learn
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.pupil import Pupil
+from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
-from afterwit.objective.hybrid import share
 from afterwit.objective.logprobs import with_tail
 from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.shares import TERMS
-from afterwit.objective.target import Lesson, Target, prepare
+from afterwit.objective.target import HintTargets, Target, prepare
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 
@@ -38,7 +38,7 @@ def plain_logits(head: Head, states_ND: Tensor) -> Tensor:
 
 
 def parts_of(head: Head) -> dict[str, Tensor]:
-    """What a head consists of, named as in `Gradients`."""
+    """What a head consists of, named as in `HeadGradients`."""
     parts = {"weight_VD": head.weight_VD, "bias_V": head.bias_V}
     if head.low_rank is not None:
         parts |= {"down_RD": head.low_rank.down_RD, "up_VR": head.low_rank.up_VR}
@@ -84,8 +84,8 @@ class Pass:
 
     def fused_targets(self, chunk: int = 256) -> list[Target]:
         each = zip(self.samples, self.states, self.teachers, strict=True)
-        pupils = [Pupil(sample=s, states_TD=x, teachers=taught) for s, x, taught in each]
-        return targets(self.head, pupils, self.frozen, self.settings, chunk=chunk)
+        inputs = [ScoringInput(sample=s, states_TD=x, teachers=taught) for s, x, taught in each]
+        return targets(self.head, inputs, self.frozen, self.settings, chunk=chunk)
 
     def tail_ratio(self) -> float:
         """The largest pi / pi_T of a tail bin; 0 without any. A tail is 1 less the kept mass."""
@@ -93,7 +93,7 @@ class Pass:
         for sample, states_TD, target in zip(
             self.samples, self.states, self.targets or self.plain_targets(), strict=True
         ):
-            if target.lesson is not None and isinstance(bins := target.lesson.kept, Bins):
+            if target.hint_targets is not None and isinstance(bins := target.hint_targets.kept, Bins):
                 logprobs_TV = torch.log_softmax(plain_logits(self.head, states_TD) / sample.tau, dim=-1)
                 tail_T = with_tail(logprobs_TV.gather(-1, bins.ids_TK))[:, -1]
                 ratios.append((tail_T - bins.teacher_TS[:, -1]).exp().max().item())
@@ -103,7 +103,7 @@ class Pass:
         leaves = [x.clone().requires_grad_() for x in self.states]
         head = leafed(self.head)
         shares = [
-            share(
+            sample_loss(
                 plain_logits(head, x),
                 s,
                 t,
@@ -119,13 +119,13 @@ class Pass:
 
     def fused(self, chunk: int = 256) -> Outcome:
         found = self.targets or self.fused_targets(chunk)
-        rows = turn_rows(self.samples, found, self.over, self.settings)
+        rows = collect_rows(self.samples, found, self.over, self.settings)
         gradients = room(self.head)
-        base = Base(head=self.frozen, states_ND=torch.cat(self.base))
-        found: Learned = learn(
+        base = Reference(head=self.frozen, states_ND=torch.cat(self.base))
+        found: FusedLoss = fused_loss(
             self.head, torch.cat(self.states), rows, self.settings, gradients, base=base, chunk=chunk
         )
-        tensors = {"states": found.slopes_ND} | {
+        tensors = {"states": found.grad_states_ND} | {
             name: getattr(gradients, name) for name in parts_of(self.head)
         }
         return Outcome(float(found.loss), {n: float(v) for n, v in found.terms.items()}, tensors)
@@ -161,8 +161,8 @@ def leafed(head: Head) -> Head:
     return with_parts(head, {name: part.clone().requires_grad_() for name, part in parts_of(head).items()})
 
 
-def room(head: Head) -> Gradients:
-    return Gradients(
+def room(head: Head) -> HeadGradients:
+    return HeadGradients(
         **{name: torch.zeros(part.shape, dtype=head.dtype) for name, part in parts_of(head).items()}
     )
 
@@ -236,7 +236,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, list | tuple):
         return type(value)(cast(each, dtype) for each in value)
-    if isinstance(value, Pass | Head | LowRank | Sample | Target | Lesson | Kept | Bins):
+    if isinstance(value, Pass | Head | LowRank | Sample | Target | HintTargets | Kept | Bins):
         changed = {f.name: cast(getattr(value, f.name), dtype) for f in fields(value) if f.init}
         return replace(value, **changed)
     return value

@@ -22,7 +22,7 @@ Accumulate = Callable[[Tensor, Tensor, Tensor, int], object]
 """(into, a, b, keep): a @ b added up in `into`'s precision, on top of `keep` times what is there."""
 
 
-class Products(NamedTuple):
+class Matmuls(NamedTuple):
     forward: Callable[[Tensor, Tensor, Tensor], None]
     """(states [N, D], weight [V, D], logits [N, V]): the logits are written."""
     backward: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -30,13 +30,13 @@ class Products(NamedTuple):
     precision of those of logits; the weight's are added to the gradient."""
 
 
-def products_for(weight_VD: Tensor) -> Products:
+def matmuls_for(weight_VD: Tensor) -> Matmuls:
     """Tensor cores where the device has them for what the weight is kept in."""
     fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
     nvidia = torch.version.hip is None  # ROCm calls its devices cuda, too
     if fits and nvidia and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
         return MIXED
-    return RAISED
+    return UPCAST
 
 
 def _raised_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
@@ -46,14 +46,14 @@ def _raised_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> 
 
 
 def _raised_backward(
-    slopes_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+    grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
 ) -> Tensor:
     if gradient_VD is not None:
-        gradient_VD.addmm_(slopes_NV.t(), states_ND.to(slopes_NV.dtype))
-    pulled_ND = slopes_NV.new_zeros(states_ND.shape)
-    for block, weight_BD in _blocks(weight_VD, slopes_NV.dtype):
-        pulled_ND.addmm_(slopes_NV[:, block], weight_BD)
-    return pulled_ND
+        gradient_VD.addmm_(grad_logits_NV.t(), states_ND.to(grad_logits_NV.dtype))
+    grad_states_ND = grad_logits_NV.new_zeros(states_ND.shape)
+    for block, weight_BD in _blocks(weight_VD, grad_logits_NV.dtype):
+        grad_states_ND.addmm_(grad_logits_NV[:, block], weight_BD)
+    return grad_states_ND
 
 
 def _blocks(weight_VD: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
@@ -64,28 +64,28 @@ def _blocks(weight_VD: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tens
         yield block, weight_VD[block].to(dtype)
 
 
-def mixed(accumulate: Accumulate) -> Products:
-    """Products of what has the weight's precision, by a product that adds up in that of logits."""
+def mixed(accumulate: Accumulate) -> Matmuls:
+    """Matmuls of what has the weight's precision, by a product that adds up in that of logits."""
 
     def forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
         accumulate(logits_NV, states_ND.to(weight_VD.dtype), weight_VD.t(), 0)
 
     def backward(
-        slopes_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
+        grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
     ) -> Tensor:
-        rounded_NV = slopes_NV.to(weight_VD.dtype)
+        rounded_NV = grad_logits_NV.to(weight_VD.dtype)
         if gradient_VD is not None:
             accumulate(gradient_VD, rounded_NV.t(), states_ND.to(weight_VD.dtype), 1)
-        pulled_ND = slopes_NV.new_empty(states_ND.shape)
-        accumulate(pulled_ND, rounded_NV, weight_VD, 0)
-        return pulled_ND
+        grad_states_ND = grad_logits_NV.new_empty(states_ND.shape)
+        accumulate(grad_states_ND, rounded_NV, weight_VD, 0)
+        return grad_states_ND
 
-    return Products(forward, backward)
+    return Matmuls(forward, backward)
 
 
 def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
     torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
 
 
-RAISED = Products(_raised_forward, _raised_backward)
+UPCAST = Matmuls(_raised_forward, _raised_backward)
 MIXED = mixed(_on_tensor_cores)

@@ -13,14 +13,14 @@ from torch import Tensor
 from afterwit.objective.logprobs import at, logprobs, same_shape
 from afterwit.objective.sample import Denominators, Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import Share, fold
+from afterwit.objective.shares import SampleLoss, weighted_mean
 from afterwit.objective.target import Target
-from afterwit.objective.taught import taught, term_loss
 from afterwit.objective.terms.entropy import entropy
-from afterwit.objective.terms.reference_kl import anchor_loss
+from afterwit.objective.terms.reference_kl import reference_kl
+from afterwit.objective.token_targets import term_loss, token_targets
 
 
-def share(
+def sample_loss(
     logits_TV: Tensor,
     sample: Sample,
     target: Target,
@@ -28,7 +28,7 @@ def share(
     settings: ObjectiveSettings,
     *,
     logits_base_TV: Tensor | None = None,
-) -> Share:
+) -> SampleLoss:
     """The share of one sample in the loss of the global batch that `over` counts.
 
     `logits_TV` are the current policy's. `logits_base_TV` are needed where `beta` is above 0; where they are
@@ -41,15 +41,15 @@ def share(
     if logits_base_TV is not None:
         same_shape(logits_TV, "base", logits_base_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    what = taught(sample, target, settings)
+    what = token_targets(sample, target, settings)
     now_TJ = at(now_TV, what.read_NJ)
     losses = {term: term_loss(term, now_TJ, what, settings) for term in sample.carries(settings)}
     losses["entropy"] = entropy(_graded(now_TV, settings.c_h))
     if logits_base_TV is not None:
         with torch.no_grad():
             base_TV = logprobs(logits_base_TV, sample.tau)
-        losses["kl_base"] = anchor_loss(_graded(now_TV, settings.beta), base_TV)
-    return fold(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
+        losses["reference_kl"] = reference_kl(_graded(now_TV, settings.beta), base_TV)
+    return weighted_mean(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
 
 
 def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.head import Gradients, Head
+from afterwit.fused_head.compiled import CompiledOnGpu
+from afterwit.fused_head.dense_terms import LogitsChunk, dense_tile
+from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.low_rank import LowRank
-from afterwit.fused_head.one_pass import OnePass
-from afterwit.fused_head.products import MIXED, RAISED, mixed, products_for
+from afterwit.fused_head.matmuls import MIXED, UPCAST, matmuls_for, mixed
 from afterwit.fused_head.sizes import CPU, GPU, sizes_on
 from afterwit.fused_head.softmax import exp_sums
-from afterwit.fused_head.whole import View, turn_tile
-from tests.fused_head.passes import cast, random_pass
-from tests.fused_head.test_learn import EVERYTHING
+from tests.fused_head.batches import cast, random_pass
+from tests.fused_head.test_loss import EVERYTHING
 
 
 def added_up_in_fp32(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
@@ -40,20 +40,20 @@ def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | N
     lora = LowRank(down_RD=drawn(2, 40), up_VR=drawn(20_000, 2), scale=0.3)
     head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap, low_rank=lora)
     states_ND = drawn(7, 40, seed=1).bfloat16()
-    raised = head.logits(states_ND, head.room(7))
-    cores = replace(head, products=TENSOR_CORES).logits(states_ND, head.room(7).fill_(torch.nan))
+    raised = head.logits(states_ND, head.buffer(7))
+    cores = replace(head, matmuls=TENSOR_CORES).logits(states_ND, head.buffer(7).fill_(torch.nan))
     torch.testing.assert_close(cores, raised, rtol=0, atol=2e-5)
 
 
 def test_slopes_lose_what_rounding_them_to_bfloat16_loses_and_nothing_else() -> None:
     """Each is off by 2^-8 of itself at most, so a sum of them is by 2^-8 of the sum of their sizes."""
-    head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), products=TENSOR_CORES)
-    states_ND, slopes_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
-    gradients = Gradients(weight_VD=torch.full((3000, 40), 2.0), bias_V=torch.zeros(3000))
-    pulled_ND = head.pull(slopes_NV, states_ND, gradients)
-    exact, weight, states = slopes_NV.double(), head.weight_VD.double(), states_ND.double()
+    head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), matmuls=TENSOR_CORES)
+    states_ND, grad_logits_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
+    gradients = HeadGradients(weight_VD=torch.full((3000, 40), 2.0), bias_V=torch.zeros(3000))
+    grad_states_ND = head.backward(grad_logits_NV, states_ND, gradients)
+    exact, weight, states = grad_logits_NV.double(), head.weight_VD.double(), states_ND.double()
     for found, truth, sizes in (
-        (pulled_ND, exact @ weight, exact.abs() @ weight.abs()),
+        (grad_states_ND, exact @ weight, exact.abs() @ weight.abs()),
         (gradients.weight_VD - 2, exact.t() @ states, exact.abs().t() @ states.abs()),
     ):
         assert found.dtype is torch.float32
@@ -79,7 +79,7 @@ def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
     )
     half = {name: cast(getattr(made, name), torch.bfloat16) for name in ("head", "frozen", "states", "base")}
     raised = replace(made, **half)
-    heads = {name: replace(half[name], products=TENSOR_CORES) for name in ("head", "frozen")}
+    heads = {name: replace(half[name], matmuls=TENSOR_CORES) for name in ("head", "frozen")}
     one, other = raised.fused(3), replace(raised, **heads).fused(3)
     assert other.loss == pytest.approx(one.loss, rel=1e-6)
     assert other.terms == pytest.approx(one.terms, rel=1e-5, abs=1e-6)
@@ -89,49 +89,51 @@ def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
 
 def test_a_cpu_raises_its_weight_and_takes_few_rows() -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        assert products_for(torch.ones(3, 2, dtype=dtype)) is RAISED
+        assert matmuls_for(torch.ones(3, 2, dtype=dtype)) is UPCAST
     assert sizes_on(torch.device("cpu")) is CPU
     assert sizes_on(torch.device("cuda")) is GPU
 
 
 def test_the_products_of_tensor_cores_are_ones_that_torch_knows() -> None:
     """Their shapes and precisions, by the meta device: it knows what the CUDA kernels accept."""
-    head = Head(weight_VD=torch.empty(50, 16, dtype=torch.bfloat16, device="meta"), products=MIXED)
+    head = Head(weight_VD=torch.empty(50, 16, dtype=torch.bfloat16, device="meta"), matmuls=MIXED)
     states_ND = torch.empty(4, 16, dtype=torch.bfloat16, device="meta")
-    logits_NV = head.logits(states_ND, head.room(4))
-    gradients = Gradients(weight_VD=torch.empty(50, 16, device="meta"))
-    pulled_ND = head.pull(logits_NV, states_ND, gradients)
+    logits_NV = head.logits(states_ND, head.buffer(4))
+    gradients = HeadGradients(weight_VD=torch.empty(50, 16, device="meta"))
+    grad_states_ND = head.backward(logits_NV, states_ND, gradients)
     assert (logits_NV.dtype, logits_NV.shape) == (torch.float32, (4, 50))
-    assert (pulled_ND.dtype, pulled_ND.shape) == (torch.float32, (4, 16))
+    assert (grad_states_ND.dtype, grad_states_ND.shape) == (torch.float32, (4, 16))
 
 
-def view(seed: int, rows: int) -> View:
-    return View.of(3 * drawn(rows, 211, seed=seed).double(), torch.linspace(0.6, 1.4, rows).double())
+def view(seed: int, rows: int) -> LogitsChunk:
+    return LogitsChunk.of(3 * drawn(rows, 211, seed=seed).double(), torch.linspace(0.6, 1.4, rows).double())
 
 
-Work = Callable[[Callable, View, View], tuple]
+Work = Callable[[Callable, LogitsChunk, LogitsChunk], tuple]
 
 
-def sums(function: Callable, now: View, base: View) -> tuple:
+def sums(function: Callable, now: LogitsChunk, base: LogitsChunk) -> tuple:
     return function(now.logits_NV, now.softmax.tau_N1, None, None)
 
 
 def turns(*, with_base: bool, weighed: bool, soft_cap: float | None) -> Work:
-    def work(function: Callable, now: View, base: View) -> tuple:
+    def work(function: Callable, now: LogitsChunk, base: LogitsChunk) -> tuple:
         weights = [drawn(len(now.logits_NV), 1, seed=seed).double() for seed in (7, 8, 9)]
-        entropy_N1, anchor_N1 = weights[1:] if weighed else (None, None)
+        entropy_N1, reference_N1 = weights[1:] if weighed else (None, None)
         held = base if with_base else None
         rooms = [None, None, None]
-        return function(now.logits_NV, now.softmax, held, weights[0], entropy_N1, anchor_N1, soft_cap, rooms)
+        return function(
+            now.logits_NV, now.softmax, held, weights[0], entropy_N1, reference_N1, soft_cap, rooms
+        )
 
     return work
 
 
 WORK = {
     "sums": (exp_sums, sums),
-    "read ids": (turn_tile, turns(with_base=False, weighed=False, soft_cap=None)),
-    "all terms": (turn_tile, turns(with_base=True, weighed=True, soft_cap=None)),
-    "soft cap": (turn_tile, turns(with_base=True, weighed=True, soft_cap=9.0)),
+    "read ids": (dense_tile, turns(with_base=False, weighed=False, soft_cap=None)),
+    "all terms": (dense_tile, turns(with_base=True, weighed=True, soft_cap=None)),
+    "soft cap": (dense_tile, turns(with_base=True, weighed=True, soft_cap=9.0)),
 }
 
 
@@ -139,7 +141,7 @@ WORK = {
 def test_compiled_work_is_the_work(name: str) -> None:
     """What it returns and what it writes, for one row, for several, for another number of them."""
     function, work = WORK[name]
-    compiled = OnePass(function.__wrapped__, on="cpu", backend="aot_eager")
+    compiled = CompiledOnGpu(function.__wrapped__, on="cpu", backend="aot_eager")
     for rows in (5, 3, 1, 4):
         now, base, again = view(1, rows), view(2, rows), view(1, rows)
         expected, found = work(function, now, base), work(compiled, again, base)
@@ -155,7 +157,7 @@ def test_where_compiling_fails_work_goes_on_and_says_so_once(caplog: pytest.LogC
     def broken(graph: object, inputs: object) -> Callable:
         raise OSError("no compiler here")
 
-    doubled = OnePass(lambda values: values.mul_(2), on="cpu", backend=broken)
+    doubled = CompiledOnGpu(lambda values: values.mul_(2), on="cpu", backend=broken)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert doubled(torch.ones(2)).tolist() == [2.0, 2.0]

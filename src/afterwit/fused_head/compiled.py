@@ -18,7 +18,7 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 
-class OnePass(Generic[P, R]):
+class CompiledOnGpu(Generic[P, R]):
     """A function of a tensor and others: compiled where the first is on a GPU, as it is on a CPU.
 
     It is as it is, too, where the compiler fails, which happens before anything has been written.

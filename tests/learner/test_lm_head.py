@@ -11,7 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreTrainedModel
 
-from afterwit.fused_head.head import Gradients
+from afterwit.fused_head.head import HeadGradients
 from afterwit.learner.scoring.lm_head import fused_head, head_of
 from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import response_logits, response_states, stream_states
@@ -97,7 +97,7 @@ def test_a_soft_capped_head_is_fused() -> None:
     assert head is not None
     assert head.soft_cap == 5.0
     with torch.no_grad():
-        ours = head.logits(response_states(model, ROWS), head.room(7))
+        ours = head.logits(response_states(model, ROWS), head.buffer(7))
         torch.testing.assert_close(ours, torch.cat(response_logits(model, ROWS)), rtol=0, atol=1e-12)
 
 
@@ -121,16 +121,18 @@ def test_lora_on_the_head_is_fused(adapted: PreTrainedModel) -> None:
     assert head is not None
     assert head.low_rank is not None
     logits_NV = torch.cat(response_logits(adapted, ROWS))
-    slopes_NV = torch.randn(logits_NV.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    grad_logits_NV = torch.randn(
+        logits_NV.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     states_ND = response_states(adapted, ROWS)
     factors = head.low_rank.down_RD, head.low_rank.up_VR
     layer = adapted.get_output_embeddings()
-    expected = torch.autograd.grad((layer(states_ND) * slopes_NV).sum(), (states_ND, *factors))
+    expected = torch.autograd.grad((layer(states_ND) * grad_logits_NV).sum(), (states_ND, *factors))
     with torch.no_grad():
-        found = Gradients(down_RD=torch.zeros_like(factors[0]), up_VR=torch.zeros_like(factors[1]))
-        pulled_ND = head.pull(slopes_NV, states_ND, found)
-        torch.testing.assert_close(head.logits(states_ND, head.room(7)), logits_NV, rtol=0, atol=1e-12)
-    for mine, theirs in zip((pulled_ND, found.down_RD, found.up_VR), expected, strict=True):
+        found = HeadGradients(down_RD=torch.zeros_like(factors[0]), up_VR=torch.zeros_like(factors[1]))
+        grad_states_ND = head.backward(grad_logits_NV, states_ND, found)
+        torch.testing.assert_close(head.logits(states_ND, head.buffer(7)), logits_NV, rtol=0, atol=1e-12)
+    for mine, theirs in zip((grad_states_ND, found.down_RD, found.up_VR), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-11)
 
 
@@ -143,7 +145,7 @@ def test_lora_that_is_switched_off_leaves_the_plain_head(adapted: PreTrainedMode
     assert plain.weight_VD is with_one.weight_VD is layer.base_layer.weight
     logits_NV = torch.cat(response_logits(adapted, ROWS))
     with torch.no_grad():
-        ours_NV = plain.logits(response_states(adapted, ROWS), plain.room(7))
+        ours_NV = plain.logits(response_states(adapted, ROWS), plain.buffer(7))
     torch.testing.assert_close(ours_NV, logits_NV, rtol=0, atol=1e-12)
 
 
