@@ -1,17 +1,28 @@
 # Each target sets up what it needs in .venv; nothing is installed elsewhere.
 PYTHON ?= python3
-TORCH  ?= torch==2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow test-gpu check bench bench-quick bench-page study compare pretrain docs clean
+# Plain torch for Linux brings gigabytes of CUDA libraries. Without an NVIDIA driver here, and without a package
+# index of your own, the small CPU build is tried first. `make demo TORCH_INDEX=` takes plain torch.
+TORCH       ?= torch==2.13.0
+TORCH_INDEX ?= $(if $(shell uname | grep Linux),$(if $(shell command -v nvidia-smi),,$(CPU_INDEX)))
+CPU_INDEX    = $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,https://download.pytorch.org/whl/cpu)
+
+# Every core runs tests, one thread each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist worksteal
+
+.PHONY: demo test test-slow test-gpu check settings bench bench-quick bench-page study compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing afterwit[$(1)] into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$(1)]"
+	@echo "Installing afterwit[$(1)] and torch into $(VENV): some minutes the first time."
+	@if test -n "$(TORCH_INDEX)"; then $(PIP) install --retries 1 --timeout 20 --index-url "$(TORCH_INDEX)" "$(TORCH)" \
+		|| { echo "$(TORCH_INDEX) gives no $(TORCH): taking plain torch."; $(PIP) install "$(TORCH)"; }; \
+	else $(PIP) install "$(TORCH)"; fi
+	@$(PIP) install --editable ".[$(1)]"
 	@touch $@
 endef
 
@@ -28,27 +39,31 @@ $(VENV)/.installed-dev: pyproject.toml
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
 
-## The fast tests.
+## The fast tests, on all cores.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+	@$(PYTEST) -m "not slow and not gpu"
 
 ## The slow ones: many streams across many weight swaps, soak.
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200
+	@$(PYTEST) -m "slow and not gpu" --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'no CUDA device here: nothing was tested')"
-	$(BIN)/python -m pytest -q -m gpu --timeout 1200
+	$(BIN)/python -m pytest -m gpu --timeout 3600
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov --cov-report=term
+	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+## Writes docs/settings.md from the settings' own declarations.
+settings: $(VENV)/.installed-test
+	$(BIN)/python -m docs.settings
 
 $(VENV)/.installed-bench: pyproject.toml
 	$(call install,bench)

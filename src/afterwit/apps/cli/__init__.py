@@ -11,7 +11,7 @@ from afterwit.apps.cli import demo, doctor, keys, serve, train, turns, versions
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
-    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub"},
+    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft"},
     "demo": {"openai", "matplotlib"},
 }
 """What the base install leaves out, by the extra that brings it."""
