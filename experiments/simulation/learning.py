@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState, Verdict
-from afterwit.stages.learn.stage import Learn
+from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Checkpoints, Publisher
 from afterwit.store import Store
 from experiments.simulation.judging import Answered, Judging

@@ -19,7 +19,7 @@ from afterwit.core.rollout import Rollout, pairs
 from afterwit.core.turn import Kind
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.stages.judge.clients import EngineJudge
-from afterwit.stages.learn.stage import Learn
+from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Publisher
 from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.openai_chat.messages import parse_messages

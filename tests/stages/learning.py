@@ -17,7 +17,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.learn.stage import Learn
+from afterwit.stages.learn import Learn
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer

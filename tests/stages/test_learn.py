@@ -21,7 +21,7 @@ from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.learn.stage import STAGE
+from afterwit.stages.learn import STAGE
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer

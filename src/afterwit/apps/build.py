@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from afterwit.stages.judge.clients import JudgeClient
     from afterwit.stages.judge.settings import JudgeSettings
     from afterwit.stages.judge.stage import Judge
-    from afterwit.stages.learn.stage import Learn
+    from afterwit.stages.learn import Learn
     from afterwit.stages.publish import Publisher
     from afterwit.stages.worker import Report
     from afterwit.store import AsyncStore, Store
@@ -160,7 +160,7 @@ def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
 
 def learn_stage(store: Store, trainer: Trainer) -> Learn:
     """The learn stage over a store."""
-    from afterwit.stages.learn.stage import Learn
+    from afterwit.stages.learn import Learn
 
     return Learn(store, trainer, owner=_worker_name("learn"))
 

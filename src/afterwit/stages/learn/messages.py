@@ -1,4 +1,4 @@
-"""What the learn stage says of itself, in the status and the log; never words of a conversation. Pure."""
+"""The sentences of the learn stage's status and log; they never quote a conversation. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from afterwit.core.turn import Turn
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind
 
+WAITING = "waiting for judged turns"
+NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
+
 
 def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
-    """Whether all is well after an update, and a sentence."""
+    """Whether the stage is healthy after an update, and a sentence."""
     mismatch = version.metrics.get("mismatch_fresh", 0.0)
     if mismatch > alarm:
         return False, (
@@ -20,8 +23,13 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
     return True, f"wrote version {version.number} from {len(version.turns)} turns"
 
 
+def on_refusal(error: Exception, *, turns: int) -> str:
+    """Why an update of `turns` turns was not finite, and what becomes of them."""
+    return f"{error}; {turns} turns are set aside as not_finite"
+
+
 def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn) -> str:
-    """Why an update of so many turns failed, and what would help."""
+    """Why an update of `turns` turns failed, and what would help."""
     if kind is FailureKind.DISK:
         return f"no room to write a version ({error}); {turns} turns wait, free some space"
     if kind is FailureKind.MEMORY:
@@ -34,7 +42,7 @@ def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn
 
 
 def on_death(*, turns: int, longest: Turn) -> str:
-    """What is done about an update of so many turns in which the learner died again and again."""
+    """What is done about an update of `turns` turns in which the learner died again and again."""
     return (
         f"the learner died again and again in an update of {turns} turns (out of memory?); the longest,"
         f" {longest.id} of {tokens(longest)} tokens, is set aside as learner_failed; lower"
@@ -43,7 +51,7 @@ def on_death(*, turns: int, longest: Turn) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """Our own errors speak for themselves; of others the kind is said too."""
+    """The message of our own errors; a foreign error's message with its type."""
     return str(error) if isinstance(error, AfterwitError) else f"{type(error).__name__}: {error}"
 
 

@@ -1,0 +1,74 @@
+"""One attempt at a claimed batch: it becomes a version, or its turns go where its failure sends them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from afterwit.core.errors import UpdateRefused, VersionTaken
+from afterwit.core.lifecycle import Reason
+from afterwit.core.version import Version
+from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.learner.trainer import Trainer
+from afterwit.learner.update.phase import Phase, Progress
+from afterwit.stages.learn.blame import blamed, longest
+from afterwit.stages.learn.claims import Claims, Stopped, sample_of
+from afterwit.stages.learn.health import Health
+from afterwit.stages.learn.messages import NOTHING_TO_LEARN, on_failure, on_refusal, on_version, sentence
+from afterwit.stages.worker import described, frames
+from afterwit.store import Record
+
+log = logging.getLogger(__name__)
+
+
+class Attempts:
+    """Trains batches. Every end of an attempt leaves each of its turns trained, skipped or given back."""
+
+    def __init__(self, trainer: Trainer, claims: Claims, health: Health, *, now: Callable[[], float]) -> None:
+        self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
+        self._settings = trainer.settings
+
+    def attempt(self, records: Sequence[Record], progress: Progress) -> None:
+        """Train on the claimed turns. Raises Stopped if told to stop before anything was written."""
+        try:
+            version = self._train(records, progress)
+        except UpdateRefused as error:
+            self._claims.end(records, Reason.NOT_FINITE, str(error))
+            self._health.report(False, on_refusal(error, turns=len(records)))
+        except Stopped:
+            self._claims.give_back(records)
+            raise
+        except VersionTaken as error:
+            log.info("learn: %s; the batch goes to the version after it", error)
+            self._claims.give_back(records)
+        except Exception as error:  # a failure of this batch; the stage goes on
+            self._failed(records, error)
+        else:
+            if version is not None:
+                self._commit(version, progress)
+
+    def _train(self, records: Sequence[Record], progress: Progress) -> Version | None:
+        """The version that the update made; None if the turns hold nothing to learn."""
+        new, refused = self._trainer.build([sample_of(record) for record in records])
+        self._claims.refuse(refused)
+        replayed, _ = self._trainer.build(self._claims.replayable())
+        if not new and (self._settings.update_gate or not replayed):
+            self._health.report(True, NOTHING_TO_LEARN)
+            return None
+        return self._trainer.train(new, replayed, now=self._now(), progress=progress)
+
+    def _commit(self, version: Version, progress: Progress) -> None:
+        self._claims.commit(version)
+        progress(Phase.COMMITTED)
+        self._health.report(*on_version(version, alarm=self._settings.mismatch_alarm))
+
+    def _failed(self, records: Sequence[Record], error: Exception) -> None:
+        """Report the failure and give the turns back, those to blame with a failed attempt."""
+        log.warning("learn: the update failed: %s%s", described(error), frames(error))
+        kind = failure_kind(error)
+        self._health.report(False, on_failure(kind, error, turns=len(records), longest=longest(records).turn))
+        guilty = blamed(records, kind)
+        for record in guilty:
+            self._claims.blame(record, sentence(error))
+        wait_s = self._settings.retry_s if kind is FailureKind.DISK else 0.0
+        self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)

@@ -1,0 +1,27 @@
+"""Which turns a failed update counts against. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.learner.failures import FailureKind
+from afterwit.stages.learn.messages import tokens
+from afterwit.store import Record
+
+
+def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
+    """A full disk is no turn's fault; a lack of memory is the longest's; anything else is everyone's."""
+    if kind is FailureKind.DISK:
+        return []
+    return [longest(records)] if kind is FailureKind.MEMORY else list(records)
+
+
+def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
+    """The turn to give up after a learner died in their update: the longest of those tried often enough."""
+    tried = [record for record in records if record.attempts >= max_attempts]
+    return longest(tried) if tried else None
+
+
+def longest(records: Sequence[Record]) -> Record:
+    """The one with the most tokens of prompt and response."""
+    return max(records, key=lambda record: tokens(record.turn))

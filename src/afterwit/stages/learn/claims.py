@@ -1,0 +1,155 @@
+"""The learner's side of the store: it claims turns, and gives each back, ends it, or commits its version."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from afterwit.checkpoints import Versions
+from afterwit.core.lifecycle import Reason
+from afterwit.core.sample import Sample
+from afterwit.core.version import Version
+from afterwit.learner.batch import Refused
+from afterwit.learner.schedule import in_sight, next_batch, retry_in
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update.phase import Phase, Progress
+from afterwit.store import Record, Store
+
+STAGE: Final = "learn"
+DIED = "the learner died in the turn's update"
+
+
+class Stopped(Exception):
+    """The stage was told to stop in the middle of an update, which is given up."""
+
+
+class Claims:
+    """What one learner, `owner`, does with turns."""
+
+    def __init__(
+        self,
+        store: Store,
+        versions: Versions,
+        settings: LearnerSettings,
+        *,
+        owner: str,
+        now: Callable[[], float],
+    ) -> None:
+        self._store, self._versions, self._settings = store, versions, settings
+        self._owner, self._now = owner, now
+        self._reconciled: int | None = None
+        """The newest version when the store last followed the folder; None: it must follow first."""
+        self._started = False
+
+    def catch_up(self) -> list[Record]:
+        """Commit what others, or an earlier learner, wrote into the folder of versions.
+
+        On the first call, returns the turns in whose update the last learner died; empty on later ones.
+        """
+        newest = self._versions.newest()
+        if newest == self._reconciled:
+            return []
+        error = None if self._started else DIED
+        found = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
+        died_in = [] if self._started else [self._store.turn(turn) for turn in found.freed]
+        self._reconciled, self._started = newest, True
+        return died_in
+
+    def distrust(self) -> None:
+        """After an unexpected failure: follow the folder and free this learner's leases before going on."""
+        self._reconciled = None
+
+    def take(self, patience_s: float) -> list[Record]:
+        """The turns of the update that is due, held; empty if none is due."""
+        now, settings = self._now(), self._settings
+        chosen = next_batch(
+            settings,
+            self._store.waiting(now=now, limit=in_sight(settings)),
+            now=now,
+            version=self._versions.newest(),
+            patience_s=patience_s,
+        )
+        if not chosen:
+            return []
+        return self._store.claim(
+            STAGE, owner=self._owner, limit=len(chosen), lease_s=settings.lease_s, now=now, only=chosen
+        )
+
+    def progress(self, records: Sequence[Record], stop: Callable[[], bool], watch: Progress) -> Progress:
+        """The callback for the phases of an update of these records.
+
+        It renews their lease, and raises Stopped if `stop` returns True before anything is written.
+        """
+        turns, renewed = _ids(records), self._now()
+
+        def progress(phase: Phase) -> None:
+            nonlocal renewed
+            watch(phase)
+            if phase in (Phase.SCORING, Phase.STEPPED) and stop():
+                raise Stopped
+            if phase is Phase.SCORING and self._now() - renewed > self._settings.lease_s / 4:
+                renewed = self._now()
+                self._store.extend(turns, owner=self._owner, lease_s=self._settings.lease_s, now=renewed)
+
+        return progress
+
+    def replayable(self) -> list[Sample]:
+        """Turns to replay: with hints, trained before, not older than the staleness limit."""
+        if self._settings.replay == 0:
+            return []
+        newest = self._versions.newest()
+        found = self._store.trained_with_hints(
+            limit=self._settings.replay,
+            min_version=newest - self._settings.max_staleness,
+            seed=newest + 1,
+        )
+        return [sample_of(record) for record in found]
+
+    def commit(self, version: Version) -> None:
+        """Tell the store what the version's manifest says; delete the weights of versions too old to keep."""
+        self._store.commit_version(version, now=self._now())
+        self._reconciled = version.number
+        self._versions.prune(self._settings.keep_versions)
+
+    def refuse(self, refused: Sequence[Refused]) -> None:
+        """End the turns that cannot train, each with its reason."""
+        turns = defaultdict(list)
+        for each in refused:
+            turns[each.reason].append(each.turn)
+        for reason, ended in turns.items():
+            self._store.skip(ended, reason, now=self._now(), owner=self._owner)
+
+    def end(self, records: Sequence[Record], reason: Reason, error: str) -> None:
+        """End held turns after a failure."""
+        self._store.skip(_ids(records), reason, now=self._now(), owner=self._owner, error=error)
+
+    def end_abandoned(self, record: Record) -> None:
+        """End a turn that a dead learner held and nobody holds now."""
+        self._store.skip([record.turn.id], Reason.LEARNER_FAILED, now=self._now(), error=DIED)
+
+    def give_back(
+        self, records: Sequence[Record], *, retry_in_s: float = 0.0, error: str | None = None
+    ) -> None:
+        """Back to waiting; an `error` counts as a failed attempt."""
+        self._store.release(
+            _ids(records), owner=self._owner, now=self._now(), retry_in_s=retry_in_s, error=error
+        )
+
+    def blame(self, record: Record, error: str) -> None:
+        """Count a failed attempt against a turn: it is tried again later, or ends after `max_attempts`."""
+        if record.attempts + 1 >= self._settings.max_attempts:
+            self.end([record], Reason.LEARNER_FAILED, error)
+        else:
+            self.give_back([record], retry_in_s=retry_in(self._settings, record.attempts), error=error)
+
+
+def sample_of(record: Record) -> Sample:
+    """A judged turn as the learner takes it."""
+    if record.verdict is None:
+        raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
+    return Sample(turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd)
+
+
+def _ids(records: Sequence[Record]) -> list[str]:
+    return [record.turn.id for record in records]
