@@ -173,7 +173,7 @@ def test_through_an_identity_head_it_is_the_reference_in_numpy(samples: list[dic
 
 def through_identity(arrays: list[dict], settings: ObjectiveSettings, size: int) -> Outcome:
     """Logits as hidden states under a head that is the identity."""
-    from afterwit.objective.evaluate import _samples
+    from afterwit.objective.evaluation import _samples
 
     def rows(name: str) -> list[torch.Tensor]:
         return [torch.as_tensor(made[name]) for made in arrays]

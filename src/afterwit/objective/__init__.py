@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from afterwit.objective.settings import ObjectiveSettings
 
 if TYPE_CHECKING:
-    from afterwit.objective.evaluate import Evaluation
+    from afterwit.objective.evaluation import Evaluation
 
 __all__ = ["ObjectiveSettings", "evaluate"]
 

@@ -32,7 +32,7 @@ class Evaluation(NamedTuple):
     """d loss / d logits_current, [T, V] for each sample."""
 
 
-def evaluate(
+def evaluate_batch(
     arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     settings: ObjectiveSettings | Mapping[str, Any],
     *,
