@@ -47,8 +47,6 @@ def evaluate(
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.
     """
-    from afterwit.objective import (
-        evaluate as module,  # torch is imported here, not by those who read settings
-    )
+    from afterwit.objective.evaluation import evaluate_batch  # torch: settings are read without it
 
-    return module.evaluate(arrays, settings, running_mean=running_mean)
+    return evaluate_batch(arrays, settings, running_mean=running_mean)

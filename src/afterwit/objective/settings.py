@@ -74,7 +74,7 @@ class ObjectiveSettings:
     baseline: Baseline = "none"
     """What is taken off the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
     baseline_decay: float = 0.9
-    """SampleLoss of the running mean that an update keeps: a memory of about ten updates."""
+    """Share of the running mean that an update keeps: a memory of about ten updates."""
     is_cap: float = 2.0
     """Cap of the importance weight pi_old / pi_b: bounds its variance, at the price of some bias."""
     c_h: float = 0.0
