@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app, main
-from afterwit.core.errors import SettingError
+from afterwit.apps.tables import short_ids
+from afterwit.core.errors import SettingError, StoreMismatch
 from afterwit.core.lifecycle import Reason
+from afterwit.core.turn import Kind
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import PRAISED, a_version, add, add_judged
 
@@ -60,6 +63,56 @@ def test_turns_as_json_is_one_object_a_line_with_what_programs_need(home: Path) 
 def test_turns_can_be_asked_for_by_state_whatever_its_case(home: Path) -> None:
     lines = run.invoke(app, ["turns", "--json", "--state", "judged", "--home", str(home)]).stdout.splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["cjudged"]
+
+
+def test_side_turns_are_listed_on_request_only(home: Path) -> None:
+    with store_of_home(home) as store:
+        add(store, "measured", kind=Kind.SIDE)
+    listed = {}
+    for kind in ("main", "side", "all"):
+        lines = run.invoke(app, ["turns", "--json", "--kind", kind, "--home", str(home)]).stdout.splitlines()
+        listed[kind] = {json.loads(line)["id"] for line in lines}
+    assert listed["side"] == {"measured"}
+    assert listed["all"] - listed["main"] == {"measured"}
+    plain = run.invoke(app, ["turns", "--home", str(home)]).stdout
+    assert "measured" not in plain
+    assert "only main turns are listed; --kind all lists every turn" in plain
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_long_reason_pushes_neither_reward_nor_time_out(home: Path, columns: int) -> None:
+    with store_of_home(home) as store:
+        add_judged(store, "waits" + 21 * "x")
+        claimed = store.claim("learn", owner="w", now=time.time(), lease_s=9.0, limit=9)
+        ids = [record.turn.id for record in claimed]
+        store.release(ids, owner="w", now=time.time(), error="the judge does not answer: " + 80 * "y")
+    text = run.invoke(app, ["turns", "--home", str(home)], env={"COLUMNS": str(columns)}).stdout
+    lines = text.splitlines()
+    assert max(map(len, lines[:6])) <= columns
+    assert lines[0].split() == ["turn", "when", "reward", "hints", "state", "response"]
+    by_turn = {line.split()[0]: line for line in lines[1:6]}
+    assert " -1 " in by_turn["waitsxxxxxxx"]
+    assert " -1 " in by_turn["cjudged"]
+
+
+def test_ids_that_begin_alike_are_listed_whole() -> None:
+    alike = ["0123456789abcd", "0123456789abce", "other6789abcdef"]
+    assert short_ids(alike) == ["0123456789abcd", "0123456789abce", "other6789abc"]
+
+
+def test_show_finds_a_turn_by_the_beginning_of_its_id_and_the_last_one(home: Path) -> None:
+    for named in ("cjud", "chatcmpl-cjudged"):
+        text = run.invoke(app, ["show", named, "--no-advantages", "--home", str(home)]).stdout
+        assert text.startswith("cjudged")
+    with store_of_home(home) as store:
+        add(store, "measured", kind=Kind.SIDE)
+    text = run.invoke(app, ["show", "last", "--no-advantages", "--home", str(home)]).stdout
+    assert text.startswith("dtrained")
+
+
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant() -> None:
+    for command in ("serve", "train", "doctor"):
+        assert "--model" in run.invoke(app, [command, "--modle", "x"], env={"COLUMNS": "160"}).stderr
 
 
 def test_a_table_of_turns_counts_states_and_reasons(home: Path) -> None:
@@ -109,6 +162,19 @@ def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
     assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).exit_code == 0
 
 
+def test_a_key_can_be_made_before_the_first_start_and_the_store_then_takes_a_model(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    key = run.invoke(app, ["keys", "add", "laptop", "--home", str(home)]).stdout.strip()
+    assert key.startswith("aw-")
+    for fingerprint in ("a model", None):
+        store = SqliteStore.open(home / "store.db", fingerprint=fingerprint)
+        (kept,) = store.keys()
+        assert kept.name == "laptop"
+        store.close()
+    with pytest.raises(StoreMismatch):
+        SqliteStore.open(home / "store.db", fingerprint="another model")
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -116,6 +182,10 @@ def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
         (["keys", "add", "x", "--scope", "all"], "--scope all: it must be one of chat, teach"),
         (["rollback", "1"], "no model"),
         (["serve"], "no model"),
+        (["serve", "a/b", "--model", "c/d"], "two models are named, a/b and --model c/d"),
+        (["serve", "http://127.0.0.1:8000/v1"], "is the address of a server. Afterwit takes the place"),
+        (["serve", "llama3:8b"], "looks like an Ollama name"),
+        (["serve", "models/llama.Q4.gguf"], "holds quantised GGUF weights"),
         (["serve", "/nowhere/model"], "there is no model at /nowhere/model"),
         (["serve", "/nowhere/model", "--set", "judge.vote=1"], "did you mean judge.votes"),
         (["serve", "--stages", "gateway,juge"], "--stages juge: the stages are gateway, judge, learn"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as files
+from afterwit.apps.doctor.report import findings_of
 from afterwit.checkpoints import Versions
 from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
@@ -26,3 +28,15 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
     (fault,) = [f for f in files.check(base, versions, Placement.LAST_USER) if not f.ok]
     assert "000001/tokenizer.json cannot be read" in fault.seen
     assert "afterwit rollback" in fault.remedy
+
+
+def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None:
+    base, said, order = tiny_qwen3(tmp_path / "base"), list[str](), list[str]()
+    settings = Settings(model=str(base))
+    for finding in findings_of(settings, tmp_path / "home", said.append):
+        order += [*said, finding.name]
+        said.clear()
+        if finding.name == "tokenizer":
+            break
+    assert order[:3] == ["finding the model", "testing the machine", "home"]
+    assert order.index("testing the model's files and what was learned so far") < order.index("template")

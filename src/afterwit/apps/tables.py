@@ -1,8 +1,10 @@
-"""What the commands print of turns and versions."""
+"""The tables of turns and versions that commands print."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -12,13 +14,15 @@ from rich.text import Text
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
+from afterwit.core.turn import Kind
 from afterwit.store import Counts, Record, VersionRecord
 
 Choice = TypeVar("Choice", bound=StrEnum)
-Moment = Callable[[float | None], str]
 
-TURN_COLUMNS = {"turn": 26, "when": 8, "state": 10, "kind": 4, "reward": 2, "hints": 1, "response": 8}
-"""What is listed of a turn, and how wide it is at least where there is little room."""
+ID_CHARS = 12
+"""Characters of a turn's id that are listed: the millisecond it began in, and ten random bits."""
+WIDE = 100
+"""Columns of a terminal from which reasons are listed at length."""
 
 COLOUR = {
     State.OPEN: "cyan",
@@ -42,33 +46,43 @@ def named(kind: type[Choice], value: str, flag: str) -> Choice:
     raise SettingError(f"{flag} {value}: it must be one of {', '.join(kind)}")
 
 
-def turn_table(records: Sequence[Record], moment: Moment) -> Table:
-    """One row a turn."""
-    table = Table(box=None, pad_edge=False)
-    for name, width in TURN_COLUMNS.items():
-        table.add_column(name, no_wrap=True, min_width=width, overflow="ellipsis")
-    for record in records:
+def turn_table(records: Sequence[Record], *, width: int) -> Table:
+    """One row a turn in `width` columns: time and reward are always whole, state and response may be cut."""
+    table = Table(box=None, pad_edge=False, expand=True)
+    for name in ("turn", "when", "reward", "hints"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("state", no_wrap=True, max_width=26 if width < WIDE else 48, overflow="ellipsis")
+    table.add_column("response", no_wrap=True, ratio=1, overflow="ellipsis")
+    ids = short_ids([record.turn.id for record in records])
+    for record, short in zip(records, ids, strict=True):
         verdict = record.verdict
         table.add_row(
-            record.turn.id,
-            moment(record.turn.created),
-            _standing(record),
-            record.turn.kind.value,
+            short,
+            short_moment(record.turn.created),
             "" if verdict is None else f"{verdict.reward:+d}" if verdict.reward else "0",
             "" if verdict is None else str(len(verdict.hints)),
-            Text(one_line(record.turn.message, 48)),
+            _state(record),
+            Text(one_line(record.turn.message, width)),
         )
     return table
 
 
-def _standing(record: Record) -> Text:
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """The beginning of each id; an id whole if another one listed begins alike."""
+    beginnings = Counter(each[:ID_CHARS] for each in ids)
+    return [each if beginnings[each[:ID_CHARS]] > 1 else each[:ID_CHARS] for each in ids]
+
+
+def _state(record: Record) -> Text:
     words = record.state.value
+    if record.turn.kind is not Kind.MAIN:
+        words = f"{record.turn.kind.value} {words}"
     if record.reason is not None:
         words += f" ({record.reason.value})"
     elif record.trained_in:
         words += f" in {', '.join(map(str, record.trained_in))}"
     elif record.error is not None:
-        words += f", waiting: {record.error[:60]}"
+        words += f", waiting: {record.error}"
     return Text(words, style="red" if _failed(record.reason) else COLOUR[record.state])
 
 
@@ -84,6 +98,23 @@ def one_line(message: Message, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def moment(seconds: float | None) -> str:
+    """A time for people, without the date if it is today's; empty for None."""
+    return _written(seconds, "%Y-%m-%d %H:%M")
+
+
+def short_moment(seconds: float | None) -> str:
+    """As `moment`, without the year."""
+    return _written(seconds, "%m-%d %H:%M")
+
+
+def _written(seconds: float | None, other_day: str) -> str:
+    if seconds is None:
+        return ""
+    then = time.localtime(seconds)
+    return time.strftime("%H:%M:%S" if then[:3] == time.localtime()[:3] else other_day, then)
+
+
 def counts_line(counts: Counts) -> Text:
     """How many turns are in which state, and why some were skipped."""
     parts = [f"{state.value} {counts.states.get(state, 0)}" for state in State]
@@ -91,7 +122,7 @@ def counts_line(counts: Counts) -> Text:
     return Text(" · ".join(parts) + (f"   skipped: {', '.join(reasons)}" if reasons else ""), style="dim")
 
 
-def version_table(versions: Sequence[VersionRecord], serving: int, moment: Moment) -> Table:
+def version_table(versions: Sequence[VersionRecord], serving: int) -> Table:
     """One row a version."""
     table = Table(
         "version", "from", "how", "made", "learned from", "loss", "served since", box=None, pad_edge=False

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Set
+from afterwit.apps.cli.options import Config, Home, Model, ModelOption, Set, chosen_model
 
 
 def doctor(
-    model: Annotated[
-        str | None, typer.Argument(help="The model to check; default: the configured one.")
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,
@@ -22,6 +19,7 @@ def doctor(
     from afterwit.apps.doctor.report import report
 
     folder = home_of(home)
-    settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model})
+    direct = {"model": chosen_model(model, model_option)}
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct)
     if not report(settings, folder):
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home, moment
+from afterwit.apps.cli.options import Home
 
 app = typer.Typer(
     help="API keys: who may call, and for what. Without any key only this machine may call.",
@@ -33,7 +33,7 @@ def add(
 
     scopes = {named(Scope, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()
-    with store_of_home(home) as store:
+    with store_of_home(home, make=True) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())
     print(key)
 
@@ -45,6 +45,7 @@ def list_keys(home: Home = None) -> None:
     from rich.table import Table
 
     from afterwit.apps.build import store_of_home
+    from afterwit.apps.tables import moment
 
     table = Table("name", "scopes", "made", "revoked")
     with store_of_home(home) as store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -13,6 +12,11 @@ import typer
 from afterwit import recipes
 from afterwit.core.errors import SettingError
 
+Model = Annotated[
+    str | None,
+    typer.Argument(help="A Hugging Face model folder or hub id. Default: the model of the home."),
+]
+ModelOption = Annotated[str | None, typer.Option("--model", help="Another way to name MODEL.")]
 Home = Annotated[
     Path | None,
     typer.Option(
@@ -31,8 +35,15 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 
+def chosen_model(argument: str | None, option: str | None) -> str | None:
+    """The model that is named; SettingError if two are."""
+    if argument and option and argument != option:
+        raise SettingError(f"two models are named, {argument} and --model {option}: name one")
+    return argument or option
+
+
 def private(path: Path) -> BinaryIO:
-    """A file, or a pipe, to write; a file is its owner's alone, for conversations stand in it."""
+    """A file, or a pipe, to write; only its owner may read a file, because it holds conversations."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -40,12 +51,3 @@ def private(path: Path) -> BinaryIO:
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}") from error
     return os.fdopen(handle, "wb")
-
-
-def moment(seconds: float | None) -> str:
-    """A time for people, without the date if it is today's; empty for None."""
-    if seconds is None:
-        return ""
-    then = time.localtime(seconds)
-    today = time.localtime()[:3] == then[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)

@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Recipe, Set
+from afterwit.apps.cli.options import Config, Home, Model, ModelOption, Recipe, Set, chosen_model
 
 
 def serve(
-    model: Annotated[
-        str | None,
-        typer.Argument(help="A Hugging Face model folder or a hub id, for example Qwen/Qwen3-0.6B."),
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
     stages: Annotated[
@@ -32,6 +30,6 @@ def serve(
     from afterwit.apps.serve import run
 
     folder = home_of(home)
-    direct = {"model": model, "serve.host": host, "serve.port": port}
+    direct = {"model": chosen_model(model, model_option), "serve.host": host, "serve.port": port}
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

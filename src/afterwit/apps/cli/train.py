@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Recipe, Set
+from afterwit.apps.cli.options import Config, Home, Model, ModelOption, Recipe, Set, chosen_model
 
 
 def train(
-    model: Annotated[
-        str | None, typer.Argument(help="The model the store belongs to; default: the configured.")
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
     recipe: Recipe = None,
     home: Home = None,
@@ -27,5 +26,6 @@ def train(
     from afterwit.apps.train import run
 
     folder = home_of(home)
-    settings = load(home=folder, file=config, pairs=set_ or (), direct={"model": model}, recipe=recipe)
+    direct = {"model": chosen_model(model, model_option)}
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, forever=follow)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home, Json, moment
+from afterwit.apps.cli.options import Config, Home, Json
+
+if TYPE_CHECKING:
+    from afterwit.store import Counts, Record, Store
+
+ALL = "all"
+LAST = "last"
 
 
 def turns(
+    kind: Annotated[
+        str, typer.Option(help="main, side (titles, summaries, measurements), unknown, or all.")
+    ] = "main",
     state: Annotated[str | None, typer.Option(help="OPEN, ANSWERED, JUDGED, TRAINED or SKIPPED.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
     session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
@@ -18,16 +28,18 @@ def turns(
     json_: Json = False,
     home: Home = None,
 ) -> None:
-    """List turns: where each stands, and why."""
+    """List turns: the state of each, and the reason."""
     from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import choice
     from afterwit.core.lifecycle import Reason, State
+    from afterwit.core.turn import Kind
     from afterwit.store import Filter
 
     where = Filter(
         session=session,
         state=choice(State, state, "--state"),
         reason=choice(Reason, reason, "--reason"),
+        kind=None if kind == ALL else choice(Kind, kind, "--kind"),
         version=version,
     )
     with store_of_home(home) as store:
@@ -35,10 +47,10 @@ def turns(
         if json_:
             _print_lines(found)
         else:
-            _print_table(list(found), store.counts())
+            _print_table(list(found), store.counts(), kind)
 
 
-def _print_lines(records) -> None:  # type: ignore[no-untyped-def]
+def _print_lines(records: Iterable[Record]) -> None:
     import sys
 
     import orjson
@@ -49,33 +61,45 @@ def _print_lines(records) -> None:  # type: ignore[no-untyped-def]
         sys.stdout.buffer.write(orjson.dumps(summary(record)) + b"\n")
 
 
-def _print_table(records, counts) -> None:  # type: ignore[no-untyped-def]
+def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
     from rich.console import Console
 
     from afterwit.apps.tables import counts_line, turn_table
 
     console = Console()
-    console.print(turn_table(records, moment))
+    console.print(turn_table(records, width=console.width))
     console.print(counts_line(counts))
+    if kind != ALL:
+        console.print(f"only {kind} turns are listed; --kind all lists every turn", style="dim")
 
 
 def show(
-    turn: Annotated[str, typer.Argument(help="A turn's id, or the response id chatcmpl-...")],
+    turn: Annotated[str, typer.Argument(help="A turn's id or its beginning, a response id, or `last`.")],
     advantages: Annotated[
         bool, typer.Option(help="Score the response with the hint, token by token (loads the model).")
     ] = True,
     home: Home = None,
-    config: Annotated[str | None, typer.Option(hidden=True)] = None,
+    config: Config = None,
 ) -> None:
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
-    from pathlib import Path
-
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
     from afterwit.apps.show import show_turn
+    from afterwit.core.ids import turn_of_response
 
     folder = home_of(home)
-    settings = load(home=folder, file=Path(config) if config else None)
+    settings = load(home=folder, file=config)
     with store_of_home(home) as store:
-        record = store.turn(turn.removeprefix("chatcmpl-"))
+        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
         show_turn(record, settings, folder, advantages=advantages)
+
+
+def _last(store: Store) -> str:
+    """The newest turn of a conversation."""
+    from afterwit.core.errors import SettingError
+    from afterwit.core.turn import Kind
+    from afterwit.store import Filter
+
+    for record in store.turns(Filter(kind=Kind.MAIN), limit=1, newest_first=True):
+        return record.turn.id
+    raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home, Json, moment, private
+from afterwit.apps.cli.options import Home, Json, private
 
 
 def versions(json_: Json = False, home: Home = None) -> None:
@@ -28,7 +28,7 @@ def versions(json_: Json = False, home: Home = None) -> None:
             for row in rows:
                 sys.stdout.buffer.write(orjson.dumps(asdict(row)) + b"\n")
         else:
-            Console().print(version_table(rows, store.latest_published(), moment))
+            Console().print(version_table(rows, store.latest_published()))
 
 
 def rollback(

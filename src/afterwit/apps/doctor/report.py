@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +18,14 @@ def report(settings: Settings, home: Path) -> bool:
     """Print every finding; whether all is well."""
     console = Console()
     findings = []
-    with console.status("testing"):
-        for finding in findings_of(settings, home):
+    with console.status("") as status:
+
+        def progress(words: str) -> None:
+            status.update(words)
+            if not console.is_terminal:
+                console.print(f"... {words}")
+
+        for finding in findings_of(settings, home, progress):
             findings.append(finding)
             sign = "[green]ok[/]  " if finding.ok else "[red]FAIL[/]"
             console.print(f"{sign} [bold]{finding.name}[/]: {escape(finding.seen)}", highlight=False)
@@ -30,27 +36,38 @@ def report(settings: Settings, home: Path) -> bool:
     return not faults
 
 
-def findings_of(settings: Settings, home: Path) -> Iterator[Finding]:
-    """Every self-test, cheapest first. SettingError where there is no model to test."""
+def findings_of(settings: Settings, home: Path, progress: Callable[[str], None]) -> Iterator[Finding]:
+    """Every self-test, cheapest first; `progress` hears what is tested next. SettingError without a model."""
     from afterwit.apps.doctor import checkpoints, machine, model, store
 
+    progress("finding the model")
     folder = model_folder(settings.model, home)
+    progress("testing the machine")
     yield from machine.check(settings, home, folder)
+    progress("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder)
     yield from checkpoints.check(versions)
     files = list(model.check(folder, versions, settings.judge.placement))
     yield from files
+    progress("testing the store and the judge")
     yield from store.check(settings, home, folder)
     if all(finding.ok for finding in files):
-        yield from _loaded(settings, home, folder)
+        yield from _loaded(settings, home, folder, progress)
 
 
-def _loaded(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
+def _loaded(
+    settings: Settings, home: Path, folder: Path, progress: Callable[[str], None]
+) -> Iterator[Finding]:
     """The tests that need the model in memory, once for the learner and once for the engine."""
     from afterwit.apps.doctor import engine, mathematics
     from afterwit.wire.model_text.render import Renderer
 
     renderer = Renderer.load(folder)
+    progress("loading the model as the learner does")
     policy = build.base_policy(settings, home, folder)
+    progress("testing the mathematics with this model")
     yield from mathematics.check(policy.model, renderer, settings.judge.placement)
-    yield from engine.check(build.engine_of(settings, folder), policy, renderer, folder)
+    progress("loading the model as the engine does")
+    loaded = build.engine_of(settings, folder)
+    progress("testing what is sampled, and a change of weights")
+    yield from engine.check(loaded, policy, renderer, folder)
