@@ -13,14 +13,17 @@ from pathlib import Path
 import torch
 
 from afterwit.checkpoints import Versions
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.sample import Sample
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.stages.learn import Learn
-from afterwit.store import Store
+from afterwit.stages.learn import STAGE, Learn
+from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
+from tests.fakes.lessons import teach
 
 SETTINGS = LearnerSettings(
     device="cpu",
@@ -130,3 +133,21 @@ def learn_on_a_full_disk(place: Place, room: int) -> None:
 
     with place.store() as store:
         place.learn(store).run(lambda: len(rested) == 2, rest=rest)
+
+
+def fill(place: Place, samples: list[Sample]) -> None:
+    with place.store() as store:
+        teach(store, samples)
+
+
+def states(place: Place) -> dict[str, State | Reason]:
+    with place.store() as store:
+        return {record.turn.id: record.reason or record.state for record in store.turns()}
+
+
+def status(store: Store) -> Status:
+    return next(status for status in store.statuses() if status.stage == STAGE)
+
+
+def trained(place: Place) -> list[tuple[str, ...]]:
+    return [version.turns for version in place.versions.all() if version.number > 0]

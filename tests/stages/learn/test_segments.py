@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import torch
 
 from afterwit.core.sample import Sample
 from afterwit.learner.update.phase import Phase
@@ -19,11 +18,6 @@ from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import session, teach
 from tests.fakes.models import tiny_llama
 from tests.stages.learning import SETTINGS, Place, learn_and_die
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +32,6 @@ def people(base: Path) -> list[Sample]:
     renderer = Renderer.load(base)
     talks = [session(renderer, name, 4, words=12) for name in "abcd"]
     return [sample for each in zip(*talks, strict=True) for sample in each]
-
-
-@pytest.fixture
-def place(base: Path, tmp_path: Path) -> Place:
-    return Place(home=tmp_path, base=base)
 
 
 def talk(place: Place, turns: Iterable[Sample], *, learns: bool = True) -> None:

@@ -1,0 +1,89 @@
+"""Which turns an update takes, and when; told to stop, it gives them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.sample import Sample
+from afterwit.learner.update.phase import Phase
+from tests.stages.learning import (
+    Place,
+    fill,
+    states,
+    trained,
+)
+
+
+def test_judged_turns_become_versions_in_the_order_they_came(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    fill(place, lessons(*range(10)))
+    place.drain()
+    assert trained(place) == [
+        tuple(f"turn{number:04d}" for number in numbers) for numbers in ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9))
+    ]
+    assert set(states(place).values()) == {State.TRAINED}
+    with place.store() as store:
+        assert [version.trained for version in store.versions()] == [0, 4, 4, 2]
+
+
+def test_a_surplus_waits_for_the_next_batch_and_for_its_time(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    fill(place, lessons(*range(7)))
+    with place.store() as store:
+        place.clock.now = 2000.0 + 99
+        learn = place.learn(store)
+        with place.versions.learning():
+            assert [learn.step(), learn.step()] == [True, False]
+            place.clock.now += 1
+            assert [learn.step(), learn.step()] == [True, False]
+    assert [len(turns) for turns in trained(place)] == [4, 3]
+
+
+def test_fewer_than_the_least_never_start_an_update(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    fill(place, lessons(0))
+    place.clock.now = 1e9
+    with place.store() as store:
+        assert not place.learn(store).step()
+    assert states(place) == {"turn0000": State.JUDGED}
+
+
+@pytest.mark.parametrize("phase", [Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING])
+@pytest.mark.parametrize("stops", [True, False])
+def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
+    place: Place, lessons: Callable[..., list[Sample]], phase: Phase, stops: bool
+) -> None:
+    fill(place, lessons(0, 1, 2, 3))
+    told = False
+
+    def watch(reached: Phase) -> None:
+        nonlocal told
+        told = told or (stops and reached is phase)
+
+    with place.store() as store:
+        place.learn(store, watch).run(lambda: told, follow=False)
+        written = phase is Phase.WRITING or not stops
+        assert place.versions.newest() == int(written)
+        assert len(store.waiting(now=place.clock.now)) == (0 if written else 4)
+        assert {record.attempts for record in store.turns()} == {0}
+
+
+def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
+    place: Place, lessons: Callable[..., list[Sample]]
+) -> None:
+    place = place.but(max_staleness=1, batch=2)
+    fill(place, lessons(*range(5)))
+    fill(place, lessons(5, 6, 7, version=2))
+    place.drain()
+    found = states(place)
+    assert [found[f"turn{number:04d}"] for number in range(8)] == [
+        *[State.TRAINED] * 4,
+        Reason.STALE,
+        *[State.TRAINED] * 3,
+    ]
