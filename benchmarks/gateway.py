@@ -20,8 +20,9 @@ from typing import Any
 import orjson
 import uvloop
 
+from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.openai_chat.request import Limits, parse_chat
+from afterwit.wire.openai_chat import OPENAI_CHAT
 from benchmarks.asked import Asked
 from benchmarks.gateway_servers import CHUNKS, Server, served
 from benchmarks.measure import Row, at_least, at_most, cpu_seconds, interleaved, itself, noted, ratios
@@ -122,7 +123,8 @@ def _prompt_cpu(model: Path, count: int) -> float:
     """CPU seconds of rendering and tokenising one request's prompt."""
     renderer = Renderer.load(model)
     bodies = [orjson.loads(_request(stream=False).partition(b"\r\n\r\n")[2]) for _ in range(count)]
-    asked = [parse_chat(body, Limits()).conversation for body in bodies]
+    limits = GatewaySettings().request_limits
+    asked = [OPENAI_CHAT.parse(body, limits).conversation for body in bodies]
     return cpu_seconds(lambda: [renderer.prompt_ids(conversation) for conversation in asked]) / count
 
 

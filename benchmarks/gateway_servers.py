@@ -23,7 +23,7 @@ import uvloop
 from afterwit.core.turn import Basis, Sampling
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.http import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore

@@ -13,12 +13,12 @@ from afterwit.core import ids
 from afterwit.core.turn import Kind, Turn
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Step
-from afterwit.stages.gateway.turn.prepare import Prompt, prepare
-from afterwit.stages.gateway.turn.reply import Reply
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.stages.gateway.turn import Prompt, Reply, prepare
 from afterwit.wire.model_text.detokenize import Detokenizer
 from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.model_text.tool_calls import Reader
-from afterwit.wire.openai_chat.request import Limits, parse_chat
+from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.openai_chat import OPENAI_CHAT
 
 T = TypeVar("T")
 SCOPE = "simulation"
@@ -90,7 +90,8 @@ class Client:
             "max_tokens": one.ask.max_tokens or self.world.max_tokens,
             "seed": draw.getrandbits(63),
         }
-        asked, context = parse_chat(body, Limits()), self.engine.facts.context_length
+        asked = OPENAI_CHAT.parse(body, GatewaySettings().request_limits)
+        context = self.engine.facts.context_length
         return prepare(asked, self.renderer, context_length=context, now=now)
 
     def _turn(
@@ -116,7 +117,7 @@ class Client:
     def _read(self, prompt: Prompt, steps: Sequence[Step]) -> Reply:
         reply = Reply(
             detokenizer=Detokenizer.of(self.renderer),
-            reader=Reader(prompt.style, thinking=prompt.thinking),
+            parser=ResponseParser(prompt.convention, reasoning=prompt.reasoning),
             basis=self.engine.facts.basis,
         )
         for step in steps:

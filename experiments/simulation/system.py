@@ -22,7 +22,7 @@ from afterwit.stages.judge.clients import EngineJudge
 from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Publisher
 from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.openai_chat.messages import parse_messages
+from afterwit.wire.openai_chat import parse_messages
 from experiments.simulation.client import Client, Conversation
 from experiments.simulation.judging import Answered, Judging
 from experiments.simulation.learning import OWNER, Learning, StepClock

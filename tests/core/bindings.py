@@ -22,7 +22,8 @@ from afterwit.core.binding.siblings import Branch, resolve
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
-from afterwit.wire.openai_chat.request import Limits, parse_chat
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.wire.openai_chat import OPENAI_CHAT
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SCOPE = "key/client"
@@ -227,7 +228,7 @@ def replay(
 
 
 def chat(body: dict[str, Any]) -> Conversation:
-    return parse_chat(body, Limits()).conversation
+    return OPENAI_CHAT.parse(body, GatewaySettings().request_limits).conversation
 
 
 def tree(rows: list[Row]) -> list[tuple[str, int | None, int]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.ids import call_id, choice_turn, response_id, turn_id, turn_of_call, turn_of_response
+from afterwit.core.ids import call_id, choice_turn, turn_id, turn_of_call, turn_of_response
 
 entropy = st.binary(min_size=10, max_size=10)
 times = st.floats(min_value=0, max_value=4e9)
@@ -22,7 +22,8 @@ def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, 
     assert len(call) <= 40, "the longest id that OpenAI's own API takes"
     for told in (call, call.upper(), "call_" + call[4:], f" {call}-"):
         assert turn_of_call(told) == turn
-    assert turn_of_response(response_id(turn)) == turn_of_response(turn) == turn
+    for prefix in ("", "chatcmpl-", "resp_", "msg_"):
+        assert turn_of_response(prefix + turn) == turn
 
 
 @given(now=times, entropy=entropy, index=st.integers(min_value=0, max_value=15))

@@ -15,7 +15,7 @@ import openai
 
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.http import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore

@@ -135,7 +135,7 @@ async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: 
     gateway.engine.pause_after = 2
     running = asyncio.ensure_future(gateway.chunks())
     await gateway.engine.paused.wait()
-    drain = asyncio.ensure_future(gateway.app.drain())
+    drain = asyncio.ensure_future(gateway.app.in_flight.drain())
     await asyncio.sleep(0)
     refused = await gateway.ask()
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")

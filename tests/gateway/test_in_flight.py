@@ -11,27 +11,30 @@ from afterwit.stages.gateway.http.in_flight import InFlight
 
 
 def test_what_does_not_fit_is_told_to_come_back():
-    load = InFlight(3)
-    with load.hold(2):
-        with pytest.raises(RequestError) as refused, load.hold(2):
-            pass
+    places = InFlight(3)
+    with places.admit() as first:
+        first.take(2)
+        with places.admit() as second, pytest.raises(RequestError) as refused:
+            second.take(2)
         assert refused.value.status == 429
-        with load.hold(1):
-            assert load.count == 3
-    assert load.count == 0
+        with places.admit():
+            assert places.count == 3
+            with pytest.raises(RequestError), places.admit():
+                pass
+    assert places.count == 0
 
 
 def test_an_idle_server_takes_a_request_of_any_size():
-    with InFlight(2).hold(8) as held:
-        assert held is None
+    with InFlight(2).admit() as alone:
+        alone.take(8)
 
 
 async def test_a_drain_refuses_the_new_and_waits_for_the_running():
-    load = InFlight(3)
-    with load.hold(1):
-        drain = asyncio.ensure_future(load.drain())
+    places = InFlight(3)
+    with places.admit():
+        drain = asyncio.ensure_future(places.drain())
         await asyncio.sleep(0)
-        with pytest.raises(RequestError) as refused, load.hold(1):
+        with pytest.raises(RequestError) as refused, places.admit():
             pass
         assert refused.value.status == 503
         assert not drain.done()

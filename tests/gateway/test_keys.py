@@ -11,7 +11,7 @@ from afterwit.stages.gateway.auth.key_cache import KeyCache
 from afterwit.stages.gateway.auth.keys import (
     LOCAL,
     Caller,
-    Scope,
+    Permission,
     hash_key,
     new_key,
     owner_of,
@@ -74,10 +74,10 @@ def test_sessions_are_partitioned_by_key_and_client_family():
 def test_a_scope_is_granted_by_itself_and_admin_is_all():
     reader = Caller(name="r", scopes=frozenset({"read"}))
     with pytest.raises(RequestError) as refused:
-        reader.require(Scope.CHAT)
+        reader.require(Permission.CHAT)
     assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
     admin = Caller(name="a", scopes=frozenset({"admin"}))
-    for scope in Scope:
+    for scope in Permission:
         admin.require(scope)
 
 

@@ -16,7 +16,7 @@ from afterwit.core.lifecycle import State
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.http import Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from afterwit.core.turn import Finish
 from afterwit.engines.port import Step
 from afterwit.stages.gateway.turn.reply import Reply
+from afterwit.wire.model_text.conventions import HERMES, LLAMA
 from afterwit.wire.model_text.detokenize import Detokenizer
-from afterwit.wire.model_text.tool_calls import Call, Content, Reader, Style
+from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.response import ParsedCall, TextDelta
 
 END = 0
 """The end id; every other id is a character's code point."""
@@ -20,7 +22,7 @@ def decode(ids) -> str:
 
 
 def reply(**changes) -> Reply:
-    options = {"reader": Reader(Style.TAGGED), "detokenizer": Detokenizer(decode, silent={END})}
+    options = {"parser": ResponseParser(HERMES), "detokenizer": Detokenizer(decode, silent={END})}
     return Reply(**options | changes)
 
 
@@ -38,7 +40,7 @@ def steps(text: str, size: int) -> list[Step]:
 
 
 def spoken(events) -> str:
-    return "".join(event.text for event in events if isinstance(event, Content))
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def run(growing: Reply, given_steps) -> list:
@@ -125,14 +127,14 @@ def test_log_probs_come_with_the_text_that_they_are_of():
 def test_where_calls_may_not_be_parallel_the_first_one_ends_the_response():
     growing = reply(one_call=True)
     events = run(growing, steps(CALL + CALL, 7))
-    assert [event.name for event in events if isinstance(event, Call)] == ["read"]
+    assert [event.name for event in events if isinstance(event, ParsedCall)] == ["read"]
     assert len(growing.message(str).tool_calls) == 1
     assert growing.ending is Finish.TOOL_CALLS
     assert growing.completion < len(CALL) + 10
 
 
 def test_calls_that_come_all_at_once_are_cut_to_the_first_too():
-    growing = reply(one_call=True, reader=Reader(Style.BARE))
+    growing = reply(one_call=True, parser=ResponseParser(LLAMA))
     bare = '{"name": "read", "parameters": {}}'
     events = run(growing, steps(f"{bare}; {bare}", 100))
     assert len(events) == 1

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from afterwit.core.errors import SettingError
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.http import Listener, bind
 from tests.gateway.serving import USER, serving
 
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.openai_chat.request import ChatRequest, Choice, Limits, parse_chat
+from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.wire.request import ModelRequest, RequestLimits, ToolChoice
+
+LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192)
 
 HI = [{"role": "user", "content": "Hi"}]
 READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
@@ -46,8 +49,8 @@ FIELDS = [
 """Every field that is read."""
 
 
-def parse(**body: Any) -> ChatRequest:
-    return parse_chat({"messages": HI, **body}, Limits())
+def parse(**body: Any) -> ModelRequest:
+    return OPENAI_CHAT.parse({"messages": HI, **body}, LIMITS)
 
 
 def message(**fields: Any) -> Message:
@@ -57,11 +60,15 @@ def message(**fields: Any) -> Message:
 def test_a_bare_request_gets_openais_defaults():
     request = parse()
     assert request.conversation.messages == (Message(role="user", content="Hi"),)
-    assert (request.n, request.stream, request.include_usage) == (1, False, False)
-    assert (request.tool_choice, request.tool_named, request.parallel_calls) == (Choice.AUTO, None, True)
+    assert (request.choices, request.stream, request.include_usage) == (1, False, False)
+    assert (request.tool_choice, request.required_tool, request.parallel_calls) == (
+        ToolChoice.AUTO,
+        None,
+        True,
+    )
     sampling = request.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (1.0, 1.0, 0, None)
-    assert sampling.max_tokens == Limits().default_max_tokens
+    assert sampling.max_tokens == LIMITS.default_max_tokens
     assert not sampling.penalised
 
 
@@ -130,15 +137,15 @@ def test_tools_are_kept_as_they_were_sent():
 @pytest.mark.parametrize(
     ("asked", "choice", "named"),
     [
-        ("auto", Choice.AUTO, None),
-        ("none", Choice.NONE, None),
-        ("required", Choice.REQUIRED, None),
-        ({"type": "function", "function": {"name": "read"}}, Choice.REQUIRED, "read"),
+        ("auto", ToolChoice.AUTO, None),
+        ("none", ToolChoice.NONE, None),
+        ("required", ToolChoice.REQUIRED, None),
+        ({"type": "function", "function": {"name": "read"}}, ToolChoice.REQUIRED, "read"),
     ],
 )
 def test_every_form_of_tool_choice_is_read(asked, choice, named):
     request = parse(tools=[READ], tool_choice=asked)
-    assert (request.tool_choice, request.tool_named) == (choice, named)
+    assert (request.tool_choice, request.required_tool) == (choice, named)
 
 
 def test_template_arguments_reach_the_conversation():
@@ -266,7 +273,7 @@ half_right = st.dictionaries(
 def test_no_json_at_all_raises_anything_but_a_400(body):
     status = None
     try:
-        parse_chat(body, Limits())
+        OPENAI_CHAT.parse(body, LIMITS)
     except RequestError as refused:
         status = refused.status
     assert status in (None, 400)

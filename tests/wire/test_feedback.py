@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.ids import response_id, turn_id
+from afterwit.core.ids import turn_id
 from afterwit.core.lifecycle import State
 from afterwit.wire.feedback import feedback_body, parse_feedback
 
@@ -13,7 +13,9 @@ from afterwit.wire.feedback import feedback_body, parse_feedback
 @given(st.floats(0, 2**40), st.binary(min_size=9, max_size=9), st.integers(0, 127))
 def test_a_choice_names_the_turn_so_many_ids_after_the_first(now, entropy, choice):
     first, wanted = (turn_id(now, entropy + bytes([index])) for index in (0, choice))
-    assert parse_feedback({"response_id": response_id(first), "choice": choice, "thumb": "up"}).turn == wanted
+    assert (
+        parse_feedback({"response_id": "chatcmpl-" + first, "choice": choice, "thumb": "up"}).turn == wanted
+    )
     assert parse_feedback({"turn": first, "text": "x"}).turn == first
 
 

@@ -22,8 +22,8 @@ from afterwit.apps.model import model_folder
 from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.auth.hosts import is_loopback
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.auth import is_loopback
+from afterwit.stages.gateway.http import Listener, bind
 from afterwit.stages.judge.clients import JudgeClient
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals, StageHealth, work

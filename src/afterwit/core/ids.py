@@ -12,7 +12,7 @@ _TURN_LENGTH = 26
 ENTROPY_BYTES = 10
 _CALL = re.compile(rf"call([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
-RESPONSE_PREFIX = "chatcmpl-"
+_RESPONSE = re.compile(rf"(?:[a-z]+[-_])?([{_DIGITS}]{{{_TURN_LENGTH}}})")
 
 
 def turn_id(now: float, entropy: bytes) -> str:
@@ -33,14 +33,15 @@ def choice_turn(turn: str, index: int) -> str:
     return _base32(int(turn.translate(_TO_INT), 32) + index, _TURN_LENGTH)
 
 
-def response_id(turn: str) -> str:
-    """The id that the client sees on the response."""
-    return RESPONSE_PREFIX + turn
-
-
 def turn_of_response(response: str) -> str:
-    """The turn that a response id names; a bare turn id names itself."""
-    return response.removeprefix(RESPONSE_PREFIX)
+    """The turn that a response id ends with, behind its dialect's prefix (`chatcmpl-`); a turn id is its own.
+
+    Raises ValueError for anything else.
+    """
+    found = _RESPONSE.fullmatch(response)
+    if found is None:
+        raise ValueError("a response id ends with a turn id: 26 lower-case letters and digits")
+    return found[1]
 
 
 def call_id(turn: str, index: int) -> str:

@@ -109,7 +109,7 @@ class Turn:
     """One choice of one response: its prompt, what was sampled, and where it stands in its session."""
 
     id: str
-    """Lower-case letters and digits, globally unique; the response id is `chatcmpl-<id>`."""
+    """Lower-case letters and digits, globally unique; response ids end with it."""
     scope: str
     """Who talks: API key and client family. Sessions never cross scopes."""
     session: str

@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-DONE = b"data: [DONE]\n\n"
-"""OpenAI's end of a stream."""
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 def event(data: Mapping[str, Any]) -> bytes:

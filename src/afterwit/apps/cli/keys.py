@@ -29,9 +29,9 @@ def add(
     """Make a key and print it once; only its hash is kept."""
     from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import named
-    from afterwit.stages.gateway.auth.keys import Scope, hash_key, new_key
+    from afterwit.stages.gateway.auth import Permission, hash_key, new_key
 
-    scopes = {named(Scope, one, "--scope") for one in scope or ("chat", "teach")}
+    scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
     key = new_key()
     with store_of_home(home, make=True) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())

@@ -12,7 +12,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.home import make_home
 from afterwit.engines.fingerprint import weight_files
-from afterwit.stages.gateway.http.server import bind
+from afterwit.stages.gateway.http import bind
 
 BYTES_PER_WEIGHT = 4 + 8
 """On disk a version has each weight that trains in fp32 and AdamW's two moments."""

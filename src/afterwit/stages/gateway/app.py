@@ -1,4 +1,4 @@
-"""The gateway's application: put together from its neighbours, served by any ASGI server."""
+"""The gateway's ASGI application: endpoints behind the middleware."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.auth.key_cache import KeyCache
-from afterwit.stages.gateway.completions import Completions
+from afterwit.stages.gateway.auth import KeyCache
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.dialects import DIALECTS
+from afterwit.stages.gateway.endpoint import ModelEndpoint
 from afterwit.stages.gateway.feedback import FeedbackEndpoint
-from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.stages.gateway.http import InFlight
+from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.middleware import Middleware
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.stages.gateway.status.metrics import Metrics
-from afterwit.stages.gateway.status.pages import Pages
+from afterwit.stages.gateway.status import Pages
 from afterwit.store import AsyncStore
+from afterwit.wire.dialect import Dialect
 from afterwit.wire.model_text.render import Renderer
 
 
 class GatewayApp:
-    """An ASGI application with a gate that can be closed: `drain` before the server stops."""
+    """The gateway as an ASGI application."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._app: ASGIApp = Middleware(_router(gateway), gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # with it the router raises what it refuses, and the door says it in our words
+        # with an app in the scope, the router raises what it refuses, and the middleware answers it
+        scope["app"] = self
         await self._app(scope, receive, send)
 
-    async def drain(self) -> None:
-        """Refuse new requests with 503; return when the running ones have ended."""
-        await self.gateway.in_flight.drain()
+    @property
+    def in_flight(self) -> InFlight:
+        """What is under way: drain it before the server stops."""
+        return self.gateway.in_flight
 
 
 def build_app(
@@ -45,6 +49,7 @@ def build_app(
     store: AsyncStore,
     settings: GatewaySettings,
     *,
+    dialects: tuple[Dialect, ...] = DIALECTS,
     wake_judge: Callable[[], None] = lambda: None,
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = os.urandom,
@@ -57,6 +62,7 @@ def build_app(
         engine=engine,
         renderer=renderer,
         store=store,
+        dialects=dialects,
         settings=settings,
         keys=keys,
         in_flight=InFlight(settings.max_requests),
@@ -72,7 +78,10 @@ def build_app(
 def _router(gateway: Gateway) -> Router:
     pages = Pages(gateway)
     routes = [
-        Route("/v1/chat/completions", Completions(gateway), methods=["POST"]),
+        *(
+            Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
+            for dialect in gateway.dialects
+        ),
         Route("/v1/feedback", FeedbackEndpoint(gateway), methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),

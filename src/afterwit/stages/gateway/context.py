@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from afterwit.engines.port import Engine
-from afterwit.stages.gateway.auth.key_cache import KeyCache
-from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.stages.gateway.auth import KeyCache
+from afterwit.stages.gateway.http import InFlight
+from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.stages.gateway.status.metrics import Metrics
 from afterwit.store import AsyncStore
+from afterwit.wire.dialect import Dialect
 from afterwit.wire.model_text.render import Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that fails, in a plain sentence, and when it was last seen to."""
+    """Something that fails, in a plain sentence, and when it last failed."""
 
     message: str
     at: float
@@ -24,11 +25,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """One gateway: its neighbours, its limits, and what it knows of its own health."""
+    """One gateway: the parts it uses, its limits, and what it knows of its own health."""
 
     engine: Engine
     renderer: Renderer
     store: AsyncStore
+    dialects: tuple[Dialect, ...]
     settings: GatewaySettings
     keys: KeyCache
     in_flight: InFlight
@@ -39,7 +41,7 @@ class Gateway:
     entropy: Callable[[int], bytes]
     started: float
     faults: dict[str, Fault] = field(default_factory=dict)
-    """What was wrong last with `store` or `engine`; gone when it works again."""
+    """The last fault of `store` and of `engine`; removed when it works again."""
 
     @property
     def names(self) -> tuple[str, ...]:

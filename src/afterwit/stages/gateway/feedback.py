@@ -5,11 +5,9 @@ from __future__ import annotations
 from starlette.types import Receive, Scope, Send
 
 from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.auth.keys import Caller, owner_of
-from afterwit.stages.gateway.auth.keys import Scope as KeyScope
+from afterwit.stages.gateway.auth import Caller, Permission, owner_of
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http.body import read_json
-from afterwit.stages.gateway.http.responses import send_json
+from afterwit.stages.gateway.http import read_json, send_json
 from afterwit.stages.gateway.middleware import CALLER, HEADERS
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
@@ -23,7 +21,7 @@ class FeedbackEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway, caller = self._gateway, scope[CALLER]
-        caller.require(KeyScope.TEACH)
+        caller.require(Permission.TEACH)
         body, _ = await read_json(
             scope[HEADERS],
             receive,
@@ -46,6 +44,6 @@ def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, n
         owner = owner_of(store.turn(request.turn).turn.scope)
     except StoreError as error:
         raise RequestError(404, "turn_not_found", str(error), param="response_id") from error
-    if owner != caller.name and not caller.may(KeyScope.ADMIN):
+    if owner != caller.name and not caller.may(Permission.ADMIN):
         raise RequestError(403, "not_your_turn", "That turn belongs to another key.", param="response_id")
     return store.feedback(request.turn, request.feedback, now=now)

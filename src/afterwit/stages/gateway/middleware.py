@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterwit.core.errors import RequestError
-from afterwit.stages.gateway.auth.hosts import check_host, check_origin
-from afterwit.stages.gateway.auth.keys import sent_key
+from afterwit.stages.gateway.auth import check_host, check_origin, sent_key
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http.responses import send_error
+from afterwit.stages.gateway.dialects import dialect_of
+from afterwit.stages.gateway.http import INTERNAL, send_error
 
 CALLER = "afterwit.caller"
 """Where the request's caller stands in the ASGI scope; None for a caller without a key."""
@@ -22,8 +22,6 @@ HEADERS = "afterwit.headers"
 """Where its headers stand as text, names in lower case; of one sent twice, the last."""
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """What needs no key: probes have none."""
-
-INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -50,7 +48,8 @@ class Middleware:
 
         error = await self._enter(scope, receive, watched)
         if error is not None and not status:
-            await send_error(watched, error, retry_after_s=self._gateway.settings.retry_after_s)
+            dialect = dialect_of(scope["path"], self._gateway.dialects)
+            await send_error(watched, error, dialect, retry_after_s=self._gateway.settings.retry_after_s)
         self._note(scope, status, perf_counter() - started)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:

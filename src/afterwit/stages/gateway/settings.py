@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from afterwit.core.ranges import above, at_least, within
+from afterwit.wire.request import RequestLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +47,8 @@ class GatewaySettings:
         above(self, 0, "body_timeout_s", "response_timeout_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")
+
+    @property
+    def request_limits(self) -> RequestLimits:
+        """What a dialect's parser allows."""
+        return RequestLimits(max_choices=self.max_choices, default_max_tokens=self.max_tokens)

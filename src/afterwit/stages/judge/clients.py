@@ -17,8 +17,8 @@ from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Generate, Step, Weights
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.wire.model_text.detokenize import Detokenizer
+from afterwit.wire.model_text.reasoning import THINK, opens_reasoning
 from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.model_text.tool_calls import THINK, opens_thought
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses that speak of the question. Every other failure speaks of the judge: the turn waits."""
@@ -198,7 +198,7 @@ class EngineJudge:
         """The answer's text. A template may leave a thought open, which the answer then only closes."""
         detokenizer = Detokenizer.of(self._renderer)
         answer = "".join([detokenizer.push(step.ids) for step in steps]) + detokenizer.finish()
-        return THINK + answer if opens_thought(prompt) else answer
+        return THINK + answer if opens_reasoning(prompt) else answer
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
         conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})

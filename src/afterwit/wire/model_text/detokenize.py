@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from afterwit.wire.model_text.conventions import MARKERS
 from afterwit.wire.model_text.render import Renderer
-from afterwit.wire.model_text.tool_calls import MARKERS
 
 _BROKEN = "\ufffd"
 

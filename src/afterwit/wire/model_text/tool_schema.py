@@ -9,7 +9,7 @@ import jsonschema_rs
 import orjson
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.model_text.tool_calls import CALL
+from afterwit.wire.model_text.conventions import holds_unread_call
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
@@ -19,7 +19,7 @@ def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str |
     where there are tools, a call that could not be read at all.
     """
     schemas = dict(_declared(tool) for tool in tools)
-    if tools and CALL in (response.content or ""):
+    if tools and holds_unread_call(response.content or ""):
         return "a tool call could not be read"
     errors = (_call_error(call, schemas) for call in response.tool_calls)
     return next((error for error in errors if error is not None), None)

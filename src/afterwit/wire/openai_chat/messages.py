@@ -1,4 +1,4 @@
-"""OpenAI chat's messages and tools as ours: the only place that knows their variants."""
+"""Messages of an OpenAI chat request: the only place that knows their variants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
 def parse_messages(value: Any, max_messages: int) -> tuple[Message, ...]:
-    """The `messages` of a request. Raises RequestError 400 for whatever is no message."""
+    """The `messages` of a request. Raises RequestError 400 for whatever is not a message."""
     messages = as_list(value, "messages")
     if not messages:
         raise wrong_value("messages", "must hold at least one message")
@@ -100,28 +100,3 @@ def _call(value: Any, where: str) -> ToolCall:
 def _optional(data: Mapping[str, Any], name: str, where: str) -> str | None:
     value = data.get(name)
     return None if value is None else as_text(value, f"{where}.{name}")
-
-
-def parse_tools(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """The `tools` of a request, as they were sent: templates print them."""
-    if value is None:
-        return ()
-    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools")))
-
-
-def _tool(value: Any, where: str) -> Mapping[str, Any]:
-    tool = as_object(value, where)
-    kind = as_text(tool.get("type"), f"{where}.type")
-    if kind != "function":
-        raise RequestError(
-            400, "unsupported_tool", f"{where} is of type {kind!r}, not a function", param=where
-        )
-    name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
-    if not name:
-        raise wrong_value(f"{where}.function.name", "must not be empty")
-    shallow(tool, where)
-    return tool
-
-
-def tool_name(tool: Mapping[str, Any]) -> str:
-    return str(tool["function"]["name"])

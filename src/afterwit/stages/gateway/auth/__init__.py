@@ -1,1 +1,27 @@
-"""API keys: how they look and are kept, and who a caller is."""
+"""Who may call, and for what: API keys, permissions, Host and Origin."""
+
+from afterwit.stages.gateway.auth.hosts import check_host, check_origin, is_loopback
+from afterwit.stages.gateway.auth.key_cache import KeyCache
+from afterwit.stages.gateway.auth.keys import (
+    Caller,
+    Permission,
+    hash_key,
+    new_key,
+    owner_of,
+    scope_of,
+    sent_key,
+)
+
+__all__ = [
+    "Caller",
+    "KeyCache",
+    "Permission",
+    "check_host",
+    "check_origin",
+    "hash_key",
+    "is_loopback",
+    "new_key",
+    "owner_of",
+    "scope_of",
+    "sent_key",
+]

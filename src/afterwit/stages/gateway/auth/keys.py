@@ -13,7 +13,7 @@ from afterwit.core.errors import RequestError
 KEY_PREFIX = "aw-"
 
 
-class Scope(StrEnum):
+class Permission(StrEnum):
     """What a key may do. `admin` may do all; the others are granted each by itself."""
 
     CHAT = "chat"
@@ -41,16 +41,16 @@ class Caller:
     """The key's name; sessions are partitioned by it."""
     scopes: frozenset[str]
 
-    def may(self, scope: Scope) -> bool:
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+    def may(self, scope: Permission) -> bool:
+        return scope in self.scopes or Permission.ADMIN in self.scopes
 
-    def require(self, scope: Scope) -> None:
+    def require(self, scope: Permission) -> None:
         """Raise 403 unless the key has the scope."""
         if not self.may(scope):
             raise RequestError(403, "insufficient_scope", f"The key {self.name!r} lacks the scope {scope!r}.")
 
 
-LOCAL = Caller(name="local", scopes=frozenset(Scope))
+LOCAL = Caller(name="local", scopes=frozenset(Permission))
 """Whoever talks over loopback while there are no keys."""
 
 _FAMILY = re.compile(r"[a-z0-9._-]+")

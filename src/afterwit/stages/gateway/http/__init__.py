@@ -1,1 +1,18 @@
-"""HTTP below the endpoints: the socket, the middleware, bodies, limits and responses."""
+"""HTTP below the endpoints: the socket, bodies, limits, responses and disconnects."""
+
+from afterwit.stages.gateway.http.body import read_json
+from afterwit.stages.gateway.http.disconnect import until_disconnect
+from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.stages.gateway.http.responses import INTERNAL, send_error, send_json
+from afterwit.stages.gateway.http.server import Listener, bind
+
+__all__ = [
+    "INTERNAL",
+    "InFlight",
+    "Listener",
+    "bind",
+    "read_json",
+    "send_error",
+    "send_json",
+    "until_disconnect",
+]

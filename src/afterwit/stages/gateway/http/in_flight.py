@@ -10,7 +10,7 @@ from afterwit.core.errors import RequestError
 
 
 class InFlight:
-    """Counts choices from their acceptance to the end of their response."""
+    """Counts places: one for a request that is read, then one for each of its choices until its end."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -21,24 +21,27 @@ class InFlight:
         self._idle.set()
 
     @contextmanager
-    def hold(self, choices: int) -> Iterator[None]:
-        """Hold places for a request's choices. Raises 503 while draining, 429 where they do not fit."""
+    def admit(self) -> Iterator[Admission]:
+        """Hold a place for one request. Raises 503 while draining, 429 if there is none."""
         if self.draining:
             raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
-        if self.count and self.count + choices > self.limit:
-            raise RequestError(429, "queue_full", f"{self.count} answers are under way; try again shortly.")
-        self.count += choices
-        self._idle.clear()
+        admission = Admission(self)
+        admission.take(1)
         try:
-            yield
+            yield admission
         finally:
-            self.count -= choices
-            if not self.count:
-                self._idle.set()
+            self._add(-admission.places)
+
+    def _add(self, places: int) -> None:
+        self.count += places
+        if self.count:
+            self._idle.clear()
+        else:
+            self._idle.set()
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
-        """Give what is inside so many seconds, less if `cut` is called. Raises TimeoutError."""
+        """Give the body this many seconds, less if `cut` is called. Raises TimeoutError."""
         async with asyncio.timeout(seconds) as timeout:
             self._timeouts.add(timeout)
             try:
@@ -60,3 +63,19 @@ class InFlight:
     async def idle(self) -> None:
         """Return when nothing is under way."""
         await self._idle.wait()
+
+
+class Admission:
+    """One request's places."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self.places = 0
+
+    def take(self, places: int) -> None:
+        """Hold this many instead. Raises 429 if they do not fit beside the others; alone, any number fits."""
+        others = self._in_flight.count - self.places
+        if others and others + places > self._in_flight.limit:
+            raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
+        self._in_flight._add(places - self.places)
+        self.places = places

@@ -9,10 +9,12 @@ import orjson
 from starlette.types import Send
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.openai_chat.errors import error_body
+from afterwit.wire.dialect import Dialect
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
+
+INTERNAL = RequestError(500, "internal_error", "Something failed in Afterwit; its log says where.")
 
 
 async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: RawHeaders = ()) -> None:
@@ -23,12 +25,12 @@ async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: R
     await send({"type": "http.response.body", "body": payload})
 
 
-async def send_error(send: Send, error: RequestError, *, retry_after_s: int) -> None:
-    """An error in OpenAI's shape, with the headers that its status asks for."""
+async def send_error(send: Send, error: RequestError, dialect: Dialect, *, retry_after_s: int) -> None:
+    """An error in the dialect's form, with the headers that its status asks for."""
     headers: dict[int, RawHeaders] = {
         401: [(b"www-authenticate", b"Bearer")],
         413: [(b"connection", b"close")],
         429: [(b"retry-after", str(retry_after_s).encode())],
         503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
     }
-    await send_json(send, error.status, error_body(error), headers.get(error.status, ()))
+    await send_json(send, error.status, dialect.error_body(error), headers.get(error.status, ()))

@@ -8,11 +8,13 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from afterwit.core.errors import SettingError
-from afterwit.stages.gateway.app import GatewayApp
+from afterwit.stages.gateway.http.in_flight import InFlight
 
 log = logging.getLogger("afterwit.gateway")
 
@@ -37,10 +39,19 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+class Application(Protocol):
+    """What is served: it counts what is under way, so that a stop can wait for it."""
+
+    @property
+    def in_flight(self) -> InFlight: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class Listener:
     """Serves an application on a socket until it is stopped. Signals are its owner's."""
 
-    def __init__(self, app: GatewayApp, sock: socket.socket) -> None:
+    def __init__(self, app: Application, sock: socket.socket) -> None:
         self._app, self._sock = app, sock
         self._server = _Server(
             uvicorn.Config(
@@ -79,10 +90,10 @@ class Listener:
         """Refuse new requests, give running ones `drain_s` seconds, cut them as a limit does, close."""
         try:
             async with asyncio.timeout(drain_s):
-                await self._app.drain()
+                await self._app.in_flight.drain()
         except TimeoutError:
-            log.warning("%d answers were cut short by the shutdown", self._app.gateway.in_flight.count)
-            self._app.gateway.in_flight.cut()
+            log.warning("%d answers were cut short by the shutdown", self._app.in_flight.count)
+            self._app.in_flight.cut()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from afterwit import __version__
 from afterwit.core.errors import RequestError, StoreError
-from afterwit.stages.gateway.auth.keys import Scope
+from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
@@ -48,12 +48,12 @@ class Pages:
         """Whether it serves, and how every stage is; the sentences are for callers who may read."""
         caller = request.scope[CALLER]
         health = health_of(self._gateway, await self._statuses())
-        reads = caller is not None and caller.may(Scope.READ)
+        reads = caller is not None and caller.may(Permission.READ)
         return JSONResponse(health.to_dict(details=reads), status_code=200 if health.serving else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' exposition text."""
-        request.scope[CALLER].require(Scope.READ)
+        request.scope[CALLER].require(Permission.READ)
         health = health_of(self._gateway, await self._statuses())
         text = self._gateway.metrics.scrape(
             in_flight=self._gateway.in_flight.count,

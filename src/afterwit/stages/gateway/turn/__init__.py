@@ -1,1 +1,26 @@
-"""One request's way to recorded turns: prepared, bound, sampled, streamed, stored."""
+"""One turn in the gateway: prepared, bound, sampled, sent and recorded."""
+
+from afterwit.stages.gateway.turn.binder import Bound, bind_request
+from afterwit.stages.gateway.turn.choice import Choice
+from afterwit.stages.gateway.turn.prepare import Prompt, check_model, check_token_ids, prepare
+from afterwit.stages.gateway.turn.recorder import Recorder, try_store
+from afterwit.stages.gateway.turn.reply import Reply
+from afterwit.stages.gateway.turn.request import PreparedRequest
+from afterwit.stages.gateway.turn.response import Response
+from afterwit.stages.gateway.turn.writer import ResponseWriter
+
+__all__ = [
+    "Bound",
+    "Choice",
+    "PreparedRequest",
+    "Prompt",
+    "Recorder",
+    "Reply",
+    "Response",
+    "ResponseWriter",
+    "bind_request",
+    "check_model",
+    "check_token_ids",
+    "prepare",
+    "try_store",
+]

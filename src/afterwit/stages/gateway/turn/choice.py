@@ -9,7 +9,6 @@ from afterwit.core import ids
 from afterwit.core.message import Message
 from afterwit.core.turn import Sampling
 from afterwit.stages.gateway.turn.reply import Reply
-from afterwit.wire.openai_chat import response as chat_response
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,12 +29,3 @@ class Choice:
     def message(self) -> Message:
         """The response as the client receives it."""
         return self.reply.message(self.call_id)
-
-    def whole(self, *, logprobs: bool) -> chat_response.Choice:
-        """The choice as a body shows it."""
-        return chat_response.Choice(
-            index=self.index,
-            message=self.message(),
-            finish=self.reply.ending,
-            logprobs=tuple(self.reply.logprobs()) if logprobs else None,
-        )

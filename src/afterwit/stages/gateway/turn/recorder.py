@@ -14,7 +14,7 @@ from afterwit.core.turn import Finish, Turn
 from afterwit.stages.gateway.context import Fault, Gateway
 from afterwit.stages.gateway.turn.binder import Bound, resolve_again
 from afterwit.stages.gateway.turn.choice import Choice
-from afterwit.stages.gateway.turn.request import Request
+from afterwit.stages.gateway.turn.request import PreparedRequest
 from afterwit.store import Store
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ log = logging.getLogger("afterwit.gateway")
 class Recorder:
     """Records the choices of one response. `bound` is None where the store could not be asked."""
 
-    def __init__(self, gateway: Gateway, request: Request, bound: Bound | None) -> None:
+    def __init__(self, gateway: Gateway, request: PreparedRequest, bound: Bound | None) -> None:
         self._gateway, self._request, self._bound = gateway, request, bound
 
     async def save(self, choice: Choice) -> None:

@@ -1,4 +1,4 @@
-"""One choice while it grows: tokens in, what may be shown out, and at the end the message and the record."""
+"""One choice while it grows: tokens go in, events come out, and at the end the message and the record."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Basis, Finish, Sampled
 from afterwit.engines.port import Step
 from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
-from afterwit.wire.model_text.tool_calls import Call, Event, Reader
-from afterwit.wire.openai_chat.response import TokenLogprob
+from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.response import ParsedCall, ResponseEvent, TokenLogprob
 
 
 class Reply:
-    """Pure: no engine, no socket. `done` says that the rest need not be sampled."""
+    """Pure: no engine, no socket. When `done`, the rest need not be sampled."""
 
     def __init__(
         self,
         *,
         detokenizer: Detokenizer,
-        reader: Reader,
+        parser: ResponseParser,
         stops: Sequence[str] = (),
         one_call: bool = False,
         basis: Basis = Basis.PROCESSED,
         text_of: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        self._detokenizer, self._reader = detokenizer, reader
+        self._detokenizer, self._parser = detokenizer, parser
         self._stops = StopStrings(stops)
         self._any_stops = any(stops)
         self._one_call = one_call
         self._basis = basis
         self._text_of = text_of
-        """Reads a token's text where the client asked for log-probs."""
+        """Reads a token's text; None unless the client asked for log-probs."""
         self._by_token = self._any_stops or text_of is not None
-        """It matters which text is which token's; else a step is read at once."""
+        """The text of each token is needed by itself; else a step is read at once."""
         self._steps: list[Step] = []
         self._ended: str | None = None
         self._calls = 0
@@ -44,13 +44,13 @@ class Reply:
         self._cleared = 0
         """Characters of them that no stop string can take back."""
         self._tokens: list[tuple[int, TokenLogprob]] = []
-        """Log-probs not shown yet, each with the character its token ends at."""
+        """Log-probs not handed on yet, each with the character at which its token ends."""
         self.completion = 0
         """Tokens sampled."""
 
     @property
     def done(self) -> bool:
-        """It has ended: by the engine's word, at a stop string, or after its only call."""
+        """It has ended: the engine said so, a stop string came, or its only call is complete."""
         return self._ended is not None
 
     @property
@@ -59,14 +59,19 @@ class Reply:
         return self._steps[-1].versions[-1] if self._steps else None
 
     @property
+    def stop(self) -> str | None:
+        """The stop string that ended it; None if none did."""
+        return self._stops.matched
+
+    @property
     def ending(self) -> Finish:
         """Why the response ended, as far as it is known here."""
         if self._ended == "length":
             return Finish.LENGTH
         return Finish.TOOL_CALLS if self._calls else Finish.STOP
 
-    def push(self, step: Step) -> list[Event]:
-        """What the step's tokens let be shown."""
+    def push(self, step: Step) -> list[ResponseEvent]:
+        """The events that the step's tokens complete."""
         if step.ids:
             self._steps.append(step)
         self.completion += len(step.ids)
@@ -74,20 +79,20 @@ class Reply:
             text = "".join(self._clear(step, place) for place in range(len(step.ids)))
         else:
             text = self._detokenizer.push(step.ids)
-        events = self._keep(self._reader.push(text)) if text else []
+        events = self._keep(self._parser.push(text)) if text else []
         if self._stops.matched is not None or (self._one_call and self._calls):
             self._ended = "stop"
         elif step.ended is not None:
             self._ended = step.ended
         return events
 
-    def finish(self) -> list[Event]:
-        """What was held back. Call it once, when the response is over; one that is not done is cut here."""
+    def finish(self) -> list[ResponseEvent]:
+        """The events that were held back. Call it once, at the end; a reply that is not done is cut here."""
         self._ended = self._ended or "length"
         text = self._stops.push(self._detokenizer.finish()) + self._stops.finish()
         if self._stops.matched is None:
             self._cleared = self._read
-        return self._keep((self._reader.push(text) if text else []) + self._reader.finish())
+        return self._keep((self._parser.push(text) if text else []) + self._parser.finish())
 
     def logprobs(self) -> list[TokenLogprob]:
         """Log-probs of the tokens whose text was cleared since the last call."""
@@ -99,7 +104,7 @@ class Reply:
 
     def message(self, call_id: Callable[[int], str]) -> Message:
         """The response as the client receives it."""
-        message = self._reader.message(call_id)
+        message = self._parser.message(call_id)
         return replace(message, tool_calls=message.tool_calls[:1]) if self._one_call else message
 
     def sampled(self) -> Sampled:
@@ -113,7 +118,7 @@ class Reply:
         )
 
     def _clear(self, step: Step, place: int) -> str:
-        """The text that the token at a place lets through. A forced token is nobody's stop string."""
+        """The text that the token at a place lets through. A forced token is no part of a stop string."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
         shown = self._stops.push(piece) if self._any_stops and not step.forced[place] else piece
@@ -124,11 +129,11 @@ class Reply:
             self._tokens.append((self._read, token))
         return shown
 
-    def _keep(self, events: list[Event]) -> list[Event]:
-        """Count the calls; where only one may be made, the others are not shown."""
+    def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
+        """Count the calls; if only one may be made, leave out the others."""
         kept = []
         for event in events:
-            is_call = isinstance(event, Call)
+            is_call = isinstance(event, ParsedCall)
             if is_call and self._one_call and self._calls:
                 continue
             self._calls += is_call

@@ -1,4 +1,4 @@
-"""One request on its way: what was asked, by whom, and the prompt it became."""
+"""One request before sampling: what was asked, by whom, and its prompt."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from afterwit.core.binding.bind import IncomingRequest
 from afterwit.core.ids import choice_turn
 from afterwit.stages.gateway.turn.prepare import Prompt
-from afterwit.wire.openai_chat.request import ChatRequest
+from afterwit.wire.request import ModelRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PreparedRequest:
     """Everything that is known before anything is sampled."""
 
-    asked: ChatRequest
+    asked: ModelRequest
     prompt: Prompt
     scope: str
     """Key and client family."""
@@ -27,4 +27,4 @@ class Request:
     @property
     def turns(self) -> tuple[str, ...]:
         """The turn of each choice."""
-        return tuple(choice_turn(self.incoming.turn, index) for index in range(self.asked.n))
+        return tuple(choice_turn(self.incoming.turn, index) for index in range(self.asked.choices))

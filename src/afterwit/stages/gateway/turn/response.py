@@ -11,22 +11,27 @@ from typing import Any
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
 from afterwit.engines.port import Generate, Step
 from afterwit.stages.gateway.context import Fault, Gateway
-from afterwit.stages.gateway.middleware import INTERNAL
+from afterwit.stages.gateway.http import INTERNAL
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.recorder import Recorder
-from afterwit.stages.gateway.turn.request import Request
-from afterwit.stages.gateway.turn.sinks import Sink
-from afterwit.wire.openai_chat.response import Usage
+from afterwit.stages.gateway.turn.request import PreparedRequest
+from afterwit.stages.gateway.turn.writer import ResponseWriter
+from afterwit.wire.response import Usage
 
 
 class Response:
     """Drives the engine for one request. `over`: the last event has left."""
 
     def __init__(
-        self, gateway: Gateway, request: Request, choices: Sequence[Choice], recorder: Recorder, sink: Sink
+        self,
+        gateway: Gateway,
+        request: PreparedRequest,
+        choices: Sequence[Choice],
+        recorder: Recorder,
+        writer: ResponseWriter,
     ) -> None:
         self._gateway, self._request = gateway, request
-        self._choices, self._recorder, self._sink = choices, recorder, sink
+        self._choices, self._recorder, self._writer = choices, recorder, writer
         self._started = perf_counter()
         self.over = False
 
@@ -38,15 +43,15 @@ class Response:
             await self._fail(error)
             return
         except RequestError as error:
-            if not await self._sink.fail(error):
+            if not await self._writer.fail(error):
                 raise
             return
         except Exception:
-            await self._sink.fail(INTERNAL)
+            await self._writer.fail(INTERNAL)
             raise
         self._gateway.faults.pop("engine", None)
         usage = self._usage()
-        await self._sink.end(self._choices, usage, self._version())
+        await self._writer.end(usage, self._version())
         self.over = True
         self._gateway.metrics.answered(usage, perf_counter() - self._started)
         await self._recorder.delivered(self._choices)
@@ -62,7 +67,7 @@ class Response:
         await self._sample(choice)
         events = choice.reply.finish()
         await self._recorder.save(choice)
-        await self._sink.close(choice, events, self._version())
+        await self._writer.end_choice(choice, events, self._version())
 
     async def _sample(self, choice: Choice) -> None:
         try:
@@ -89,7 +94,7 @@ class Response:
     async def _take(self, choice: Choice, step: Step) -> None:
         if not choice.reply.completion:
             self._gateway.metrics.first_token.observe(perf_counter() - self._started)
-        await self._sink.show(choice, choice.reply.push(step))
+        await self._writer.grow(choice, choice.reply.push(step))
 
     async def _fail(self, error: EngineError) -> None:
         """The engine's fault, said once: by a status where that is still possible, else inside the stream."""
@@ -98,7 +103,7 @@ class Response:
         told = RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
         )
-        if not await self._sink.fail(told):
+        if not await self._writer.fail(told):
             raise told from error
 
     def _usage(self) -> Usage:

@@ -8,38 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.wire.model_text.tool_calls import (
-    Call,
-    Content,
-    Reader,
-    Style,
-    Thought,
-    forced_opening,
-    opens_thought,
-    style_of,
+from afterwit.wire.model_text.conventions import (
+    CONVENTIONS,
+    HERMES,
+    LLAMA,
+    NO_CALLS,
+    Convention,
+    convention_of,
 )
+from afterwit.wire.model_text.reasoning import opens_reasoning
+from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.response import ParsedCall, ReasoningDelta, TextDelta
 from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 from tests.wire.test_detokenize import cuts, split
 
 
-def read(text: str, style: Style = Style.TAGGED, *, thinking: bool = False, at: tuple[int, ...] = ()):
+def read(text: str, convention: Convention = HERMES, *, reasoning: bool = False, at: tuple[int, ...] = ()):
     """(thought, content, calls, message) of a response that arrives in pieces."""
-    reader = Reader(style, thinking=thinking)
-    events = [event for piece in split(text, at) for event in reader.push(piece)] + reader.finish()
-    thought = "".join(event.text for event in events if isinstance(event, Thought))
-    content = "".join(event.text for event in events if isinstance(event, Content))
-    calls = [(event.index, event.name, event.arguments) for event in events if isinstance(event, Call)]
-    return thought, content, calls, reader.message(lambda index: f"id{index}")
+    parser = ResponseParser(convention, reasoning=reasoning)
+    events = [event for piece in split(text, at) for event in parser.push(piece)] + parser.finish()
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    content = "".join(event.text for event in events if isinstance(event, TextDelta))
+    calls = [(event.index, event.name, event.arguments) for event in events if isinstance(event, ParsedCall)]
+    return thought, content, calls, parser.message(lambda index: f"id{index}")
 
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 
 
-def test_the_template_tells_the_style():
-    assert style_of(QWEN3_TEMPLATE) is Style.TAGGED
-    assert style_of(LLAMA3_TEMPLATE) is Style.BARE
-    assert style_of("{{ messages }}") is Style.NONE
-    assert style_of("<tool_call>\n<function=f>") is Style.NONE
+def test_the_template_tells_the_convention():
+    assert convention_of(QWEN3_TEMPLATE) is HERMES
+    assert convention_of(LLAMA3_TEMPLATE) is LLAMA
+    assert convention_of("{{ messages }}") is NO_CALLS
+    assert convention_of("<tool_call>\n<function=f>") is NO_CALLS
 
 
 def test_thought_content_and_parallel_calls_are_told_apart():
@@ -62,25 +63,25 @@ def test_thought_content_and_parallel_calls_are_told_apart():
 
 
 def test_content_streams_before_the_response_ends():
-    reader = Reader(Style.TAGGED)
-    assert reader.push("Hello wor") == [Content(text="Hello wor")]
-    assert reader.push("ld <tool") == [Content(text="ld")]
-    assert reader.push("box>") == [Content(text=" <toolbox>")]
-    assert reader.finish() == []
+    parser = ResponseParser(HERMES)
+    assert parser.push("Hello wor") == [TextDelta(text="Hello wor")]
+    assert parser.push("ld <tool") == [TextDelta(text="ld")]
+    assert parser.push("box>") == [TextDelta(text=" <toolbox>")]
+    assert parser.finish() == []
 
 
 def test_a_thought_streams_before_it_closes():
-    reader = Reader(Style.TAGGED)
-    assert reader.push("<think>\nso ") == [Thought(text="so")]
-    assert reader.push("far</th") == [Thought(text=" far")]
-    assert reader.push("ink>\n\n") == []
-    assert reader.push("\nDone.") == [Content(text="Done.")]
+    parser = ResponseParser(HERMES)
+    assert parser.push("<think>\nso ") == [ReasoningDelta(text="so")]
+    assert parser.push("far</th") == [ReasoningDelta(text=" far")]
+    assert parser.push("ink>\n\n") == []
+    assert parser.push("\nDone.") == [TextDelta(text="Done.")]
 
 
 def test_a_prompt_may_leave_the_thought_open():
-    assert opens_thought("<|im_start|>assistant\n<think>\n")
-    assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert read("hm\n</think>\n\nyes", thinking=True)[:2] == ("hm", "yes")
+    assert opens_reasoning("<|im_start|>assistant\n<think>\n")
+    assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert read("hm\n</think>\n\nyes", reasoning=True)[:2] == ("hm", "yes")
 
 
 def test_a_pure_call_has_no_content():
@@ -141,55 +142,55 @@ def test_arguments_written_as_a_string_are_the_object_in_it():
 
 def test_a_bare_response_is_one_call_or_several():
     one = '{"name": "read", "parameters": {"path": "a"}}'
-    assert read(one, Style.BARE)[1:3] == ("", [(0, "read", '{"path": "a"}')])
-    assert len(read(f"<|python_tag|>{one}; {one}\n{one}", Style.BARE)[2]) == 3
+    assert read(one, LLAMA)[1:3] == ("", [(0, "read", '{"path": "a"}')])
+    assert len(read(f"<|python_tag|>{one}; {one}\n{one}", LLAMA)[2]) == 3
 
 
 @pytest.mark.parametrize(
     "text", ['{"a": 1}', "{not json", '{"name": "f", "parameters": {}} and more', "Hi {"]
 )
 def test_a_bare_response_that_is_no_call_is_content(text):
-    assert read(text, Style.BARE)[1:3] == (text, [])
+    assert read(text, LLAMA)[1:3] == (text, [])
 
 
-def test_plain_text_streams_in_the_bare_style():
-    reader = Reader(Style.BARE)
-    assert reader.push("Hello ") == [Content(text="Hello ")]
+def test_plain_text_streams_in_the_bare_convention():
+    parser = ResponseParser(LLAMA)
+    assert parser.push("Hello ") == [TextDelta(text="Hello ")]
 
 
 def test_without_tools_a_call_is_content():
-    assert read(CALL, Style.NONE)[1:3] == (CALL, [])
+    assert read(CALL, NO_CALLS)[1:3] == (CALL, [])
 
 
-@pytest.mark.parametrize("style", [Style.TAGGED, Style.BARE])
-@pytest.mark.parametrize("thinking", [False, True])
-def test_a_forced_opening_leads_to_the_named_call(style, thinking):
-    opening = forced_opening(style, "read", thinking=thinking)
-    _, content, calls, _ = read(opening + '"path": "a"}}', style, thinking=thinking)
+@pytest.mark.parametrize("convention", [HERMES, LLAMA])
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_a_forced_opening_leads_to_the_named_call(convention, reasoning):
+    opening = convention.forced_opening("read", reasoning=reasoning)
+    _, content, calls, _ = read(opening + '"path": "a"}}', convention, reasoning=reasoning)
     assert (content, calls) == ("", [(0, "read", '{"path": "a"}')])
-    opening = forced_opening(style, None, thinking=thinking)
-    key = "arguments" if style is Style.TAGGED else "parameters"
-    assert read(opening + f'w", "{key}": {{}}}}', style, thinking=thinking)[2] == [(0, "w", "{}")]
-    assert forced_opening(Style.NONE, "read", thinking=thinking) == ""
+    opening = convention.forced_opening(None, reasoning=reasoning)
+    key = "arguments" if convention is HERMES else "parameters"
+    assert read(opening + f'w", "{key}": {{}}}}', convention, reasoning=reasoning)[2] == [(0, "w", "{}")]
+    assert NO_CALLS.forced_opening("read", reasoning=reasoning) == ""
 
 
 pieces = st.sampled_from(
     ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, "{", "}", '"', "a", " ", "\n", "<"]
 )
 responses = st.lists(pieces | st.text(max_size=5), max_size=12).map("".join)
-styles = st.sampled_from(Style)
+conventions = st.sampled_from([*CONVENTIONS, NO_CALLS])
 
 
-@given(text=responses, style=styles, thinking=st.booleans(), cuts=cuts)
-def test_reading_does_not_depend_on_the_pieces(text, style, thinking, cuts):
-    whole = read(text, style, thinking=thinking)
-    assert read(text, style, thinking=thinking, at=tuple(cuts)) == whole
-    assert read(text, style, thinking=thinking, at=tuple(range(len(text)))) == whole
+@given(text=responses, convention=conventions, reasoning=st.booleans(), cuts=cuts)
+def test_reading_does_not_depend_on_the_pieces(text, convention, reasoning, cuts):
+    whole = read(text, convention, reasoning=reasoning)
+    assert read(text, convention, reasoning=reasoning, at=tuple(cuts)) == whole
+    assert read(text, convention, reasoning=reasoning, at=tuple(range(len(text)))) == whole
 
 
-@given(text=responses, style=styles)
-def test_nothing_but_white_space_and_markup_is_lost(text, style):
-    thought, content, calls, message = read(text, style)
+@given(text=responses, convention=conventions)
+def test_nothing_but_white_space_and_markup_is_lost(text, convention):
+    thought, content, calls, message = read(text, convention)
     assert (message.reasoning or "", message.content or "") == (thought, content)
     told = thought + content + "".join(name + arguments for _, name, arguments in calls)
     if not calls and "<think>" not in text:
@@ -197,6 +198,8 @@ def test_nothing_but_white_space_and_markup_is_lost(text, style):
     assert all(isinstance(json.loads(arguments), dict) for _, _, arguments in calls)
 
 
-@given(text=st.text(max_size=40).filter(lambda text: "<" not in text and "{" not in text), style=styles)
-def test_plain_text_is_content_to_the_letter(text, style):
-    assert read(text, style)[:3] == ("", text, [])
+@given(
+    text=st.text(max_size=40).filter(lambda text: "<" not in text and "{" not in text), convention=conventions
+)
+def test_plain_text_is_content_to_the_letter(text, convention):
+    assert read(text, convention)[:3] == ("", text, [])

@@ -1,0 +1,16 @@
+"""The dialects that the gateway serves. A route is made from each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.wire.dialect import Dialect
+from afterwit.wire.openai_chat import OPENAI_CHAT
+
+DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT,)
+"""Errors at paths that belong to no dialect leave in the first one."""
+
+
+def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
+    """The dialect that a request at `path` speaks."""
+    return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])

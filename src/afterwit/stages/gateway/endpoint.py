@@ -1,0 +1,153 @@
+"""The model's endpoint in one dialect: one request's way from its body to its last byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from starlette.types import Receive, Scope, Send
+
+from afterwit.core.binding.bind import ClientSession, client_session_of, read_request
+from afterwit.core.ids import ENTROPY_BYTES, turn_id
+from afterwit.core.turn import Kind, Sampling
+from afterwit.stages.gateway.auth import Caller, Permission, scope_of
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.http import read_json, until_disconnect
+from afterwit.stages.gateway.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.turn import (
+    Bound,
+    Choice,
+    PreparedRequest,
+    Recorder,
+    Reply,
+    Response,
+    ResponseWriter,
+    bind_request,
+    check_model,
+    check_token_ids,
+    prepare,
+    try_store,
+)
+from afterwit.wire.dialect import Dialect
+from afterwit.wire.model_text.detokenize import Detokenizer
+from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.request import ModelRequest
+from afterwit.wire.response import ResponseHead
+
+
+class ModelEndpoint:
+    """Raw ASGI: it streams, and it must notice when its client leaves."""
+
+    def __init__(self, gateway: Gateway, dialect: Dialect) -> None:
+        self._gateway, self._dialect = gateway, dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway, settings, headers = self._gateway, self._gateway.settings, scope[HEADERS]
+        caller: Caller = scope[CALLER]
+        caller.require(Permission.CHAT)
+        with gateway.in_flight.admit() as admission:
+            body, size = await read_json(
+                headers, receive, limit=settings.max_body_bytes, pause_s=settings.body_timeout_s
+            )
+            asked = self._dialect.parse(body, settings.request_limits)
+            check_model(asked, gateway.names)
+            check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
+            admission.take(asked.choices)
+            user = scope_of(caller, headers.get("user-agent"))
+            work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
+            # a long conversation is read in a thread, so that the streams of others go on
+            in_thread = size >= settings.thread_from_bytes
+            request = await asyncio.to_thread(work) if in_thread else work()
+            await self._respond(request, receive, send)
+
+    def _prepare(
+        self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession
+    ) -> PreparedRequest:
+        """Render the conversation, and fingerprint it for binding."""
+        gateway, now = self._gateway, self._gateway.now()
+        context_length = gateway.engine.facts.context_length
+        return PreparedRequest(
+            asked=asked,
+            prompt=prepare(asked, gateway.renderer, context_length=context_length, now=now),
+            scope=scope,
+            teaches=caller.may(Permission.TEACH),
+            incoming=read_request(
+                turn=turn_id(now, gateway.entropy(ENTROPY_BYTES - 1) + b"\0"),
+                scope=scope,
+                conversation=asked.conversation,
+                client=client,
+                streamed=asked.stream,
+            ),
+            created=now,
+        )
+
+    async def _respond(self, request: PreparedRequest, receive: Receive, send: Send) -> None:
+        bound = await self._bind(request)
+        choices = [self._choice(request, index, bound) for index in range(request.asked.choices)]
+        encoder = self._dialect.encoder(request.asked, _head(request))
+        writer = ResponseWriter(send, encoder, list(_headers(request, bound)))
+        response = Response(self._gateway, request, choices, Recorder(self._gateway, request, bound), writer)
+        if not await until_disconnect(response.run(), receive, finished=lambda: response.over):
+            await response.abandon()
+
+    async def _bind(self, request: PreparedRequest) -> Bound | None:
+        """Where the request stands; None if the store fails."""
+        work = partial(
+            bind_request,
+            incoming=request.incoming,
+            scope=request.scope,
+            teaches=request.teaches,
+            now=request.created,
+        )
+        bound = await try_store(self._gateway, work)
+        if bound is not None and bound.answered:
+            self._gateway.wake_judge()
+        return bound
+
+    def _choice(self, request: PreparedRequest, index: int, bound: Bound | None) -> Choice:
+        asked, prompt, renderer = request.asked, request.prompt, self._gateway.renderer
+        return Choice(
+            index=index,
+            turn=request.turns[index],
+            sampling=self._sampling(prompt.sampling, index, bound),
+            reply=Reply(
+                detokenizer=Detokenizer.of(renderer),
+                parser=ResponseParser(prompt.convention, reasoning=prompt.reasoning),
+                stops=prompt.sampling.stop,
+                one_call=not asked.parallel_calls,
+                basis=self._gateway.engine.facts.basis,
+                text_of=renderer.decode if asked.logprobs else None,
+            ),
+        )
+
+    def _sampling(self, sampling: Sampling, index: int, bound: Bound | None) -> Sampling:
+        """A choice's own seed, and the temperature that the settings force on the main line."""
+        forced = self._gateway.settings.force_temperature
+        if sampling.seed is not None and index:
+            sampling = replace(sampling, seed=_signed_64(sampling.seed + index))
+        if forced is not None and bound is not None and bound.kind is Kind.MAIN:
+            sampling = replace(sampling, temperature=forced)
+        return sampling
+
+
+def _signed_64(number: int) -> int:
+    """The number in 64 bits, wrapped around: what every engine takes as a seed."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _head(request: PreparedRequest) -> ResponseHead:
+    return ResponseHead(
+        turn=request.incoming.turn,
+        created=int(request.created),
+        model=request.asked.model or "",
+        prompt_tokens=len(request.prompt.ids),
+    )
+
+
+def _headers(request: PreparedRequest, bound: Bound | None) -> Iterator[tuple[bytes, bytes]]:
+    """Which turn this is; nothing if it could not be bound, because then it is not recorded."""
+    if bound is not None:
+        yield b"x-afterwit-turn", request.incoming.turn.encode()
+        yield b"x-afterwit-session", bound.binding.session.encode()

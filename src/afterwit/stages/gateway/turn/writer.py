@@ -1,0 +1,73 @@
+"""How a growing response leaves: its encoder's bytes over ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.types import Send
+
+from afterwit.core.errors import RequestError
+from afterwit.stages.gateway.http.responses import RawHeaders
+from afterwit.stages.gateway.turn.choice import Choice
+from afterwit.wire.dialect import Encoder
+from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseEvent, Usage
+
+STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+
+
+class ResponseWriter:
+    """Starts the HTTP response with its first bytes: a stream's at once, a whole body's at the end."""
+
+    def __init__(self, send: Send, encoder: Encoder, headers: RawHeaders) -> None:
+        self._send, self._encoder, self._headers = send, encoder, headers
+        self._started = False
+
+    async def grow(self, choice: Choice, events: Sequence[ResponseEvent]) -> None:
+        """A choice has grown by these events, perhaps by none."""
+        version = choice.reply.version
+        if version is not None:
+            await self._write(self._delta(choice, events, version))
+
+    async def end_choice(self, choice: Choice, events: Sequence[ResponseEvent], version: int) -> None:
+        """A choice has ended with these events, and is recorded."""
+        last = self._delta(choice, events, version)
+        end = ChoiceEnd(
+            choice=choice.index,
+            message=choice.message(),
+            finish=choice.reply.ending,
+            stop=choice.reply.stop,
+            version=version,
+            logprobs=choice.reply.logprobs(),
+        )
+        await self._write(last + self._encoder.end_choice(end))
+
+    async def end(self, usage: Usage, version: int) -> None:
+        """All choices have ended."""
+        await self._write(self._encoder.end(usage, version), last=True)
+
+    async def fail(self, error: RequestError) -> bool:
+        """Tell the client of a fault; False if nothing was sent yet, so that its status still can be."""
+        if self._started:
+            await self._write(self._encoder.fail(error), last=True)
+        return self._started
+
+    def _delta(self, choice: Choice, events: Sequence[ResponseEvent], version: int) -> bytes:
+        logprobs = choice.reply.logprobs() if events else ()
+        return self._encoder.delta(
+            ChoiceDelta(choice=choice.index, events=events, version=version, logprobs=logprobs)
+        )
+
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        if not data and not last:
+            return
+        if not self._started:
+            self._started = True
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": self._head(data, last)}
+            )
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    def _head(self, data: bytes, whole: bool) -> list[tuple[bytes, bytes]]:
+        form = (b"content-length", str(len(data)).encode())
+        headers = [form] if whole else list(STREAM_HEADERS)
+        return [(b"content-type", self._encoder.content_type.encode()), *headers, *self._headers]

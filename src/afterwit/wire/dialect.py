@@ -1,0 +1,52 @@
+"""A dialect: everything that the gateway knows of one client protocol, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from afterwit.core.errors import RequestError
+from afterwit.wire.request import ModelRequest, RequestLimits
+from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
+
+
+class Encoder(Protocol):
+    """Turns one response into bytes. It does no I/O, and every method returns the bytes to send now.
+
+    An encoder of whole bodies returns b"" until `end`. The HTTP response starts with the first bytes: until
+    then an error is still sent with its own status.
+    """
+
+    content_type: str
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        """A choice has grown, perhaps by no event. The first call for a choice opens it."""
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        """A choice is complete."""
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        """All choices are complete: the last bytes."""
+
+    def fail(self, error: RequestError) -> bytes:
+        """The last bytes of a response that fails after its first bytes were sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One client protocol. The application serves a list of these."""
+
+    name: str
+    path: str
+    """Its route. Errors at this path and below it leave in this dialect."""
+    parse: Callable[[Any, RequestLimits], ModelRequest]
+    """Reads a body's JSON. Raises RequestError 400 with the client's name of the field in `param`."""
+    encoder: Callable[[ModelRequest, ResponseHead], Encoder]
+    """A new encoder for one response, streamed or whole as the request asks."""
+    error_body: Callable[[RequestError], Mapping[str, Any]]
+    """The JSON body of an error. Translates a `Field` in `param` to the client's name of it."""
+
+    def owns(self, path: str) -> bool:
+        """Whether a request at `path` speaks this dialect."""
+        return path == self.path or path.startswith(self.path + "/")

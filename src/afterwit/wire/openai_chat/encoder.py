@@ -1,0 +1,101 @@
+"""OpenAI chat's encoders: a stream of server-sent events, or one JSON body."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import orjson
+
+from afterwit.core.errors import RequestError
+from afterwit.wire import sse
+from afterwit.wire.dialect import Encoder
+from afterwit.wire.openai_chat.chunks import Envelope, delta_choice, event_deltas, role_delta, whole_choice
+from afterwit.wire.openai_chat.errors import error_body
+from afterwit.wire.request import ModelRequest
+from afterwit.wire.response import (
+    ChoiceDelta,
+    ChoiceEnd,
+    ParsedCall,
+    ResponseEvent,
+    ResponseHead,
+    TokenLogprob,
+    Usage,
+)
+
+DONE = b"data: [DONE]\n\n"
+"""The end of a stream."""
+
+
+def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
+    """The encoder that the request asks for."""
+    return StreamEncoder(request, head) if request.stream else BodyEncoder(request, head)
+
+
+class StreamEncoder:
+    """Server-sent events, one chunk for each delta."""
+
+    content_type = sse.CONTENT_TYPE
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._head = head
+        self._include_usage = request.include_usage
+        self._envelope = Envelope(head=head, null_usage=request.include_usage)
+        self._opened: set[int] = set()
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        choices = []
+        if delta.choice not in self._opened:
+            self._opened.add(delta.choice)
+            choices.append(delta_choice(delta.choice, role_delta()))
+        logprobs = delta.logprobs
+        for event in delta.events:
+            for added in event_deltas(event, self._call_id(delta.choice, event)):
+                choices.append(delta_choice(delta.choice, added, logprobs=logprobs))
+                logprobs = ()
+        return b"".join(sse.event(self._envelope.chunk(delta.version, [choice])) for choice in choices)
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        choice = delta_choice(end.choice, {}, finish=end.finish, logprobs=end.logprobs)
+        return sse.event(self._envelope.chunk(end.version, [choice]))
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        if not self._include_usage:
+            return DONE
+        return sse.event(self._envelope.chunk(version, [], usage)) + DONE
+
+    def fail(self, error: RequestError) -> bytes:
+        return sse.event(error_body(error))
+
+    def _call_id(self, choice: int, event: ResponseEvent) -> str:
+        return self._head.call_id(choice, event.index) if isinstance(event, ParsedCall) else ""
+
+
+class BodyEncoder:
+    """One JSON body, when everything is complete."""
+
+    content_type = "application/json"
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._envelope = Envelope(head=head)
+        self._asked_logprobs = request.logprobs
+        self._logprobs: dict[int, list[TokenLogprob]] = defaultdict(list)
+        self._ended: list[ChoiceEnd] = []
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        self._logprobs[delta.choice] += delta.logprobs
+        return b""
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        self._logprobs[end.choice] += end.logprobs
+        self._ended.append(end)
+        return b""
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        choices = [
+            whole_choice(end, self._logprobs[end.choice] if self._asked_logprobs else None)
+            for end in sorted(self._ended, key=lambda end: end.choice)
+        ]
+        return orjson.dumps(self._envelope.body(version, choices, usage))
+
+    def fail(self, error: RequestError) -> bytes:
+        return orjson.dumps(error_body(error))

@@ -1,0 +1,91 @@
+"""Sampling settings of an OpenAI chat request, with the extensions that vLLM and SGLang share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.core.turn import Sampling
+from afterwit.wire.fields import (
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    flag,
+    integer,
+    number,
+    wrong_type,
+    wrong_value,
+)
+from afterwit.wire.request import RequestLimits
+
+LARGEST = 2**31 - 1
+"""Of a token count or token id: what every engine can hold."""
+WEAKEST_REPETITION_PENALTY = 0.01
+"""Logits are divided by it: smaller ones leave the range of half precision."""
+
+
+def parse_sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
+    """The request's sampling. Raises RequestError 400 for a value that no engine could sample with."""
+    asked = [integer(data, name, low=1, high=LARGEST) for name in ("max_completion_tokens", "max_tokens")]
+    top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
+    if top_p == 0.0:
+        raise wrong_value("top_p", "must be more than 0")
+    return Sampling(
+        max_tokens=next((limit for limit in asked if limit is not None), limits.default_max_tokens),
+        temperature=number(data, "temperature", 1.0, low=0.0, high=2.0),
+        top_p=top_p,
+        top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),
+        min_p=number(data, "min_p", 0.0, low=0.0, high=1.0),
+        seed=integer(data, "seed", low=-(2**63), high=2**63 - 1),
+        stop=_stops(data.get("stop"), limits),
+        stop_ids=_stop_ids(data.get("stop_token_ids"), limits.max_stops),
+        presence_penalty=number(data, "presence_penalty", 0.0, low=-2.0, high=2.0),
+        frequency_penalty=number(data, "frequency_penalty", 0.0, low=-2.0, high=2.0),
+        repetition_penalty=number(data, "repetition_penalty", 1.0, low=WEAKEST_REPETITION_PENALTY, high=10.0),
+        logit_bias=_biases(data.get("logit_bias"), limits.max_biases),
+        ignore_eos=flag(data, "ignore_eos"),
+    )
+
+
+def _stops(value: Any, limits: RequestLimits) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    stops = [value] if isinstance(value, str) else as_list(value, "stop")
+    if len(stops) > limits.max_stops:
+        raise wrong_value("stop", f"holds {len(stops)} strings, more than {limits.max_stops}")
+    return tuple(stop for stop in (_stop(stop, limits.max_stop_length) for stop in stops) if stop)
+
+
+def _stop(value: Any, longest: int) -> str:
+    stop = as_text(value, "stop")
+    if len(stop) > longest:
+        raise wrong_value("stop", f"holds a string of {len(stop)} characters, more than {longest}")
+    return stop
+
+
+def _stop_ids(value: Any, most: int) -> tuple[int, ...]:
+    ids = [] if value is None else as_list(value, "stop_token_ids")
+    if len(ids) > most:
+        raise wrong_value("stop_token_ids", f"holds {len(ids)} ids, more than {most}")
+    return tuple(_token_id(index, "stop_token_ids") for index in ids)
+
+
+def _biases(value: Any, most: int) -> tuple[tuple[int, float], ...]:
+    biases = {} if value is None else as_object(value, "logit_bias")
+    if len(biases) > most:
+        raise wrong_value("logit_bias", f"holds {len(biases)} tokens, more than {most}")
+    return tuple(
+        (_token_id(index, "logit_bias"), as_number(bias, "logit_bias", low=-100.0, high=100.0))
+        for index, bias in biases.items()
+    )
+
+
+def _token_id(value: Any, param: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(param, "token ids", value)
+    if not 0 <= value <= LARGEST:
+        raise wrong_value(param, f"names token {value}, which no vocabulary has")
+    return value

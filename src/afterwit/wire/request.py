@@ -1,0 +1,66 @@
+"""What a client asks the model for: the common form that every dialect is parsed into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.message import Conversation
+from afterwit.core.turn import Sampling
+
+
+class Field(StrEnum):
+    """A field of a request, as a RequestError names it in `param`.
+
+    Code behind the parser does not know the dialect. It names a Field, and the dialect's error body says how
+    its clients call that field.
+    """
+
+    MODEL = "model"
+    MESSAGES = "messages"
+    TOOL_CHOICE = "tool_choice"
+    LOGIT_BIAS = "logit_bias"
+    STOP_IDS = "stop_ids"
+
+
+class ToolChoice(StrEnum):
+    """Whether the response calls a tool."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """How much one request may ask for."""
+
+    max_choices: int
+    default_max_tokens: int
+    """Tokens of a response when the client names no limit."""
+    max_messages: int = 4096
+    max_stops: int = 32
+    max_stop_length: int = 1024
+    """Characters of one stop string."""
+    max_biases: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One request to the model."""
+
+    model: str | None
+    conversation: Conversation
+    sampling: Sampling
+    """As the client asked; `max_tokens` is not yet cut to what fits the context."""
+    choices: int = 1
+    """How many responses to sample."""
+    stream: bool = False
+    include_usage: bool = False
+    """The stream should end with its token counts. A dialect that always sends them ignores this."""
+    tool_choice: ToolChoice = ToolChoice.AUTO
+    required_tool: str | None = None
+    """The tool that must be called; None: any."""
+    parallel_calls: bool = True
+    logprobs: bool = False
+    """Return the log-prob of each sampled token."""
