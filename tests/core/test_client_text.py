@@ -22,7 +22,7 @@ OPENCLAW = (
         ("[Fri 2026-11-20 23:03 UTC] Do it one more time please", "Do it one more time please"),
         ("[Fri 2026-11-20 23:02 UTC] Run it\n\nRuntime: agent=main | session=x | model=m", "Run it"),
         (f"{OPENCLAW}\n[Fri 2026-11-20 23:03 UTC] Again", "Again"),
-        ("Fix it\n\n# *SEARCH/REPLACE block* VoteRules:\n\nEvery block must", "Fix it"),
+        ("Fix it\n\n# *SEARCH/REPLACE block* Rules:\n\nEvery block must", "Fix it"),
         ("Fix it\n\nReply in English.\n\n", "Fix it"),
         ("I have *added these files to the chat* so you can go ahead\n\na.py", ""),
         ("I have added these files to the chat", "I have added these files to the chat"),

@@ -1,30 +1,33 @@
-"""Text that clients put under a person's name or into tool results: no reaction of anybody's."""
+"""Text that clients put under a person's name, into tool results, or into a reply that they send back."""
 
 from __future__ import annotations
 
 import re
 
-_BLOCKS = re.compile(
-    r"<system-reminder>.*?</system-reminder>"
-    r"|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?<<<END_OPENCLAW_INTERNAL_CONTEXT>>>",
-    re.DOTALL,
+from afterwit.core.scan import without_blocks, without_named_blocks
+
+_BLOCKS = (
+    ("<system-reminder>", "</system-reminder>"),
+    ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
 )
-_AIDER_FILES = re.compile(
-    r"(?:I have \*added these files to the chat\*|These files have been \*added these files to the chat\*"
-    r"|Here are summaries of some files present in my git repository\."
-    r"|I am working with you on code in a git repository\.\nHere are summaries of some files"
-    r"|Here are some READ ONLY files, provided for your reference\."
-    r"|Don't try and edit any existing code without asking me to add the files to the chat!"
-    r"|I am not sharing any files that you can edit yet\."
-    r"|I am not sharing the full contents of any files with you yet\.)"
+_AIDER_FILES = (
+    "I have *added these files to the chat*",
+    "These files have been *added these files to the chat*",
+    "Here are summaries of some files present in my git repository.",
+    "I am working with you on code in a git repository.\nHere are summaries of some files",
+    "Here are some READ ONLY files, provided for your reference.",
+    "Don't try and edit any existing code without asking me to add the files to the chat!",
+    "I am not sharing any files that you can edit yet.",
+    "I am not sharing the full contents of any files with you yet.",
 )
-_AIDER_REMINDER = re.compile(
-    r"\n\n\n?(?:To suggest changes to a file you MUST return the entire content of the updated file\."
-    r"|# \*SEARCH/REPLACE block\* VoteRules:|# V4A Diff Format VoteRules:"
-    r"|# File editing rules:\n\nReturn edits similar to unified diffs|NEVER RETURN CODE!).*\Z"
-    r"|\n\nReply in [A-Z][a-z]+\.\n*\Z",
-    re.DOTALL,
+_AIDER_REMINDERS = (
+    "\n\nTo suggest changes to a file you MUST return the entire content of the updated file.",
+    "\n\n# *SEARCH/REPLACE block* Rules:",
+    "\n\n# V4A Diff Format Rules:",
+    "\n\n# File editing rules:\n\nReturn edits similar to unified diffs",
+    "\n\nNEVER RETURN CODE!",
 )
+_AIDER_LANGUAGE = re.compile(r"Reply in [A-Z][a-z]+\.")
 _AIDER_ASSENTS = frozenset(
     {
         "Ok, any changes I propose will be to those files.",
@@ -41,8 +44,8 @@ _AIDER_NOTICES = (
     "I updated the files.",
     "I edited the files myself.",
 )
-"""What aider tells of edits; it has the assistant say `Ok.` to it."""
-_AIDER_THOUGHT = re.compile(r"<(thinking-content-[0-9a-f]{32})>.*?</\1>", re.DOTALL)
+"""What aider says about edits; it has the assistant say `Ok.` to it."""
+_AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _SMOLAGENTS_CODE = re.compile(
     r"\nCalling tools:\n\[\{'id': 'call_\d+', 'type': 'function',"
@@ -50,36 +53,58 @@ _SMOLAGENTS_CODE = re.compile(
     re.DOTALL,
 )
 _SMOLAGENTS_CLOSINGS = ("</code>", "```")
-_OPENCLAW_STAMP = re.compile(r"^\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
-_OPENCLAW_RUNTIME = re.compile(r"\n\nRuntime: agent=\S+ \| [^\n]*\s*$")
+_OPENCLAW_STAMP = re.compile(r"\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}[^\]\n]*\] ")
+_OPENCLAW_RUNTIME = "Runtime: agent="
+_OPENCLAW_RUNTIME_REST = re.compile(r"\S+ \| [^\n]*")
 
 
-def strip_blocks(text: str) -> str:
+def without_passing_blocks(text: str) -> str:
     """The text without the blocks that come and go from one request to the next."""
-    if _AIDER_FILES.match(text):
+    if text.startswith(_AIDER_FILES):
         return ""
-    return _AIDER_REMINDER.sub("", _BLOCKS.sub("", text))
+    return _without_aider_reminder(without_blocks(text, *_BLOCKS))
 
 
-def strip_retelling(text: str) -> str:
+def without_retelling(text: str) -> str:
     """An assistant's text without thought, and without what clients put behind it or in its place.
 
     smolagents ends code with the tag at which sampling stopped, and writes the code once more as a call.
     """
-    spoken = _AIDER_THOUGHT.sub(" ", _THOUGHT.sub(" ", text))
+    spoken = without_named_blocks(_THOUGHT.sub(" ", text), _AIDER_THOUGHT_TAG, " ")
     spoken = _SMOLAGENTS_CODE.sub("", spoken).rstrip()
     for closing in _SMOLAGENTS_CLOSINGS:
         spoken = spoken.removesuffix(closing)
     return "" if spoken.strip() in _AIDER_ASSENTS else spoken
 
 
+def without_client_text(text: str) -> str:
+    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add."""
+    without = without_passing_blocks(text).strip()
+    return _without_openclaw_runtime(without[_stamp_length(without) :])
+
+
 def is_boilerplate(said: str, before: str) -> bool:
-    """Whether an assistant's words are a client's own, put after the words `before` of the user."""
+    """Whether an assistant's words are the client's own, put after the words `before` of the user."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
 
 
-def without_client_text(text: str) -> str:
-    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add."""
-    without = strip_blocks(text).strip()
-    return _OPENCLAW_RUNTIME.sub("", _OPENCLAW_STAMP.sub("", without))
+def _without_aider_reminder(text: str) -> str:
+    """The text up to the first reminder or, without one, up to a last paragraph that names the language."""
+    ends = [end for reminder in _AIDER_REMINDERS if (end := text.find(reminder)) >= 0]
+    if ends:
+        return text[: min(ends)].removesuffix("\n")
+    before, empty, last = text.rstrip("\n").rpartition("\n\n")
+    return before if empty and _AIDER_LANGUAGE.fullmatch(last) else text
+
+
+def _stamp_length(text: str) -> int:
+    stamp = _OPENCLAW_STAMP.match(text)
+    return stamp.end() if stamp else 0
+
+
+def _without_openclaw_runtime(text: str) -> str:
+    """The text without a last paragraph that is one line about the run-time."""
+    before, empty, last = text.rstrip().rpartition("\n\n")
+    rest = last.removeprefix(_OPENCLAW_RUNTIME)
+    return before if empty and rest != last and _OPENCLAW_RUNTIME_REST.fullmatch(rest) else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from afterwit.core.binding.client_text import strip_retelling
+from afterwit.core.binding.client_text import without_retelling
 from afterwit.core.binding.request import IncomingRequest, after_call
 from afterwit.core.binding.segments import collapse, plain_text
 from afterwit.core.binding.side_turns import Shape
@@ -135,7 +135,7 @@ def newest_of_client_session(candidates: Sequence[Candidate]) -> Candidate | Non
 
 
 def _is_quoted(reply: str, texts: Sequence[str]) -> bool:
-    reply = collapse(strip_retelling(reply))
+    reply = collapse(without_retelling(reply))
     return len(reply) >= LONG_REPLY and any(reply in text for text in texts)
 
 

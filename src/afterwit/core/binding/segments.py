@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.binding.client_text import strip_blocks, strip_retelling
+from afterwit.core.binding.client_text import without_passing_blocks, without_retelling
 from afterwit.core.ids import plain_id
 from afterwit.core.message import Message, ToolCall
 
@@ -57,7 +57,7 @@ def extend(fingerprint: bytes, segments: Iterable[Segment]) -> bytes:
 def plain_text(message: Message) -> str:
     """A message's text as it is compared: without thought or injected blocks, white space collapsed."""
     text = message.content or ""
-    return collapse(strip_retelling(text) if message.role == "assistant" else strip_blocks(text))
+    return collapse(without_retelling(text) if message.role == "assistant" else without_passing_blocks(text))
 
 
 def collapse(text: str) -> str:

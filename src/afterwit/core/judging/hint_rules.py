@@ -7,7 +7,7 @@ to presume what it could not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 MIN_CHARS = 11
 """A hint needs more than ten characters."""
@@ -40,8 +40,9 @@ def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:
     command stays below the limit. In scripts without spaces two characters count as a word.
     """
     own = _words(hint)
+    runs = set(_runs(own, words))
     others = (_words(text) for text in said)
-    return any(own == other or _longest_run(own, other) >= words for other in others if other)
+    return any(own == other or any(run in runs for run in _runs(other, words)) for other in others if other)
 
 
 def _words(text: str) -> list[str]:
@@ -49,18 +50,19 @@ def _words(text: str) -> list[str]:
     return [word for word in stripped if word]
 
 
-def _longest_run(left: list[str], right: list[str]) -> float:
-    """The heaviest common run of words: a common-substring table of which only the matches are kept."""
-    places: dict[str, list[int]] = {}
-    for at, word in enumerate(right):
-        places.setdefault(word, []).append(at)
-    best = 0.0
-    runs: dict[int, float] = {}
-    for word in left:
-        weight = 0.5 if _IDEOGRAPH.fullmatch(word) else 1.0
-        runs = {at: runs.get(at - 1, 0.0) + weight for at in places.get(word, ())}
-        best = max(best, *runs.values(), 0.0)
-    return best
+def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
+    """From each word on, the shortest run that weighs `limit`. Two texts share a run of that weight if and
+    only if they share one of these."""
+    weights = [0.5 if _IDEOGRAPH.fullmatch(word) else 1.0 for word in words]
+    end, weight = 0, 0.0
+    for begin, own in enumerate(weights):
+        while weight < limit and end < len(words):
+            weight += weights[end]
+            end += 1
+        if weight < limit:
+            return
+        yield tuple(words[begin:end])
+        weight -= own
 
 
 def fault(hint: str, said: Iterable[str], *, quote_words: int) -> str | None:

@@ -11,10 +11,11 @@ from enum import StrEnum
 from afterwit.core.judging import hint_rules
 from afterwit.core.judging.hints import select_candidates
 from afterwit.core.ranges import at_least
+from afterwit.core.scan import without_blocks
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_THINKING = ("<think>", "</think>")
 _EVALUATION = re.compile(r"\\boxed\{(1|-1|0)\}")
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
@@ -54,9 +55,9 @@ class Decided:
 
 
 def outside_thinking(words: str) -> str:
-    """What the judge said without its thinking, also where only one end of the block is there."""
-    said = _THINKING.sub("", words)
-    return said.rpartition("</think>")[2].partition("<think>")[0]
+    """What the judge said outside its thinking, also if only one end of the block is there."""
+    begin, end = _THINKING
+    return without_blocks(words, _THINKING).rpartition(end)[2].partition(begin)[0]
 
 
 def parse_evaluation(words: str) -> Vote:

@@ -95,9 +95,10 @@ class FullPrompts:
     def _next_state(self, view: JudgeView, fence: Fence) -> list[str]:
         said = [_said(message) for message in view.next_state]
         room = shares([len(text) for text in said], self.next_state_chars)
+        calls = {plain_id(call.id): number for number, call in enumerate(view.response.tool_calls, 1)}
         return [
             fence.block(
-                f"NEXT STATE {at} of {len(said)}, {_source(message, view)}", fence.middle(text, limit)
+                f"NEXT STATE {at} of {len(said)}, {_source(message, calls)}", fence.middle(text, limit)
             )
             for at, (message, text, limit) in enumerate(zip(view.next_state, said, room, strict=True), 1)
         ]
@@ -117,13 +118,12 @@ def _said(message: Message) -> str:
     return "\n".join([message.content, *calls] if message.content else calls)
 
 
-def _source(message: Message, view: JudgeView) -> str:
-    """Who said it; for a tool's result, of which of the response's calls it is."""
+def _source(message: Message, calls: Mapping[str, int]) -> str:
+    """Who said it; of a tool's result, which of the response's numbered `calls` it belongs to."""
     if message.role != "tool":
         return f"from {message.role}"
-    ids = [plain_id(call.id) for call in view.response.tool_calls]
-    own = plain_id(message.tool_call_id or "")
-    return f"result of call {ids.index(own) + 1}" if own in ids else "result of a tool"
+    number = calls.get(plain_id(message.tool_call_id or ""))
+    return "result of a tool" if number is None else f"result of call {number}"
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> str:
@@ -135,7 +135,7 @@ def _tool(tool: Mapping[str, Any]) -> str:
     function = _mapping(tool.get("function"))
     schema = _mapping(function.get("parameters"))
     required = schema.get("required")
-    stars = required if isinstance(required, Sequence) else ()
+    stars = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
     names = [f"{name}*" if name in stars else str(name) for name in _mapping(schema.get("properties"))]
     first_line = str(function.get("description") or "").strip().partition("\n")[0]
     return f"{function.get('name')}({', '.join(names)}): {first_line}"

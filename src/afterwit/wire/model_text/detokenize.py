@@ -8,6 +8,8 @@ from afterwit.wire.model_text.conventions import MARKERS
 from afterwit.wire.model_text.render import Renderer
 
 _BROKEN = "\ufffd"
+LONGEST_CHARACTER = 4
+"""Tokens that one character takes at most: UTF-8 has at most four bytes."""
 
 
 class Detokenizer:
@@ -30,28 +32,40 @@ class Detokenizer:
     def push(self, ids: Iterable[int]) -> str:
         """The text that these ids complete."""
         self._ids += [index for index in ids if index not in self._silent]
-        text = self._pending()
+        text = self._pending(len(self._ids))
+        end = len(self._ids)
         if not text or text.endswith(_BROKEN):
+            text, end = self._never_completed(text)
+        if not text:
             return ""
-        self._context, self._emitted = self._emitted, len(self._ids)
+        self._context, self._emitted = self._emitted, end
         return text
+
+    def _never_completed(self, text: str) -> tuple[str, int]:
+        """The start of a text whose broken characters no later token can mend, and the first id behind it."""
+        latest = len(self._ids) - LONGEST_CHARACTER
+        for end in range(latest, max(latest - LONGEST_CHARACTER, self._emitted), -1):
+            start = self._pending(end)
+            if start and text.startswith(start):
+                return start, end
+        return "", self._emitted
 
     def finish(self) -> str:
         """What is left; bytes that never became a character are U+FFFD."""
-        text = self._pending()
+        text = self._pending(len(self._ids))
         self._context = self._emitted = len(self._ids)
         return text
 
-    def _pending(self) -> str:
+    def _pending(self, end: int) -> str:
         before = self._decode(self._ids[self._context : self._emitted])
-        return self._decode(self._ids[self._context :])[len(before) :]
+        return self._decode(self._ids[self._context : end])[len(before) :]
 
 
 class StopStrings:
     """Cuts a text at the first of the stop strings, which is not part of it."""
 
     def __init__(self, stops: Iterable[str]) -> None:
-        self._stops = tuple(stop for stop in stops if stop)
+        self._begun = tuple(_Begun(stop) for stop in stops if stop)
         self._held = ""
         self.matched: str | None = None
         """The stop string that was met: nothing comes after it."""
@@ -60,12 +74,14 @@ class StopStrings:
         """What may be shown by now: the end of it is held back while it may begin a stop string."""
         if self.matched is not None:
             return ""
-        text, self._held = self._held + text, ""
-        found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in self._stops if stop in text]
-        if found:  # the first to be complete, so that it does not matter how the text was cut into pieces
-            end, length, self.matched = min(found)
-            return text[: end + length]
-        keep = len(text) - self._possible(text)
+        text, new = self._held + text, text
+        for at, character in enumerate(new, start=len(self._held) + 1):
+            # the first to be complete, the longest of those: where the text was cut into pieces plays no part
+            done = [begun.stop for begun in self._begun if begun.read(character)]
+            if done:
+                self.matched, self._held = max(done, key=len), ""
+                return text[: at - len(self.matched)]
+        keep = len(text) - max((begun.length for begun in self._begun), default=0)
         text, self._held = text[:keep], text[keep:]
         return text
 
@@ -74,10 +90,24 @@ class StopStrings:
         text, self._held = self._held, ""
         return text
 
-    def _possible(self, text: str) -> int:
-        """Length of the longest end of the text that begins a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stops):
-                return length
-        return 0
+
+class _Begun:
+    """How much of one stop string the text ends with (Knuth, Morris and Pratt), in linear time."""
+
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.length = 0
+        self._shorter = [0]
+        """Entry n - 1: the next shorter beginning of the stop that its first n characters end with."""
+
+    def read(self, character: str) -> bool:
+        """Whether this character completes the stop."""
+        self.length = self._after(self.length, character)
+        if self.length > len(self._shorter):
+            self._shorter.append(self._after(self._shorter[-1], self.stop[self.length - 1]))
+        return self.length == len(self.stop)
+
+    def _after(self, length: int, character: str) -> int:
+        while length and self.stop[length] != character:
+            length = self._shorter[length - 1]
+        return length + 1 if self.stop[length] == character else 0

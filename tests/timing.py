@@ -1,0 +1,36 @@
+"""Whether the time of a function grows in proportion to its input.
+
+The time is the least processor time of several runs, which a busy machine hardly changes. Four times the input
+takes four times as long if the function is linear, 16 times if it is quadratic: the limit lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+from typing import TypeVar
+
+T = TypeVar("T")
+RUNS = 3
+MOST = 9.0
+"""Times the processor time that four times the input may take."""
+NEGLIGIBLE_S = 0.03
+"""Seconds that prove nothing: a quadratic scan of the larger input takes more."""
+
+
+def check_linear(run: Callable[[T], object], make: Callable[[int], T], size: int) -> None:
+    """Raise AssertionError unless four times the input takes about four times as long, or next to no time."""
+    larger = _least(run, make(4 * size))
+    if larger > NEGLIGIBLE_S:
+        smaller = _least(run, make(size))
+        assert larger <= MOST * smaller + NEGLIGIBLE_S, f"{smaller:.3f} s, then {larger:.3f} s for four times"
+
+
+def _least(run: Callable[[T], object], given: T) -> float:
+    return min(_timed(run, given) for _ in range(RUNS))
+
+
+def _timed(run: Callable[[T], object], given: T) -> float:
+    begun = process_time()
+    run(given)
+    return process_time() - begun
