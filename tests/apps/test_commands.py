@@ -217,14 +217,24 @@ def test_help_needs_no_torch() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "command", "extra"),
-    [("torch", "train", "local"), ("openai", "demo", "demo"), ("torch", "doctor", "local")],
+    [
+        ("torch", "serve", "local"),
+        ("torch", "serve --stages learn", "local"),
+        ("torch", "train", "local"),
+        ("torch", "doctor", "local"),
+        ("huggingface_hub", "serve some/model", "local"),
+        ("openai", "demo", "demo"),
+    ],
 )
 def test_without_an_extra_a_command_names_it(
     missing: str, command: str, extra: str, model: Path, tmp_path: Path
 ) -> None:
-    place = ["--out", str(tmp_path)] if command == "demo" else [str(model), "--home", str(tmp_path)]
+    words = command.split()
+    place = ["--out", str(tmp_path)] if command == "demo" else ["--home", str(tmp_path), "--port", "0"]
+    place = place if words[0] == "serve" else place[:2]
+    place += [] if command in ("demo", "serve some/model") else [str(model)]
     code = f"import sys; sys.modules[{missing!r}] = None\nfrom afterwit.apps.cli import main\n"
-    code += f"main({[command, *place]})"
+    code += f"main({[*words, *place]})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].endswith(f"pip install 'afterwit[{extra}]'")
+    assert ended.stderr.splitlines()[-1].endswith(f"pip install '.[{extra}]' in a clone")

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,6 +76,8 @@ class Runtime:
     async def _start(self) -> None:
         """Everything that can be wrong with model, store and port is found before the port listens."""
         folder = model_folder(self._settings.model, self._home)
+        if "learn" in self._stages:
+            _require_module("torch")
         self._claim(make_home(self._home))
         renderer = Renderer.load(folder)
         versions = build.versions_of(self._home, folder)
@@ -176,6 +179,12 @@ class Runtime:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._stack.push_async_callback(_cancel, task)
+
+
+def _require_module(name: str) -> None:
+    """ModuleNotFoundError before anything starts, in place of a learner process that dies of it."""
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(f"there is no module {name}", name=name)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

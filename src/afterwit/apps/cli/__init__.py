@@ -61,6 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         extra = next((extra for extra, needs in EXTRAS.items() if error.name in needs), None)
         if extra is None:
             raise
-        hint = f"this needs {error.name}: install the extra with pip install 'afterwit[{extra}]'"
-        print(f"afterwit: {hint}", file=sys.stderr)
+        hint = f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
+        print(f"afterwit: this needs {error.name}: {hint}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -21,7 +21,7 @@ def add(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="chat: call the model. teach: its turns may train. read: turns, metrics. admin: all."
+            help="chat: call the model. teach: its turns may train. read: health, metrics. admin: all."
         ),
     ] = None,
     home: Home = None,

@@ -1,0 +1,94 @@
+"""`python -m docs.settings` writes settings.md from the settings' own declarations."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+
+PAGE = Path(__file__).with_name("settings.md")
+HEAD = """\
+# Settings
+
+<!-- Written by `make settings` from the code. Change the declarations, not this page. -->
+
+Settings come from four places. The later one wins: a recipe (`--recipe`), the file `config.toml` in the home
+folder (or the file of `--config`), the environment, the flags.
+
+| written in | example |
+| --- | --- |
+| the file | `[judge]` and below it `votes = 5` |
+| the environment | `AFTERWIT_JUDGE__VOTES=5` |
+| a flag | `--set judge.votes=5` |
+
+The home folder is `--home`, else `AFTERWIT_HOME`, else the platform's folder for user data. A name or value
+that cannot be used stops the command with one line: what is wrong, where it is written, and the nearest name.
+
+`model` belongs to no section: a Hugging Face model folder or a hub id. The home remembers the last one.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n\n".join([HEAD.rstrip(), *_tables()]) + "\n"
+
+
+def _tables() -> Iterator[str]:
+    for section, info in Settings.model_fields.items():
+        for kind in (info.annotation, *typing.get_args(info.annotation)):
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                yield _table(section, kind)
+
+
+def _table(section: str, kind: type) -> str:
+    notes = _notes(kind)
+    rows = [
+        f"## `[{section}]`\n\n{inspect.getdoc(kind)}\n",
+        "| setting | default | what and why |",
+        "| --- | --- | --- |",
+    ]
+    for field in dataclasses.fields(kind):
+        rows.append(f"| `{field.name}` | {_default(field)} | {notes.get(field.name, '')} |")
+    return "\n".join(rows)
+
+
+def _default(field: dataclasses.Field[typing.Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return "not set" if field.default is None else f"`{_written(field.default)}`"
+    assert field.default_factory is not dataclasses.MISSING
+    return f"`{_written(field.default_factory())}`"
+
+
+def _written(value: object) -> str:
+    """A value as TOML writes it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value!s}"'
+        case tuple() | list():
+            return f"[{', '.join(map(_written, value))}]"
+    return str(value)
+
+
+def _notes(kind: type) -> dict[str, str]:
+    """The string beneath each field."""
+    (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(declaration, ast.ClassDef)
+    notes = {}
+    for field, note in pairwise(declaration.body):
+        match field, note:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                notes[name] = " ".join(text.split()).replace("|", "\\|")
+    return notes
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
