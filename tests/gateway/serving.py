@@ -15,10 +15,12 @@ import openai
 
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
-from afterwit.stages.gateway.http import Listener, bind
+from afterwit.stages.gateway.dialects import DIALECTS
+from afterwit.stages.gateway.http import ConnectionLimits, Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
+from afterwit.wire.dialect import Dialect
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine
 
@@ -138,6 +140,8 @@ async def serving(
     renderer: Renderer,
     *,
     settings: GatewaySettings | None = None,
+    limits: ConnectionLimits | None = None,
+    dialects: tuple[Dialect, ...] = DIALECTS,
     engine: Engine | None = None,
     **engine_changes: Any,
 ) -> AsyncIterator[Serving]:
@@ -156,11 +160,12 @@ async def serving(
         renderer,
         store,
         settings or GatewaySettings(),
+        dialects=dialects,
         wake_judge=lambda: woken.append(True),
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),
     )
-    listener = Listener(app, bind("127.0.0.1", 0))
+    listener = Listener(app, bind("127.0.0.1", 0), limits or ConnectionLimits(probe_s=0.02))
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
         yield Serving(app, listener.url, fake, store, http, clock, says, woken)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from afterwit.core.errors import RequestError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.dialects import DIALECTS
+from afterwit.stages.gateway.dialects import DIALECTS, dialect_of
 from afterwit.stages.gateway.endpoint import ModelEndpoint
 from afterwit.stages.gateway.feedback import FeedbackEndpoint
 from afterwit.stages.gateway.http import InFlight
@@ -41,6 +43,10 @@ class GatewayApp:
     def in_flight(self) -> InFlight:
         """What is under way: drain it before the server stops."""
         return self.gateway.in_flight
+
+    def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]:
+        """The JSON body of an error at a path, in the dialect of that path."""
+        return dialect_of(path, self.gateway.dialects).error_body(error)
 
 
 def build_app(

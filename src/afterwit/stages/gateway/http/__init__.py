@@ -1,6 +1,7 @@
 """HTTP below the endpoints: the socket, bodies, limits, responses and disconnects."""
 
 from afterwit.stages.gateway.http.body import read_json
+from afterwit.stages.gateway.http.connections import ConnectionLimits
 from afterwit.stages.gateway.http.disconnect import until_disconnect
 from afterwit.stages.gateway.http.in_flight import InFlight
 from afterwit.stages.gateway.http.responses import INTERNAL, send_error, send_json
@@ -8,6 +9,7 @@ from afterwit.stages.gateway.http.server import Listener, bind
 
 __all__ = [
     "INTERNAL",
+    "ConnectionLimits",
     "InFlight",
     "Listener",
     "bind",

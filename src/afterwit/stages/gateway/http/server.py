@@ -6,22 +6,24 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import RequestError, SettingError
+from afterwit.stages.gateway.http.connections import ConnectionLimits, IdleConnections
 from afterwit.stages.gateway.http.in_flight import InFlight
+from afterwit.stages.gateway.http.protocol import HttpProtocol
 
 log = logging.getLogger("afterwit.gateway")
 
-KEEP_ALIVE_S = 75
-"""Seconds an idle connection stays open: longer than most pauses, so that few requests meet a closing one."""
 CLOSE_S = 1
 """Seconds that connections get to close after the drain."""
+DEFAULT_LIMITS = ConnectionLimits()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -45,20 +47,30 @@ class Application(Protocol):
     @property
     def in_flight(self) -> InFlight: ...
 
+    def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]: ...
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class Listener:
     """Serves an application on a socket until it is stopped. Signals are its owner's."""
 
-    def __init__(self, app: Application, sock: socket.socket) -> None:
+    def __init__(
+        self, app: Application, sock: socket.socket, limits: ConnectionLimits = DEFAULT_LIMITS
+    ) -> None:
         self._app, self._sock = app, sock
+        protocol = partial(
+            HttpProtocol,
+            limits=limits,
+            idle=IdleConnections(limits.idle_connections),
+            error_body=app.error_body,
+        )
         self._server = _Server(
             uvicorn.Config(
                 app,
                 lifespan="off",
-                http="httptools",
-                timeout_keep_alive=KEEP_ALIVE_S,
+                http=cast(type[asyncio.Protocol], protocol),
+                timeout_keep_alive=limits.keep_alive_s,
                 log_config=None,
                 access_log=False,
                 server_header=False,

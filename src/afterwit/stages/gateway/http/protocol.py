@@ -1,0 +1,135 @@
+"""uvicorn's HTTP protocol with limits on headers and connections, and an answer to half-closing clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from afterwit.core.errors import RequestError
+from afterwit.stages.gateway.http.connections import ConnectionLimits, IdleConnections
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBES = 2
+"""The first makes a peer that is gone send a reset; the second write then fails."""
+
+ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
+"""The JSON body of an error at a path."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(
+        self, *, limits: ConnectionLimits, idle: IdleConnections, error_body: ErrorBody, **uvicorn: Any
+    ) -> None:
+        super().__init__(**uvicorn)
+        self._limits, self._idle, self._error_body = limits, idle, error_body
+        self._head_bytes = 0
+        """Of the headers that are being received."""
+        self._head_timer: asyncio.TimerHandle | None = None
+        """Runs until the headers are complete."""
+        self._probe_timer: asyncio.TimerHandle | None = None
+        self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
+        super().connection_made(transport)
+        self._idle.add(self)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
+        self._idle.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._head_timer is not None:
+            self._count(len(data))
+            if self._head_bytes > self._limits.header_bytes:
+                self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value))
+        if self._head_bytes > self._limits.header_bytes:
+            raise ValueError("the headers are too large")  # the parser stops: send_400_response follows
+
+    def on_headers_complete(self) -> None:
+        self._stop_timers()
+        self._idle.discard(self)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete:
+            self._idle.add(self)
+
+    def eof_received(self) -> bool:  # type: ignore[override] # uvicorn's always closes
+        """Whether the connection stays open for the answer.
+
+        It does if the request is complete and nothing of the answer was sent. Once an answer streams, the end
+        of input means that its reader left.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or cycle.response_started:
+            return False
+        cycle.keep_alive = False
+        self._probe(PROBES)
+        return True
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read as a request, and close. Called by uvicorn too."""
+        if self.transport.is_closing():
+            return
+        error = self._refusal
+        url = getattr(self, "url", b"").decode("latin-1").partition("?")[0]
+        body = orjson.dumps(self._error_body(url, error))
+        headers = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[error.status] + headers % len(body) + body)
+        self.transport.close()
+
+    def cut(self) -> None:
+        """Close the connection now: it has no request."""
+        self._stop_timers()
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._limits.header_bytes:
+            message = f"The request's headers are larger than {self._limits.header_bytes} bytes."
+            self._refusal = RequestError(431, "headers_too_large", message)
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._limits.header_timeout_s, self.cut)
+
+    def _stop_timers(self) -> None:
+        for timer in (self._head_timer, self._probe_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._probe_timer = None
+
+    def _probe(self, left: int) -> None:
+        """Ask whether the client that ended its input still listens, until the answer begins.
+
+        A client that half-closed skips a `100 Continue`. For one that is gone, writing fails.
+        """
+        self._probe_timer = self.loop.call_later(self._limits.probe_s, self._send_probe, left)
+
+    def _send_probe(self, left: int) -> None:
+        if self.cycle.response_started or self.transport.is_closing():
+            return
+        self.transport.write(CONTINUE)
+        if left > 1:
+            self._probe(left - 1)

@@ -1,0 +1,168 @@
+"""Real sockets: what a connection may cost before its key is known, and clients that close early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import pytest
+
+from afterwit.core.lifecycle import Reason
+from afterwit.stages.gateway.http import ConnectionLimits
+from afterwit.stages.gateway.http.connections import IdleConnections
+from afterwit.wire.model_text.render import Renderer
+from tests.gateway.serving import USER, Serving, serving
+
+PATIENT_S = 20.0
+"""Longer than anything here takes on a slow machine."""
+
+
+def request(**asked: object) -> bytes:
+    body = orjson.dumps({"model": "tiny", "messages": USER, **asked})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def connect(gateway: Serving) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = gateway.url.removeprefix("http://").removesuffix("/v1").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def answer_of(gateway: Serving, *pieces: bytes, half_close: bool = False) -> bytes:
+    """Everything that the server sends until it closes."""
+    reader, writer = await connect(gateway)
+    with suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        if half_close:
+            writer.write_eof()
+    try:
+        async with asyncio.timeout(PATIENT_S):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"X-Long: " + b"x" * 70_000, b"\r\n".join(b"X-%d: %s" % (n, b"y" * 90) for n in range(800))],
+    ids=["one header", "many headers"],
+)
+async def test_headers_that_are_too_large_are_a_431_in_json_before_any_key_is_asked_for(
+    gateway: Serving, headers: bytes
+):
+    await gateway.add_key("ann", "chat")
+    start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    head, _, body = (await answer_of(gateway, start, headers, b"\r\n\r\n")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(body)["error"]["code"] == "headers_too_large"
+
+
+async def test_headers_without_end_are_refused_while_they_come(gateway: Serving):
+    pieces = [b"GET / HTTP/1.1\r\nX-Long: ", *[b"x" * 1000] * 100]
+    assert (await answer_of(gateway, *pieces)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_large_bodies_and_ordinary_headers_pass(gateway: Serving):
+    gateway.http.headers["x-long"] = "x" * 30_000
+    for _ in range(3):
+        answer = await gateway.ask([{"role": "user", "content": "Hi"}], metadata={"text": "y" * 200_000})
+        assert answer.status_code == 200
+
+
+async def test_what_is_not_http_is_a_400_in_json(gateway: Serving):
+    head, _, body = (await answer_of(gateway, b"\x16\x03\x01 hello\r\n\r\n")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+async def test_a_connection_that_does_not_finish_its_headers_is_cut(tmp_path: Path, renderer: Renderer):
+    limits = ConnectionLimits(header_timeout_s=0.05)
+    async with serving(tmp_path, renderer, limits=limits) as gateway:
+        assert await answer_of(gateway) == b""
+        assert await answer_of(gateway, b"GET /healthz HTTP/1.1\r\nHost: loc") == b""
+        first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        assert (await answer_of(gateway, first, b"GET /heal")).count(b"HTTP/1.1 200") == 1
+
+
+async def test_headers_that_are_complete_in_time_may_wait_for_their_answer(
+    tmp_path: Path, renderer: Renderer
+):
+    limits = ConnectionLimits(header_timeout_s=0.5)
+    async with serving(tmp_path, renderer, limits=limits) as gateway:
+        gateway.engine.pause_after = 0
+        asked = asyncio.ensure_future(gateway.ask())
+        await gateway.engine.paused.wait()
+        await asyncio.sleep(0.6)
+        gateway.engine.resume.set()
+        assert (await asked).status_code == 200
+
+
+async def test_of_too_many_idle_connections_the_oldest_is_closed(tmp_path: Path, renderer: Renderer):
+    async with serving(tmp_path, renderer, limits=ConnectionLimits(idle_connections=3)) as gateway:
+        opened = [await connect(gateway) for _ in range(8)]
+        async with asyncio.timeout(PATIENT_S):
+            assert await opened[0][0].read() == b""
+        assert (await gateway.ask()).status_code == 200
+        for _, writer in opened:
+            writer.close()
+
+
+def test_a_connection_that_gets_a_request_is_not_idle():
+    class Counted:
+        cuts = 0
+
+        def cut(self) -> None:
+            self.cuts += 1
+
+    first, second, third = Counted(), Counted(), Counted()
+    idle = IdleConnections(1)
+    idle.add(first)
+    idle.discard(first)
+    idle.add(second)
+    assert (first.cuts, second.cuts, len(idle)) == (0, 0, 1)
+    idle.add(third)
+    assert (second.cuts, third.cuts, len(idle)) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_half_closes_after_its_request_gets_its_answer(gateway: Serving, stream: bool):
+    answer = await answer_of(gateway, request(stream=stream), half_close=True)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n") if stream else b"Hello there." in answer
+    (record,) = await gateway.records()
+    assert record.delivered
+
+
+async def test_a_client_that_half_closed_is_answered_however_long_it_takes(gateway: Serving):
+    gateway.engine.pause_after = 0
+    asked = asyncio.ensure_future(answer_of(gateway, request(), half_close=True))
+    await gateway.engine.paused.wait()
+    await asyncio.sleep(0.2)  # longer than the probes take
+    gateway.engine.resume.set()
+    *probes, answer = (await asked).split(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert not any(probes)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Hello there." in answer
+
+
+async def test_a_client_that_half_closes_before_its_body_is_complete_has_left(gateway: Serving):
+    assert await answer_of(gateway, request()[:-5], half_close=True) == b""
+    await gateway.app.in_flight.idle()
+    assert await gateway.records() == []
+
+
+async def test_a_client_that_closes_while_it_waits_has_left_and_the_engine_is_free(gateway: Serving):
+    gateway.engine.pause_after = 0
+    _, writer = await connect(gateway)
+    writer.write(request())
+    await gateway.engine.paused.wait()
+    writer.close()
+    async with asyncio.timeout(PATIENT_S):
+        await gateway.app.in_flight.idle()
+    (record,) = await gateway.records()
+    assert (record.reason, gateway.engine.cancelled) == (Reason.CLIENT_LEFT, 1)
