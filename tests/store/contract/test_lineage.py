@@ -149,6 +149,17 @@ def test_reconciling_twice_changes_nothing(store: Store) -> None:
     assert store.reconcile(manifests, now=2.0) == Reconciled(committed=(), lost=(), returned=0, freed=())
 
 
+def test_a_number_taken_by_another_manifest_gives_its_turns_back(store: Store) -> None:
+    for turn in ("a", "b", "c"):
+        add_judged(store, turn)
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    store.commit_version(a_version(2, ["b"]), now=0.0)
+    told = store.reconcile([a_version(1, ["c"])], now=1.0)
+    assert (set(told.lost), told.committed, told.returned) == ({1, 2}, (1,), 2)
+    assert states(store, *"abc") == [State.JUDGED, State.JUDGED, State.TRAINED]
+    assert store.reconcile([a_version(1, ["c"])], now=2.0).lost == ()
+
+
 def test_the_newest_published_version_is_known(store: Store) -> None:
     assert store.latest_published() == 0
     for number in (1, 2):

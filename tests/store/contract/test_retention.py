@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from afterwit.core.errors import StoreError
@@ -82,22 +80,6 @@ def test_the_budget_removes_the_oldest_first_and_only_as_many_as_needed(store: S
     left = [record.turn.id for record in store.turns()]
     assert left == [f"t{number}" for number in range(pruned.turns, 600)]
     assert 250 < len(left) < 350
-
-
-def test_room_that_pruning_made_is_used_again(path: Path, store: Store) -> None:
-    def fill(tag: str) -> int:
-        for number in range(100):
-            add(store, f"{tag}{number}", reason=Reason.SIDE_TURN, conversation=LONG)
-        store.claim("judge", owner="nobody", limit=1, lease_s=1, now=0.0)
-        return path.stat().st_size
-
-    fill("a")
-    store.prune(now=1.0, max_age_s=0.0, max_bytes=None)
-    first = fill("b")
-    for tag in "cde":
-        store.prune(now=1.0, max_age_s=0.0, max_bytes=None)
-        last = fill(tag)
-    assert last < 1.2 * first
 
 
 def test_waiting_turns_over_the_budget_are_kept_and_reported(store: Store) -> None:

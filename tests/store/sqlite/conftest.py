@@ -1,4 +1,4 @@
-"""A fresh store per test."""
+"""A fresh SQLite file for each test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
+from tests.store.databases import MODEL
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    opened = SqliteStore.open(path, fingerprint="model")
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore.open(path, fingerprint=MODEL)
     yield opened
     opened.close()

@@ -14,7 +14,7 @@ from afterwit.core.lifecycle import State
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import NO, a_turn, add
-from tests.store.worker import (
+from tests.store.sqlite.worker import (
     PROCESSES,
     claim_until_empty,
     fill_the_disk,

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from afterwit.core.errors import StoreError, TurnNotFound
 from afterwit.core.lifecycle import State
 from afterwit.store import AsyncStore, Store
-from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import Database
-from afterwit.store.sqlite.opening import connect
+from tests.store.databases import Database
 from tests.store.examples import add
 
 
 @pytest.fixture
-async def astore(path: Path) -> AsyncIterator[AsyncStore]:
-    opened = AsyncStore(SqliteStore.open(path, fingerprint="model"))
+async def astore(database: Database) -> AsyncIterator[AsyncStore]:
+    opened = AsyncStore(database.open())
     yield opened
     await opened.close()
 
@@ -62,9 +59,9 @@ async def test_a_call_that_fails_tells_its_caller_and_harms_no_other(astore: Asy
         await astore.call(lambda s: s.turn("half"))
 
 
-async def test_what_was_answered_is_seen_by_another_connection(astore: AsyncStore, path: Path) -> None:
+async def test_another_store_sees_what_was_written(astore: AsyncStore, database: Database) -> None:
     await asyncio.gather(*(astore.call(lambda s, n=n: add(s, f"t{n}")) for n in range(50)))
-    other = SqliteStore.open(path, fingerprint="model")
+    other = database.open()
     assert count(other) == 50
     other.close()
 
@@ -80,33 +77,14 @@ async def test_a_cancelled_caller_does_not_undo_its_work(astore: AsyncStore) -> 
     assert await astore.call(count) == 1
 
 
-async def test_closing_finishes_what_was_called_and_refuses_more(path: Path) -> None:
-    astore = AsyncStore(SqliteStore.open(path, fingerprint="model"))
+async def test_closing_finishes_what_was_called_and_refuses_more(database: Database) -> None:
+    astore = AsyncStore(database.open())
     calls = [asyncio.ensure_future(astore.call(lambda s, n=n: add(s, f"t{n}"))) for n in range(100)]
     await asyncio.sleep(0)
     await astore.close()
     await asyncio.gather(*calls)
     with pytest.raises(StoreError, match="closed"):
         await astore.call(count)
-    store = SqliteStore.open(path, fingerprint="model")
+    store = database.open()
     assert count(store) == 100
     store.close()
-
-
-async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path: Path) -> None:
-    SqliteStore.open(path, fingerprint="model").close()
-    database = Database(connect(path, "NORMAL"), path)
-    astore = AsyncStore(SqliteStore(database))
-    pages = await astore.call(lambda _: database.rows("PRAGMA page_count")[0][0])
-    await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 20}"))
-    outcomes = await asyncio.gather(
-        *(astore.call(lambda s, n=n: add(s, f"t{n}")) for n in range(200)), return_exceptions=True
-    )
-    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    assert errors
-    assert {type(error) for error in errors} == {StoreError}
-    stored = await astore.call(lambda s: {record.turn.id for record in s.turns()})
-    assert stored == {f"t{n}" for n, outcome in enumerate(outcomes) if outcome not in errors}
-    await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 2000}"))
-    await astore.call(lambda s: add(s, "afterwards"))
-    await astore.close()

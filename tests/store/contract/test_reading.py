@@ -1,16 +1,15 @@
-"""Lists, counts, exports, stage health and keys."""
+"""Lists, ids, counts and exports."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import StoreError, TurnAmbiguous, TurnNotFound
+from afterwit.core.errors import TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
-from afterwit.store import Filter, Key, Status, Store
+from afterwit.store import Filter, Store
 from afterwit.store.export import summary, whole
 from tests.store.examples import NO, a_version, add, add_judged
 
@@ -88,25 +87,6 @@ def test_a_listed_turn_has_the_fields_of_the_specification(store: Store) -> None
     assert (line["next_state"], line["reward"], line["hints"]) == (None, None, [])
 
 
-def test_a_stages_newest_word_stands(store: Store) -> None:
-    store.set_status("judge", False, "it does not answer", now=1.0)
-    store.set_status("learn", True, "waiting for 3 more", now=1.0)
-    store.set_status("judge", True, "judging", now=2.0)
-    assert store.statuses() == [
-        Status(stage="judge", ok=True, message="judging", at=2.0),
-        Status(stage="learn", ok=True, message="waiting for 3 more", at=1.0),
-    ]
-
-
-def test_a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked(store: Store) -> None:
-    store.add_key("laptop", {"chat", "teach"}, "hash1", now=1.0)
-    key = Key(name="laptop", scopes=frozenset({"chat", "teach"}), hash="hash1", created=1.0)
-    assert store.keys() == [key]
-    store.revoke_key("laptop", now=2.0)
-    store.revoke_key("laptop", now=3.0)
-    assert store.keys() == [replace(key, revoked=2.0)]
-
-
 def test_a_turn_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     for name in ("ab1", "ab2", "ab21", "b_1", "bx1", "é"):
         add(store, name)
@@ -128,11 +108,3 @@ def test_an_ambiguous_beginning_names_the_turns(store: Store) -> None:
         add(store, f"t{number}")
     with pytest.raises(TurnAmbiguous, match=r"several turns begin with t: t0, t1, t10, .*, t15, \.\.\.$"):
         store.resolve("t")
-
-
-def test_a_keys_name_is_taken_once_and_an_unknown_one_is_named(store: Store) -> None:
-    store.add_key("laptop", {"chat"}, "hash1", now=1.0)
-    with pytest.raises(StoreError, match="there is a key 'laptop' already"):
-        store.add_key("laptop", {"chat"}, "hash2", now=1.0)
-    with pytest.raises(StoreError, match="there is no key 'phone'"):
-        store.revoke_key("phone", now=2.0)

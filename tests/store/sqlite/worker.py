@@ -21,7 +21,7 @@ from afterwit.store.sqlite.opening import connect
 from tests.store.examples import HINTED, NO, a_version, add
 
 PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.store.worker"])
+PROCESSES.set_forkserver_preload(["tests.store.sqlite.worker"])
 
 
 def run(work: Callable[..., None], *arguments: Any) -> int | None:

@@ -1,0 +1,66 @@
+"""The databases that the contract suite runs over: one entry of a table for each kind of store."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from afterwit.store import Store
+from afterwit.store.sqlite import SqliteStore
+
+MODEL = "model"
+
+
+class Database(Protocol):
+    """One database, empty at first, bound to MODEL."""
+
+    def open(self) -> Store:
+        """A store over it, which the caller closes. Several may be open at once."""
+        ...
+
+    def crash(self) -> None:
+        """As if all processes were killed now: what is opened from here on has what their death leaves.
+
+        Stores that are open may only be closed.
+        """
+        ...
+
+
+class SqliteFile:
+    """A SQLite file below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._crashes = 0
+        self.path.parent.mkdir(parents=True)
+        self.path.write_bytes(_empty_store())
+
+    @property
+    def path(self) -> Path:
+        return self._folder / str(self._crashes) / "store.db"
+
+    def open(self) -> SqliteStore:
+        return SqliteStore.open(self.path, fingerprint=MODEL)
+
+    def crash(self) -> None:
+        """Go on with a copy of the file and its log as they are now."""
+        left = self.path.parent
+        self._crashes += 1
+        shutil.copytree(left, self.path.parent, ignore=shutil.ignore_patterns("*-shm"))
+
+
+@cache
+def _empty_store() -> bytes:
+    """The bytes of a new store: copying them is cheaper than creating one."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "store.db"
+        SqliteStore.open(path, fingerprint=MODEL).close()
+        return path.read_bytes()
+
+
+DATABASES: Mapping[str, Callable[[Path], Database]] = {"sqlite": SqliteFile}
+"""From an empty folder to a database."""
