@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
+import httpx
 import pytest
 import torch
+from openai import OpenAI
+from starlette.types import Receive, Scope, Send
 
-from afterwit.apps.demo.worlds import REHEARSED
+from afterwit.apps.demo.people import MODEL, Agent, interaction, run_interaction
+from afterwit.apps.demo.people.person import REPLY_TOKENS
+from afterwit.apps.demo.worlds import REHEARSED, WORLDS
 from afterwit.core.errors import SettingError
-from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
-from afterwit.core.verdict import NextState
+from afterwit.core.lifecycle import State
+from afterwit.core.turn import Sampling
+from afterwit.engines.port import Generate, Step
+from experiments.simulation.client import Client, Conversation
+from experiments.simulation.lockstep import LockstepEngine
 from experiments.simulation.plan import Plan, Point, RunResult, key
 from experiments.simulation.run import run
 from experiments.simulation.system import simulation
@@ -40,7 +51,7 @@ async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what
     chosen, world = BRIEF.chosen(), REHEARSED["tools"]
     async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
-        records = [system.learning.store.turn(turn) for turn in one.turns]
+        records = [system.store.turn(turn) for turn in one.turns]
     assert {record.state for record in records} <= {State.TRAINED, State.JUDGED, State.SKIPPED}
     assert [record.turn.parent for record in records] == [None, *one.turns[:-1]]
     last = records[-1].next_state
@@ -55,27 +66,68 @@ async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
     async with simulation(chosen.settings, world, seed=1, program=world.judge, publish_every=3) as system:
         for number in range(1, 9):
             await system.interact(number, "dev", rng)
-            assert system.client.engine.version == system.updates // 3 * 3
+            assert system.engine.version == system.updates // 3 * 3
         assert system.updates >= 3
 
 
-async def test_a_turn_that_would_teach_nothing_ends_at_the_judge_as_where_people_are_served() -> None:
-    asked = (
-        "objective.routing=routed",
-        "objective.confident_above=0",
-        "learner.batch=99",
-        "learner.min_batch=99",
-    )
-    chosen, world, rng = replace(BRIEF, settings=asked).chosen(), REHEARSED["tools"], Random(1)
-    async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
-        one, learning = await system.interact(1, "dev", rng), system.learning
-        turn = replace(learning.store.turn(one.turns[-1]).turn, id="praised")
-        thanks = Message(role="user", content=world.approve(one.task, "dev", rng))
-        await learning.teach([(turn, NextState(messages=(thanks,)))])
-        record = learning.store.turn("praised")
-    assert record.verdict is not None
-    assert record.verdict.reward == 1
-    assert (record.state, record.reason) == (State.SKIPPED, Reason.ALREADY_CONFIDENT)
+async def test_a_judges_model_is_asked_in_whole_batches_and_its_verdict_is_stored() -> None:
+    chosen, world = BRIEF.chosen(), REHEARSED["tools"]
+    async with simulation(chosen.settings, world, seed=1, program=None) as system:
+        one = await system.interact(1, "dev", Random(1))
+        verdicts = [system.store.turn(turn).verdict for turn in one.turns]
+    votes = [len(verdict.votes) for verdict in verdicts if verdict is not None]
+    assert votes == [2 * chosen.settings.judge.votes] * len(one.turns)
+
+
+async def test_requests_made_at_one_time_are_one_batch_and_later_ones_another() -> None:
+    class Counting:
+        facts = stage = probe = promote = discard = close = None
+
+        def __init__(self) -> None:
+            self.batches: list[int] = []
+
+        async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
+            self.batches.append(len(requests))
+            return [[] for _ in requests]
+
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            assert [step async for step in engine.generate(request)] == []
+
+    counting = Counting()
+    engine = LockstepEngine(counting)  # type: ignore[arg-type]
+    request = Generate(prompt_ids=(1,), sampling=Sampling(max_tokens=1))
+    await asyncio.gather(ask(1), ask(3), ask(2))
+    assert counting.batches == [3, 2, 1]
+
+
+def test_an_agent_of_a_live_run_and_one_of_a_simulation_send_the_same_request() -> None:
+    live, simulated = list[dict[str, Any]](), list[dict[str, Any]]()
+    message = {"role": "assistant", "content": "Done."}
+    completion = {"id": "chatcmpl-1", "choices": [{"message": message}]}
+
+    def record(request: httpx.Request) -> httpx.Response:
+        live.append(json.loads(request.content))
+        return httpx.Response(200, json=completion)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        simulated.append(json.loads((await receive())["body"]))
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": json.dumps(completion).encode()})
+
+    world = WORLDS["tools"]
+    task = world.task("dev", Random(3))
+    with OpenAI(
+        api_key="x", base_url="http://x/v1", http_client=httpx.Client(transport=httpx.MockTransport(record))
+    ) as client:
+        agent = Agent(client=client, model=MODEL, headers={})
+        one = run_interaction(agent, world, task, "dev", Random(4))
+    script = interaction(world, task, "dev", Random(4))
+    (other,) = asyncio.run(Client(app=app, world=world).play([Conversation(script=script, name="p")]))
+    assert (one.messages, one.turns) == (other.messages, other.turns)
+    assert all(type(body.pop("seed")) is int for body in simulated)
+    assert (live[-1].pop("max_tokens"), simulated[-1].pop("max_tokens")) == (REPLY_TOKENS, 1)
+    assert live == simulated
 
 
 def test_a_plan_is_named_by_what_it_plays_not_by_how_it_was_said() -> None:

@@ -2,6 +2,6 @@
 
 from afterwit.apps.demo.live.judge_accuracy import judge_accuracy
 from afterwit.apps.demo.live.run import Measurement, Observer, Run
-from afterwit.apps.demo.live.system import LiveSystem, live
+from afterwit.apps.demo.live.system import LiveSystem, Rules, live
 
-__all__ = ["LiveSystem", "Measurement", "Observer", "Run", "judge_accuracy", "live"]
+__all__ = ["LiveSystem", "Measurement", "Observer", "Rules", "Run", "judge_accuracy", "live"]

@@ -11,7 +11,7 @@ from typing import Protocol
 from openai import OpenAI
 
 from afterwit.apps.demo.live.system import LiveSystem
-from afterwit.apps.demo.people import SIDE, Agent, Interaction, Score, evaluate, run_interaction
+from afterwit.apps.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
 from afterwit.apps.demo.world import Split, Task, World
 
 MEASURED = (12, 24, 36, 60, 96, 150, 225, 300, 400, 500)
@@ -70,7 +70,7 @@ class Run:
     def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
         """One task of one person; whoever comes next meets what was learned from it."""
         headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
-        agent = Agent(client=client, model="afterwit", headers=headers)
+        agent = Agent(client=client, model=MODEL, headers=headers)
         one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
         self.interactions.append(one)
         self.system.wait_until_learned()
@@ -78,7 +78,7 @@ class Run:
 
     def _measure(self, client: OpenAI) -> None:
         self.observer.measuring()
-        agent = Agent(client=client, model="afterwit", headers=SIDE)
+        agent = Agent(client=client, model=MODEL, headers=SIDE)
         score = evaluate(agent, self.world, self.held_out)
         point = Measurement(
             interactions=len(self.interactions),

@@ -1,6 +1,17 @@
 """Simulated people with an ordinary agent: they give tasks, watch, react; and held-out tasks that measure."""
 
-from afterwit.apps.demo.people.agent import SIDE, TEMPERATURE, Agent, Answer, Ask, Responder, Script, calls
+from afterwit.apps.demo.people.agent import (
+    MODEL,
+    SIDE,
+    TEMPERATURE,
+    Agent,
+    Answer,
+    Ask,
+    Responder,
+    Script,
+    calls,
+    request_body,
+)
 from afterwit.apps.demo.people.evaluate import (
     MEASURE,
     PEOPLE,
@@ -15,6 +26,7 @@ from afterwit.apps.demo.people.person import Interaction, interaction, run_inter
 
 __all__ = [
     "MEASURE",
+    "MODEL",
     "PEOPLE",
     "SEED",
     "SIDE",
@@ -31,6 +43,7 @@ __all__ = [
     "evaluate",
     "held_out",
     "interaction",
+    "request_body",
     "run_interaction",
     "trial",
 ]

@@ -8,12 +8,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from openai import OpenAI, omit
+from openai import OpenAI
 
 from afterwit.apps.demo.world import Message, Task, TaskState, World
 from afterwit.core.message import ToolCall
 
 MAX_TURNS = 8
+MODEL = "afterwit"
+"""The name by which agents ask for the served model."""
 TEMPERATURE = 0.6
 SIDE = {"X-Turn-Type": "side"}
 
@@ -60,14 +62,10 @@ class Agent:
 
     def answer(self, messages: list[Message], world: World, max_tokens: int | None = None) -> Answer:
         """The model's next message, as it goes back into the conversation."""
-        completion = self.client.chat.completions.create(
-            model=self.model,
-            messages=cast(Any, messages),  # the client's own types are one for each role
-            tools=cast(Any, list(world.tools)) or omit,
-            temperature=self.temperature,
-            max_tokens=max_tokens or world.max_tokens,
-            extra_headers=dict(self.headers),
+        body = request_body(
+            world, messages, model=self.model, temperature=self.temperature, max_tokens=max_tokens
         )
+        completion = self.client.chat.completions.create(**body, extra_headers=dict(self.headers))
         said = completion.choices[0].message
         message: Message = {"role": "assistant", "content": said.content}
         if said.tool_calls:
@@ -75,6 +73,19 @@ class Agent:
                 call.model_dump(include={"id", "type", "function"}) for call in said.tool_calls
             ]
         return Answer(message=message, turn=completion.id.removeprefix("chatcmpl-"))
+
+
+def request_body(
+    world: World, messages: list[Message], *, model: str, temperature: float, max_tokens: int | None
+) -> dict[str, Any]:
+    """What an agent asks for: the conversation, the world's tools, and how to sample."""
+    body = {
+        "model": model,
+        "messages": messages,
+        "temperature": temperature,
+        "max_tokens": max_tokens or world.max_tokens,
+    }
+    return body | {"tools": list(world.tools)} if world.tools else body
 
 
 def opening(world: World, task: Task) -> list[Message]:
