@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,10 @@ def demo(
     Leaves report.html, report.json and learning.png in OUT.
     """
     from afterwit.apps.demo.command import run
+    from afterwit.apps.sandbox import weakness
 
+    if world == "tools" and (said := weakness()):
+        print(said, file=sys.stderr)
     run(
         world=world,
         objective=objective,

@@ -1,6 +1,6 @@
-"""A place where a model's actions may happen: confined files, limited processes."""
+"""Where a model's actions happen: files below one folder, commands with limits."""
 
-from afterwit.apps.sandbox.process import Limits, Outcome, run
+from afterwit.apps.sandbox.process import Limits, Outcome, confined, run, weakness
 from afterwit.apps.sandbox.workspace import OutsideWorkspace, Workspace
 
-__all__ = ["Limits", "Outcome", "OutsideWorkspace", "Workspace", "run"]
+__all__ = ["Limits", "Outcome", "OutsideWorkspace", "Workspace", "confined", "run", "weakness"]

@@ -1,27 +1,33 @@
-"""Run one command in a workspace: no shell, bounded, and gone when its time is up.
+"""Run one command in a workspace: no shell, limited, and ended with all its processes.
 
-Every command gets a process group of its own, resource limits, an environment without secrets and, where the
-machine allows bubblewrap, its own view of the system: no network, no other processes, no other files to
-write. Without bubblewrap the limits hold, but the command can read what its user can read: run strangers'
-code only where `confinement()` says "bwrap".
+With bubblewrap a command sees only its workspace and the system's programs: no network, no other processes,
+no other files to write. Without bubblewrap only the limits hold: the command can read what its user can read
+and open sockets, and as root the limit on processes does not hold. Its processes are ended wherever they
+moved to, if the machine has /proc and they kept their environment. `weakness()` says which it is.
 """
 
 import contextlib
 import os
 import resource
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from afterwit.apps.sandbox.workspace import SEEN_AS
 
 MIB = 1 << 20
+MARK = "SANDBOX_COMMAND"
+"""The environment variable by which a command's processes are found: each command has a value of its own."""
+ROUNDS = 100
+"""How often the processes are looked for again: some may have started others meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +39,7 @@ class Limits:
     memory_bytes: int = 512 * MIB
     file_bytes: int = 16 * MIB
     processes: int = 256
-    """Beyond those the user had when the first command ran."""
+    """More than the user had when the first command ran. The kernel does not hold root to it."""
     output_chars: int = 4000
 
 
@@ -52,11 +58,12 @@ def run(argv: Sequence[str], root: Path, limits: Limits | None = None) -> Outcom
         return Outcome(status=127, output="no command")
     bounds = _bounds(limits := limits or Limits())
     with tempfile.TemporaryFile() as printed:
+        environment = _environment(root)
         try:
             child = subprocess.Popen(
-                [*_setter(bounds), *_wrapped(argv, root)],
+                [*_setter(bounds), *_wrapped(argv, root, environment["PATH"])],
                 cwd=root,
-                env=_environment(root),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -65,18 +72,30 @@ def run(argv: Sequence[str], root: Path, limits: Limits | None = None) -> Outcom
             )
         except (OSError, ValueError) as error:
             return Outcome(status=127, output=f"{argv[0]}: {_reason(error)}")
-        timed_out = _wait(child, limits.seconds)
+        timed_out = _wait(child, limits.seconds, environment[MARK])
         printed.seek(0)
         text = printed.read(4 * limits.output_chars).decode("utf-8", "replace")[: limits.output_chars]
     return Outcome(status=child.returncode, output=text, timed_out=timed_out)
 
 
-def confinement() -> str:
-    """How commands are confined on this machine: `bwrap` or `limits`."""
-    return "bwrap" if _bwrap() else "limits"
+def confined() -> bool:
+    """Whether bubblewrap works here, so that a command reaches nothing outside its workspace."""
+    return _bwrap() is not None
 
 
-def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
+def weakness() -> str | None:
+    """What a command can do here that it should not, in a sentence; None if it is confined."""
+    if confined():
+        return None
+    root = ", and start any number of processes, because this is root" if os.getuid() == 0 else ""
+    return (
+        "bubblewrap does not work here: the agent's commands have limits of time and memory, "
+        f"but they can read your files and open sockets{root}"
+    )
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float, mark: str) -> bool:
+    """Whether the time was up. Afterwards none of the command's processes runs."""
     try:
         child.wait(seconds)
         return False
@@ -86,6 +105,27 @@ def _wait(child: subprocess.Popen[bytes], seconds: float) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+        if not confined():  # with bubblewrap its end is the end of all that ran inside
+            _end_all(mark)
+
+
+def _end_all(mark: str) -> None:
+    """End what the command started and moved to a session of its own."""
+    for _ in range(ROUNDS):
+        left = list(_processes(f"{MARK}={mark}".encode()))
+        for process in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if not left:
+            return
+
+
+def _processes(variable: bytes) -> Iterator[int]:
+    """Processes with this in their environment; none where there is no /proc."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
 
 
 def _bounds(limits: Limits) -> Mapping[str, int]:
@@ -145,54 +185,39 @@ def _threads_of_this_user() -> int:
 
 
 @cache
-def _commands() -> str:
-    """A folder with `python` and `python3`, both this interpreter; it lives as long as the process."""
-    folder = Path(tempfile.mkdtemp(prefix="afterwit-bin-"))
+def _pythons() -> str:
+    """A folder with `python` and `python3`, both this interpreter; it is removed as the process ends."""
+    folder = tempfile.mkdtemp(prefix="afterwit-bin-")
+    Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=0)  # also in multiprocessing's children
     for name in ("python", "python3"):
-        (folder / name).symlink_to(os.path.realpath(sys.executable))
-    return str(folder)
+        Path(folder, name).symlink_to(os.path.realpath(sys.executable))
+    return folder
 
 
 def _environment(root: Path) -> Mapping[str, str]:
     return {
-        "PATH": f"{_commands()}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": SEEN_AS if _bwrap() else str(root),
+        "PATH": f"{_pythons()}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": SEEN_AS if confined() else str(root),
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
+        MARK: secrets.token_hex(8),
     }
 
 
-def _wrapped(argv: Sequence[str], root: Path) -> list[str]:
+def _wrapped(argv: Sequence[str], root: Path, path: str) -> list[str]:
     program = _bwrap()
     if program is None:
-        path = _environment(root)["PATH"]
         return [shutil.which(argv[0], path=path) or argv[0], *argv[1:]]
-    return [program, *_walls(), "--bind", str(root), SEEN_AS, "--chdir", SEEN_AS, "--", *argv]
+    work = ["--ro-bind", _pythons(), _pythons(), "--bind", str(root), SEEN_AS, "--chdir", SEEN_AS]
+    return [program, *_walls(), *work, "--", *argv]
 
 
 @cache
 def _walls() -> tuple[str, ...]:
-    readable = [
-        folder for folder in ("/usr", "/lib", "/lib64", "/bin", sys.base_prefix) if Path(folder).exists()
-    ]
-    binds = [part for folder in readable for part in ("--ro-bind", folder, folder)]
-    return (
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--cap-drop",
-        "ALL",
-        *binds,
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--tmpfs",
-        "/tmp",
-        "--ro-bind",
-        _commands(),
-        _commands(),
-    )
+    system = ("/usr", "/lib", "/lib64", "/bin", sys.base_prefix)
+    binds = [part for folder in system if Path(folder).exists() for part in ("--ro-bind", folder, folder)]
+    alone = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    return (*alone, *binds, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp")
 
 
 @cache
