@@ -19,7 +19,8 @@ from afterwit.apps.demo.world import Split, Task, World
 from afterwit.checkpoints import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.judge.clients import EngineJudge, JudgeClient
+from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge.engine_judge import EngineJudge
 from afterwit.stages.judge.stage import Clock, Judge
 from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Publisher

@@ -21,7 +21,8 @@ from afterwit.core.errors import (
 from afterwit.core.judging.voting import parse_evaluation
 from afterwit.core.message import Conversation, Message
 from afterwit.engines.port import Generate, Weights
-from afterwit.stages.judge.clients import LARGEST_ANSWER, EngineJudge, HttpJudge
+from afterwit.stages.judge.engine_judge import EngineJudge
+from afterwit.stages.judge.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.engine import FakeEngine

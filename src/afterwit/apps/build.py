@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from afterwit.learner.trainer import Trainer
     from afterwit.stages.gateway.app import GatewayApp
     from afterwit.stages.housekeeping import Housekeeping
-    from afterwit.stages.judge.clients import JudgeClient
+    from afterwit.stages.judge.client import JudgeClient
     from afterwit.stages.judge.settings import JudgeSettings
     from afterwit.stages.judge.stage import Judge
     from afterwit.stages.learn import Learn
@@ -94,7 +94,8 @@ def engine_of(settings: Settings, folder: Path) -> Engine:
 
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
     """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
-    from afterwit.stages.judge.clients import EngineJudge, HttpJudge
+    from afterwit.stages.judge.engine_judge import EngineJudge
+    from afterwit.stages.judge.http_judge import HttpJudge
 
     if settings.url is not None:
         return HttpJudge.of(settings, os.environ)

@@ -25,7 +25,7 @@ from afterwit.core.errors import EngineError, SettingError, StoreError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bind
-from afterwit.stages.judge.clients import JudgeClient
+from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals, StageHealth, work
 from afterwit.store import AsyncStore

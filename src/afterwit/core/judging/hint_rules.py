@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator
 MIN_CHARS = 11
 """A hint needs more than ten characters."""
 
-_GLUED_BEFORE = r"(?<![\w./-])"
-_GLUED_AFTER = r"(?![\w/=(-]|\.\w)"
-_COMPOUNDS = r"(?<!type )(?<!typing )(?<!query )(?<!index )(?<!resource )(?<!optimizer )"
-_TALK = re.compile(
-    rf"{_GLUED_BEFORE}{_COMPOUNDS}(?:hint(?:s|ed|ing)?|hindsight){_GLUED_AFTER}",
+_TERM = re.compile(
+    r"(?<![^\W_])(?:type|typing|query|index|join|lock|table|resource|optimi[sz]er|compiler|branch|planner"
+    r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
     re.IGNORECASE,
 )
-"""The words themselves. Part of an identifier (`type_hints`, `--hint`, `hint=`) or of a technical compound
-("type hints", "query hint") they name a thing of the task."""
+"""Things of a task that are called hints."""
+_TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
+"""The words themselves. What stands beside them changes nothing, unless it is a letter or a digit."""
+_FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
+_ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
 
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
@@ -29,8 +30,19 @@ _EDGES = "\"'`.,;:!?()[]{}<>*\u201c\u201d\u2018\u2019\u2026\u3001\u3002\uff0c\uf
 
 
 def speaks_of_hints(hint: str) -> bool:
-    """Whether the hint names hints or hindsight as such."""
-    return _TALK.search(" ".join(hint.split())) is not None
+    """Whether the hint names hints or hindsight as such.
+
+    Programming terms ("type hints"), file paths, command-line options (`--hint`) and assignments (`hint=3`) may
+    hold the word.
+    """
+    words = " ".join(word for word in hint.split() if not _is_code(word.strip(_EDGES)))
+    return _TALK.search(_TERM.sub(" ", words)) is not None
+
+
+def _is_code(word: str) -> bool:
+    """Whether a word is a path, a command-line option or an assignment."""
+    path = word.startswith(("/", "./", "../", "~/")) or _FILE.search(word[-8:]) is not None
+    return path or word.startswith("--") or _ASSIGNMENT.match(word) is not None
 
 
 def quotes(hint: str, said: Iterable[str], *, words: int) -> bool:

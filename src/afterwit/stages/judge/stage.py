@@ -19,7 +19,7 @@ from afterwit.core.judging.voting import VoteRules
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, Claims, Clock
-from afterwit.stages.judge.clients import JudgeClient
+from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
 from afterwit.stages.worker import Signals, StageHealth, described, work

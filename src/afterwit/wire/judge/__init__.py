@@ -1,1 +1,7 @@
-"""The judge's prompts and the fences around what it is shown."""
+"""What the judge is sent and what it answers: the two prompts, the fences in them, and its HTTP JSON."""
+
+from afterwit.wire.judge.chat import PATH, answer_text, complaint, request_body
+from afterwit.wire.judge.full_prompts import FullPrompts
+from afterwit.wire.judge.short_prompts import ShortPrompts
+
+__all__ = ["PATH", "FullPrompts", "ShortPrompts", "answer_text", "complaint", "request_body"]

@@ -1,0 +1,17 @@
+"""Who answers the judge's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afterwit.core.message import Message
+
+
+class JudgeClient(Protocol):
+    """Asks the judge once."""
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        """The answer's text. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""

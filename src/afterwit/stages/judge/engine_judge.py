@@ -1,0 +1,66 @@
+"""The engine that serves, as the judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+
+from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, RequestError
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Sampling
+from afterwit.engines.port import Engine, Generate, Step, Weights
+from afterwit.wire.model_text.detokenize import Detokenizer
+from afterwit.wire.model_text.reasoning import THINK, opens_reasoning
+from afterwit.wire.model_text.render import Renderer
+
+
+class EngineJudge:
+    """The engine below the gateway: its calls are recorded nowhere and yield to people's requests."""
+
+    def __init__(self, engine: Engine, renderer: Renderer, *, weights: Weights, thinking: bool) -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._weights = weights
+        self._thinking = thinking
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        prompt, request = await asyncio.to_thread(
+            self.request, messages, temperature=temperature, max_tokens=max_tokens, seed=seed
+        )
+        try:
+            async with aclosing(self._engine.generate(request)) as steps:
+                return self.words(prompt, [step async for step in steps])
+        except RequestError as error:
+            raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
+        except EngineError as error:
+            raise JudgeUnavailable(f"the engine cannot judge: {error}") from error
+
+    def request(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> tuple[str, Generate]:
+        """The prompt and what the engine is asked. JudgeRefused where it does not render or fit."""
+        prompt, ids = self._render(tuple(messages))
+        room = self._engine.facts.context_length - len(ids)
+        if room < 1:
+            raise JudgeRefused(
+                f"the judge's prompt has {len(ids)} tokens, its context {self._engine.facts.context_length}:"
+                " lower judge.context_chars and the other lengths"
+            )
+        sampling = Sampling(max_tokens=min(max_tokens, room), temperature=temperature, seed=seed)
+        return prompt, Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
+
+    def words(self, prompt: str, steps: Iterable[Step]) -> str:
+        """The answer's text. A template may leave a thought open, which the answer then only closes."""
+        detokenizer = Detokenizer.of(self._renderer)
+        answer = "".join([detokenizer.push(step.ids) for step in steps]) + detokenizer.finish()
+        return THINK + answer if opens_reasoning(prompt) else answer
+
+    def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
+        conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})
+        try:
+            return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
+        except RequestError as error:
+            raise JudgeRefused(f"the judge's prompt cannot be rendered: {error}") from error

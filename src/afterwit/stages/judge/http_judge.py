@@ -1,0 +1,121 @@
+"""An OpenAI-compatible endpoint, as the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from afterwit.core.errors import JudgeRefused, JudgeUnavailable, SettingError
+from afterwit.core.message import Message
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.wire.judge import PATH, answer_text, complaint, request_body
+
+REFUSALS = frozenset({400, 413, 422})
+"""Statuses that speak of the question. Every other failure speaks of the judge: the turn waits."""
+LARGEST_ANSWER = 4 << 20
+"""Bytes."""
+
+
+class HttpJudge:
+    """A chat endpoint at `url`. Make it inside the event loop that uses it; `close` it there."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str | None = None,
+        timeout_s: float,
+        extra: Mapping[str, Any] | None = None,
+        omit: Sequence[str] = (),
+    ) -> None:
+        self._url = url.rstrip("/") + PATH
+        self._model = model
+        self._extra = dict(extra or {})
+        self._omit = omit
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            connector=aiohttp.TCPConnector(limit=0),  # the judge stage bounds its calls itself
+        )
+
+    @classmethod
+    def of(cls, settings: JudgeSettings, environment: Mapping[str, str]) -> HttpJudge:
+        """Raises SettingError if the key's environment variable is not set."""
+        if settings.url is None or settings.model is None:
+            raise SettingError("judge.url and judge.model are needed for a judge over HTTP")
+        return cls(
+            settings.url,
+            settings.model,
+            key=_key(settings.api_key_env, environment),
+            timeout_s=settings.timeout_s,
+            extra=settings.body_extra,
+            omit=settings.body_omit,
+        )
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        body = request_body(
+            messages,
+            model=self._model,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+            extra=self._extra,
+            omit=self._omit,
+        )
+        answer = await self._post(body)
+        try:
+            return answer_text(answer)
+        except JudgeUnavailable as error:
+            raise JudgeUnavailable(f"the judge at {self._url}: {error}") from error
+        except JudgeRefused as error:
+            raise JudgeRefused(f"the judge at {self._url}: {error}") from error
+
+    async def _post(self, payload: bytes) -> bytes:
+        try:
+            async with self._session.post(self._url, data=payload, allow_redirects=False) as response:
+                answer = await _read(response)
+        except TimeoutError as error:
+            raise JudgeUnavailable(f"the judge at {self._url} did not answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise JudgeUnavailable(f"the judge at {self._url} cannot be reached: {error}") from error
+        if response.status == 200:
+            return answer
+        words = complaint(answer)
+        said = f"the judge at {self._url} answered HTTP {response.status}" + (f": {words}" if words else "")
+        if response.status in REFUSALS:
+            raise JudgeRefused(said)
+        raise JudgeUnavailable(said, retry_after_s=_seconds(response.headers.get("Retry-After")))
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise SettingError(f"judge.api_key_env names the environment variable {variable}, which is not set")
+    return environment[variable]
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body. Raises JudgeUnavailable if it is larger than any answer."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > LARGEST_ANSWER:
+            raise JudgeUnavailable(f"the judge's answer is over {LARGEST_ANSWER} bytes")
+    return bytes(body)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; None for a date, which our own back-off replaces."""
+    return float(header) if header is not None and header.strip().isdigit() else None

@@ -1,0 +1,74 @@
+"""The judge's HTTP JSON: a chat request out, an answer or a complaint in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from afterwit.core.errors import JudgeRefused, JudgeUnavailable
+from afterwit.core.message import Message
+
+PATH = "/chat/completions"
+_LONGEST_COMPLAINT = 160
+_QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
+
+
+def request_body(
+    messages: Sequence[Message],
+    *,
+    model: str,
+    temperature: float,
+    max_tokens: int,
+    seed: int,
+    extra: Mapping[str, Any],
+    omit: Collection[str],
+) -> bytes:
+    """The JSON of one question, with the fields of `extra` and without those of `omit`.
+
+    Raises JudgeRefused if the question cannot be written as JSON.
+    """
+    body = {
+        "model": model,
+        "messages": [message.to_dict() for message in messages],
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "seed": seed,
+    }
+    try:
+        return orjson.dumps({name: value for name, value in (body | dict(extra)).items() if name not in omit})
+    except TypeError as error:
+        raise JudgeRefused("the question holds half a surrogate pair") from error
+
+
+def answer_text(body: bytes) -> str:
+    """What the first choice says. An empty text is an answer; thinking that was sent apart is no part of it.
+
+    Raises JudgeUnavailable if this is no chat answer, and JudgeRefused if thinking took all the tokens.
+    """
+    try:
+        choice = orjson.loads(body)["choices"][0]
+        content = choice["message"]["content"]
+        cut_off = choice.get("finish_reason") == "length"
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+        raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    if isinstance(content, str):
+        return content
+    if content is None and cut_off:
+        raise JudgeRefused("it spent all its tokens before it answered: raise judge.max_tokens")
+    raise JudgeUnavailable("its answer has no text")
+
+
+def complaint(body: bytes) -> str:
+    """An error's own words up to the first quotation: servers like to quote the conversation back."""
+    try:
+        error = orjson.loads(body)
+        error = error.get("error", error)
+        message = str(error.get("message") or "")
+    except (orjson.JSONDecodeError, AttributeError):
+        return ""
+    return _QUOTED.split(message, maxsplit=1)[0].strip()[:_LONGEST_COMPLAINT]
