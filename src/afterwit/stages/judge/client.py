@@ -14,4 +14,4 @@ class JudgeClient(Protocol):
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> str:
-        """The answer's text. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it never will)."""
+        """The answer's text. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it will not)."""

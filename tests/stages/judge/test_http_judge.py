@@ -1,4 +1,4 @@
-"""A judge over HTTP against a real server, and the engine as a judge."""
+"""A judge over HTTP, against a real server."""
 
 from __future__ import annotations
 
@@ -11,24 +11,15 @@ import pytest
 from aiohttp import web
 
 from afterwit.core.errors import (
-    EngineError,
-    EngineUnavailable,
     JudgeRefused,
     JudgeUnavailable,
-    RequestError,
     SettingError,
 )
-from afterwit.core.judging.voting import parse_evaluation
-from afterwit.core.message import Conversation, Message
-from afterwit.engines.port import Generate, Weights
-from afterwit.stages.judge.engine_judge import EngineJudge
+from afterwit.core.message import Message
 from afterwit.stages.judge.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.stages.judge.settings import JudgeSettings
-from afterwit.wire.model_text.render import Renderer
-from tests.fakes.engine import FakeEngine
-from tests.fakes.models import tiny_qwen3
+from tests.stages.judge.asking import ask
 
-QUESTION = (Message(role="system", content="Judge."), Message(role="user", content="Was it good?"))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -78,10 +69,6 @@ async def client(endpoint: Endpoint) -> AsyncIterator[HttpJudge]:
     await made.close()
 
 
-async def ask(judge: HttpJudge | EngineJudge, **changes: Any) -> str:
-    return await judge.ask(QUESTION, **{"temperature": 0.6, "max_tokens": 32, "seed": 7} | changes)
-
-
 async def test_the_question_goes_out_as_a_chat_request_and_the_answer_comes_back(endpoint, client):
     endpoint.answers(lambda: said(r"\boxed{1}"))
     assert await ask(client) == r"\boxed{1}"
@@ -116,14 +103,26 @@ async def test_fields_may_be_added_and_left_out(endpoint):
     ("content", "text"),
     [
         ("", ""),
-        (None, ""),
         ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, {"type": "x"}, 3], "ab"),
-        (3, ""),
     ],
 )
-async def test_an_empty_or_odd_answer_is_an_answer(endpoint, client, content, text):
+async def test_an_empty_answer_and_one_in_parts_are_answers(endpoint, client, content, text):
     endpoint.answers(lambda: said(content, reasoning_content=r"\boxed{1}"))
     assert await ask(client) == text
+
+
+@pytest.mark.parametrize("content", [None, 3, {}])
+async def test_an_answer_without_text_leaves_the_turn_waiting(endpoint, client, content):
+    endpoint.answers(lambda: said(content, reasoning_content=r"\boxed{1}"))
+    with pytest.raises(JudgeUnavailable, match="its answer has no text"):
+        await ask(client)
+
+
+async def test_a_judge_that_thinks_until_its_tokens_are_spent_is_told_apart(endpoint, client):
+    choice = {"message": {"content": None, "reasoning_content": "Hm."}, "finish_reason": "length"}
+    endpoint.answers(lambda: web.json_response({"choices": [choice]}))
+    with pytest.raises(JudgeRefused, match=r"raise judge\.max_tokens"):
+        await ask(client)
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504])
@@ -252,119 +251,3 @@ async def test_the_key_comes_from_the_environment_variable_that_is_named():
     await HttpJudge.of(settings, {"JUDGE_KEY": "x"}).close()
     with pytest.raises(SettingError, match="JUDGE_KEY, which is not set"):
         HttpJudge.of(settings, {})
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"votes": 0}, "votes is 0, but must be at least 1"),
-        ({"timeout_s": 0}, "timeout_s is 0, but must be above 0"),
-        ({"temperature": 3}, "temperature is 3, but must be between 0 and 2"),
-        ({"url": "localhost:8000", "model": "m"}, "must begin with http"),
-        ({"url": "http://localhost:8000"}, "needs its model's name"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        JudgeSettings(**fields)
-
-
-@pytest.fixture(scope="module")
-def renderer(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
-    return Renderer.load(tiny_qwen3(tmp_path_factory.mktemp("qwen")))
-
-
-def engine_saying(renderer: Renderer, text: str, **changes: Any) -> FakeEngine:
-    def script(request: Generate) -> tuple[int, ...]:
-        return renderer.encode(text)
-
-    (end_id,) = [index for index, token in renderer.special_ids.items() if token == "<|im_end|>"]
-    return FakeEngine(script, end_id=end_id, vocabulary=renderer.vocabulary, **changes)
-
-
-def engine_judge(engine: FakeEngine, renderer: Renderer, **changes: Any) -> EngineJudge:
-    return EngineJudge(engine, renderer, **{"weights": Weights.BASE, "thinking": False} | changes)
-
-
-async def test_the_engine_judges_with_its_base_weights_in_the_background(renderer):
-    engine = engine_saying(renderer, r"It was good. \boxed{1}")
-    assert await ask(engine_judge(engine, renderer)) == r"It was good. \boxed{1}"
-    (request,) = engine.asked
-    assert (request.weights, request.background) == (Weights.BASE, True)
-    assert (request.sampling.temperature, request.sampling.max_tokens, request.sampling.seed) == (0.6, 32, 7)
-    plain = Conversation(messages=QUESTION, template_args={"enable_thinking": False})
-    assert request.prompt_ids == renderer.prompt_ids(plain)
-
-
-async def test_thinking_markers_stay_so_that_the_vote_is_read_outside_of_them(renderer):
-    engine = engine_saying(renderer, r"<think>\boxed{-1}</think>\boxed{1}")
-    answer = await ask(engine_judge(engine, renderer, thinking=True))
-    assert parse_evaluation(answer).value == 1
-
-
-async def test_a_long_answer_is_clamped_to_the_context_and_a_long_question_refused(renderer):
-    length = len(
-        renderer.prompt_ids(Conversation(messages=QUESTION, template_args={"enable_thinking": False}))
-    )
-    engine = engine_saying(renderer, "Good. " * 20, context_length=length + 3)
-    await ask(engine_judge(engine, renderer))
-    assert engine.asked[0].sampling.max_tokens == 3
-    with pytest.raises(JudgeRefused, match="context_chars"):
-        await ask(engine_judge(engine_saying(renderer, "x", context_length=length), renderer))
-
-
-@pytest.mark.parametrize("error", [EngineUnavailable("no route"), EngineError("out of memory")])
-async def test_an_engine_that_fails_leaves_the_turn_waiting(renderer, error):
-    engine = engine_saying(renderer, "Good.")
-    engine.fail_after, engine.error = 0, error
-    with pytest.raises(JudgeUnavailable, match=str(error)):
-        await ask(engine_judge(engine, renderer))
-
-
-async def test_a_question_that_does_not_fit_the_engine_is_a_refusal(renderer):
-    engine = engine_saying(renderer, "Good.")
-    engine.fail_after, engine.error = 0, RequestError(400, "context_length_exceeded", "too long")
-    with pytest.raises(JudgeRefused, match="too long"):
-        await ask(engine_judge(engine, renderer))
-
-
-async def test_a_cancelled_question_is_cancelled_in_the_engine(renderer):
-    engine = engine_saying(renderer, "Good. Very good.")
-    engine.pause_after = 1
-    asking = asyncio.create_task(ask(engine_judge(engine, renderer)))
-    await asyncio.wait_for(engine.paused.wait(), 5)
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-    assert engine.cancelled == 1
-
-
-class StubRenderer:
-    """A renderer whose template leaves a thought open, or refuses."""
-
-    def __init__(self, renderer: Renderer, *, refuses: bool = False) -> None:
-        self._renderer, self._refuses = renderer, refuses
-        self.special_ids, self.end_ids = renderer.special_ids, renderer.end_ids
-        self.decode = renderer.decode
-
-    def text(self, conversation: Conversation) -> str:
-        if self._refuses:
-            raise RequestError(400, "template_error", "no system role")
-        return self._renderer.text(conversation) + "<think>\n"
-
-    def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
-        return self._renderer.encode(self.text(conversation))
-
-
-async def test_an_answer_that_begins_inside_a_thought_votes_only_after_it(renderer):
-    stub = StubRenderer(renderer)
-    unfinished = await ask(engine_judge(engine_saying(renderer, r"hm \boxed{1}"), stub))
-    finished = await ask(engine_judge(engine_saying(renderer, r"hm \boxed{1}</think>\boxed{0}"), stub))
-    assert parse_evaluation(unfinished).value is None
-    assert parse_evaluation(finished).value == 0
-
-
-async def test_a_template_that_refuses_the_question_is_a_refusal(renderer):
-    stub = StubRenderer(renderer, refuses=True)
-    with pytest.raises(JudgeRefused, match="no system role"):
-        await ask(engine_judge(engine_saying(renderer, "x"), stub))

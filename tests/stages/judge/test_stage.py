@@ -1,0 +1,52 @@
+"""Several turns and several workers at one time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from afterwit.core.lifecycle import State
+from afterwit.stages.worker import Signals
+from tests.stages.judge.house import House
+
+
+async def test_a_cancelled_step_gives_its_turn_back_at_once(house):
+    house.client.hold = asyncio.Event()
+    await house.answered("t1")
+    judging = asyncio.create_task(house.judge.step())
+    await asyncio.wait_for(house.client.called.wait(), 5)
+    judging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await judging
+    record = await house.record("t1")
+    assert (record.state, record.owner, record.attempts) == (State.ANSWERED, None, 0)
+
+
+async def test_calls_are_bounded_over_all_turns(store):
+    house = House(store, max_concurrency=2, votes=2)
+    for at in range(3):
+        await house.answered(f"t{at}")
+    await asyncio.gather(*(house.judge.step() for _ in range(3)))
+    assert house.client.most_at_once == 2
+    assert len(house.client.asked) == 12
+
+
+async def test_no_turn_is_judged_twice_by_two_workers(house):
+    for at in range(4):
+        await house.answered(f"t{at}")
+    other = house.stage("judge-2")
+    await asyncio.gather(*(stage.step() for stage in (house.judge, other) for _ in range(2)))
+    assert len(house.client.asked) == 4 * 6
+
+
+async def test_the_stage_wakes_judges_tells_how_it_is_and_stops(house):
+    signals = Signals()
+    running = asyncio.create_task(house.judge.run(signals))
+
+    await house.answered("t1")
+    signals.wake.set()
+    await asyncio.wait_for(house.until_judged("t1"), 10)
+    assert await house.statuses() == [(True, "working")]
+    signals.stop.set()
+    await asyncio.wait_for(running, 10)
