@@ -32,7 +32,7 @@ _EDGES = "\"'`.,;:!?()[]{}<>*\u201c\u201d\u2018\u2019\u2026\u3001\u3002\uff0c\uf
 def speaks_of_hints(hint: str) -> bool:
     """Whether the hint names hints or hindsight as such.
 
-    Programming terms ("type hints"), paths, command-line options (`--hint`) and assignments (`hint=3`) may hold
+    Programming terms ("type hints"), paths, options (`--hint`) and assignments (`hint=3`) may hold
     the word.
     """
     words = " ".join(word for word in hint.split() if not _is_code(word.strip(_EDGES)))
