@@ -1,7 +1,7 @@
 """From next-token logits to ids and log-probs, for all rows at once. Axes: B rows, V vocabulary.
 
 The order is that of transformers: penalties and bias, temperature, top-k, top-p, min-p. A log-prob is of the
-distribution that was drawn from: after all of these, renormalised. A greedy row (temperature < 0.05) takes
+distribution that was drawn from: after all of these, renormalised. A greedy row (`Sampling.greedy`) takes
 the most likely id, the lower one of equals, and its log-prob is at temperature 1, truncation aside. A forced
 id takes the draw's place and is never truncated away, so its log-prob is finite.
 """

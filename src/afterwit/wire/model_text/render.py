@@ -21,6 +21,8 @@ from tokenizers import Tokenizer
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.model_text.template import Template, read_templates
+from afterwit.wire.request import Field
+from afterwit.wire.surrogates import without_halves
 
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
@@ -46,7 +48,9 @@ class Renderer:
         self._special_tokens = dict(special_tokens)
         self.end_ids = end_ids
         """Ids that end a turn."""
-        self.vocabulary: int = tokenizer.get_vocab_size(with_added_tokens=True)
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.vocabulary: int = len(vocabulary)
+        self._longest_token = max(map(len, vocabulary))
         self.tokenizer_hash = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
@@ -107,9 +111,8 @@ class Renderer:
         try:
             return template.render(variables)
         except Exception as error:  # a template is foreign code: whatever it raises, it refused this request
-            raise RequestError(
-                400, "template_error", f"the chat template refuses these messages: {error}", param="messages"
-            ) from error
+            message = f"The chat template refuses these messages: {error}"
+            raise RequestError(400, "template_error", message, param=Field.MESSAGES) from error
 
     def prompt_ids(self, conversation: Conversation, *, generation_prompt: bool = True) -> tuple[int, ...]:
         """The prompt's ids, as they are sampled from and scored."""
@@ -118,6 +121,10 @@ class Renderer:
             return self.encode(text)
         except (UnicodeEncodeError, TypeError) as error:
             raise RequestError(400, "invalid_unicode", "the messages hold half a surrogate pair") from error
+
+    def most_characters(self, tokens: int) -> int:
+        """No text of more characters has as few tokens, unless the tokenizer drops white space."""
+        return tokens * self._longest_token
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it."""
@@ -153,7 +160,7 @@ def template_message(message: Message, template_source: str) -> dict[str, Any]:
 def _as_object(arguments: str) -> Any:
     """Arguments parsed where they are a JSON object, else the text."""
     try:
-        parsed = json.loads(arguments)
+        parsed = json.loads(without_halves(arguments))
     except (ValueError, RecursionError):
         return arguments
     return parsed if isinstance(parsed, dict) else arguments

@@ -10,6 +10,7 @@ import orjson
 
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.model_text.conventions import holds_unread_call
+from afterwit.wire.surrogates import without_halves
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
@@ -35,7 +36,7 @@ def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
     if call.name not in schemas:
         return f"there is no tool {call.name}"
     try:
-        arguments = orjson.loads(call.arguments or b"{}")
+        arguments = orjson.loads(without_halves(call.arguments) or "{}")
     except orjson.JSONDecodeError:
         return f"the arguments of {call.name} are not JSON"
     if not isinstance(arguments, dict):

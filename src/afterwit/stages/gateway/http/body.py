@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from afterwit.core.errors import RequestError
+from afterwit.wire.surrogates import without_halves
 
 HEARD_OUT = 4
 """How many times the limit is read, and thrown away, before a sender is cut off."""
@@ -69,14 +70,23 @@ async def read_json(
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """The body as a JSON object, else 400."""
+    """The body as a JSON object, else 400. Halves of surrogate pairs are read as U+FFFD."""
     try:
-        parsed = orjson.loads(data)
+        parsed = _loads(data)
     except orjson.JSONDecodeError as error:
         raise RequestError(400, "invalid_json", f"The body is not JSON: {error.msg}.") from error
     if not isinstance(parsed, dict):
         raise RequestError(400, "invalid_json", "The body must be a JSON object.")
     return parsed
+
+
+def _loads(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "surrogate" not in error.msg:
+            raise
+        return orjson.loads(without_halves(data.decode(errors="replace")))
 
 
 def _too_large(limit: int) -> RequestError:

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
 from afterwit.wire.model_text.conventions import NO_CALLS, Convention, convention_of
 from afterwit.wire.model_text.reasoning import opens_reasoning
-from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
+
+DOUBTFUL_CHARACTERS = 8
+"""Characters per token of the context, from which a text is counted in slices first: text has 3 to 5."""
+SLICE = 65_536
+"""Characters."""
+CERTAINLY_TOO_MANY = 2
+"""Times the context: cutting a text into slices adds a few tokens, and never doubles them."""
+
+
+class PromptRenderer(Protocol):
+    """What preparing needs of a renderer."""
+
+    @property
+    def template_source(self) -> str: ...
+
+    def dated(self, conversation: Conversation, now: float) -> Conversation: ...
+
+    def text(self, conversation: Conversation) -> str: ...
+
+    def encode(self, text: str) -> tuple[int, ...]: ...
+
+    def most_characters(self, tokens: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +71,11 @@ def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
             raise RequestError(400, "invalid_value", message, param=field)
 
 
-def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, now: float) -> Prompt:
+def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
     """Render a request. Raises 400 if the template refuses it or it does not fit."""
     conversation = renderer.dated(_offered(request), now)
     text = renderer.text(conversation)
-    ids = renderer.encode(text)
+    ids = encode_within(text, renderer, context_length)
     convention = convention_of(renderer.template_source) if conversation.tools else NO_CALLS
     reasoning = opens_reasoning(text)
     forced = renderer.encode(_opening(request, convention, reasoning=reasoning))
@@ -65,6 +87,22 @@ def prepare(request: ModelRequest, renderer: Renderer, *, context_length: int, n
         reasoning=reasoning,
         forced=forced,
     )
+
+
+def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
+    """The text's ids. Raises 400, without reading all of it, for a text that certainly does not fit.
+
+    Tokenizing takes long for a long text, and much longer for one without word boundaries.
+    """
+    if len(text) > renderer.most_characters(context_length):
+        raise too_long(f"{len(text)} characters", context_length)
+    if len(text) > DOUBTFUL_CHARACTERS * context_length:
+        count = 0
+        for start in range(0, len(text), SLICE):
+            count += len(renderer.encode(text[start : start + SLICE]))
+            if count > CERTAINLY_TOO_MANY * context_length:
+                raise too_long(f"more than {context_length} tokens", context_length)
+    return renderer.encode(text)
 
 
 def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) -> Sampling:
