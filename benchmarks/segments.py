@@ -79,8 +79,8 @@ def _lateness(segments: int, sessions: int = 16) -> list[int]:
     waiting, late, version = list[Waiting](), list[int](), 0
     for seq in range(sessions * TURNS):
         ended = seq >= sessions * (TURNS - 1)
-        waiting.append(Waiting(seq, str(seq % sessions), 0.0, version, ended))
-        while chosen := next_batch(settings, waiting, now=0.0, version=version, patience_s=1.0):
+        waiting.append(Waiting(seq, str(seq), str(seq % sessions), 0.0, version, ended))
+        while chosen := next_batch(settings, waiting, now=0.0, version=version).turns:
             late += [version - turn.oldest_version for turn in waiting if turn.seq in chosen]
             waiting = [turn for turn in waiting if turn.seq not in chosen]
             version += 1

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.sample import Waiting
-from afterwit.learner.schedule import LONGEST_RETRY_S, grouped, in_sight, next_batch, retry_in
+from afterwit.learner.schedule import (
+    LONGEST_RETRY_S,
+    grouped,
+    is_stale,
+    largest_batch,
+    next_batch,
+    retry_in,
+)
 from afterwit.learner.settings import LearnerSettings
 
 SETTINGS = LearnerSettings(batch=16, min_batch=4, max_wait_s=1800)
@@ -20,7 +29,14 @@ NOW = 10_000.0
 def turn(
     seq: int, session: str = "a", *, waited_s: float = 0, version: int = 0, ended: bool = False
 ) -> Waiting:
-    return Waiting(seq=seq, session=session, since=NOW - waited_s, oldest_version=version, ended=ended)
+    return Waiting(
+        seq=seq,
+        turn=f"turn {seq}",
+        session=session,
+        since=NOW - waited_s,
+        oldest_version=version,
+        ended=ended,
+    )
 
 
 def sessions(names: str, **more: float) -> list[Waiting]:
@@ -29,7 +45,7 @@ def sessions(names: str, **more: float) -> list[Waiting]:
 
 
 def chosen(settings: LearnerSettings, waiting: list[Waiting], *, version: int = 0) -> tuple[int, ...]:
-    return next_batch(settings, waiting, now=NOW, version=version, patience_s=settings.max_wait_s)
+    return next_batch(settings, waiting, now=NOW, version=version).turns
 
 
 def holding(count: int, **more: int) -> LearnerSettings:
@@ -53,7 +69,9 @@ def test_an_update_starts_with_a_full_batch_or_after_half_an_hour_with_four(
 def test_where_nothing_is_held_back_the_oldest_go_first_whosoever_they_are(
     names: str, batch: int, late: int
 ) -> None:
-    settings = LearnerSettings(batch=batch, min_batch=1, max_wait_s=100)
+    settings = LearnerSettings(
+        batch=batch, min_batch=1, max_wait_s=100, batches_per_update=1, max_staleness=60
+    )
     waiting = sessions(names, waited_s=100.0 * late)
     due = len(waiting) >= batch or (late and waiting)
     assert chosen(settings, waiting) == (tuple(range(len(waiting)))[:batch] if due else ())
@@ -108,17 +126,6 @@ def test_groups_hold_every_turn_once_in_order_each_of_one_session(names: str, si
         assert lengths[:-1] == [size] * (len(lengths) - 1)
 
 
-@given(st.integers(1, 8), st.integers(1, 16), st.integers(0, 20), st.integers(0, 20))
-def test_where_as_many_wait_as_are_in_sight_a_batch_is_due_whatever_waits_behind_them(
-    count: int, batch: int, max_staleness: int, version: int
-) -> None:
-    """Each in a session of its own that goes on: the most that holding back could hold."""
-    count = min(count, batch)
-    settings = holding(count, batch=batch, max_staleness=max_staleness)
-    seen = [turn(seq, str(seq)) for seq in range(in_sight(settings))]
-    assert chosen(settings, seen, version=version) == tuple(range(batch))
-
-
 @given(
     count=st.integers(1, 8),
     least=st.integers(1, 8),
@@ -135,9 +142,10 @@ def test_every_turn_trains_once_in_time_and_within_its_staleness(
     for now in range(600):
         for _ in range(random.choice((0, 0, 1, 1, 3)) if now < 300 else 0):
             name, ended = f"session {random.randrange(people)}", random.random() < 0.1
-            waiting.append(Waiting(len(taken) + len(waiting), name, float(now), version, ended))
-        batch = next_batch(settings, waiting, now=float(now), version=version, patience_s=100.0)
-        assert not batch or settings.min_batch <= len(batch) <= settings.batch
+            seq = len(taken) + len(waiting)
+            waiting.append(Waiting(seq, f"turn {seq}", name, float(now), version, ended))
+        batch = next_batch(settings, waiting, now=float(now), version=version).turns
+        assert not batch or settings.min_batch <= len(batch) <= largest_batch(settings)
         behind = [version - turn.oldest_version for turn in waiting if turn.seq in batch]
         assert all(versions <= max_staleness for versions in behind)
         taken += batch
@@ -145,6 +153,57 @@ def test_every_turn_trains_once_in_time_and_within_its_staleness(
         version += bool(batch)
     assert len(set(taken)) == len(taken)
     assert len(waiting) < settings.min_batch
+
+
+@pytest.mark.parametrize(
+    ("ready", "taken"), [(16, 16), (127, 16), (128, 32), (191, 32), (192, 48), (256, 64), (999, 64)]
+)
+def test_an_update_takes_a_quarter_of_a_long_queue_in_whole_batches_up_to_the_limit(
+    ready: int, taken: int
+) -> None:
+    assert len(chosen(SETTINGS, sessions("a" * ready))) == taken
+    assert len(chosen(replace(SETTINGS, batches_per_update=1), sessions("a" * ready))) == 16
+
+
+def test_the_oldest_go_first_while_all_can_train_in_time_else_the_newest() -> None:
+    settings = LearnerSettings(batch=4, min_batch=1, batches_per_update=1, max_staleness=2)
+    for count, first, lags in ((12, 0, False), (13, 9, True)):
+        choice = next_batch(settings, sessions("a" * count), now=NOW, version=0)
+        assert choice.turns == tuple(range(first, first + 4))
+        assert choice.lags == lags
+
+
+def test_the_newest_sessions_go_first_whole() -> None:
+    settings = LearnerSettings(
+        batch=4, min_batch=1, batches_per_update=1, max_staleness=1, segments_per_update=2
+    )
+    waiting = sessions("aabbccddeef", ended=True)
+    assert chosen(settings, waiting) == (8, 9, 10)  # the d's do not fit
+
+
+def test_to_drain_is_to_learn_from_a_single_turn() -> None:
+    assert chosen(SETTINGS, sessions("a")) == ()
+    assert next_batch(SETTINGS, sessions("a"), now=NOW, version=0, drain=True).turns == (0,)
+
+
+@pytest.mark.parametrize(("load", "age"), [(1, 3.0), (2, 6.0), (5, 1.5), (10, 1.5)])
+def test_under_load_the_learner_is_never_idle_and_learns_what_is_fresh(load: int, age: float) -> None:
+    """Turns come at `load` times its pace: an update of 16 takes 1, a quarter of that whatever its size."""
+    settings = replace(SETTINGS, max_wait_s=1e9)
+    waiting, ages, made, version, now = list[Waiting](), list[int](), 0, 0, 0.0
+    while now < 150:
+        while made < now * 16 * load:
+            waiting.append(turn(made, str(made), version=version))
+            made += 1
+        waiting = [each for each in waiting if not is_stale(each, settings, version)]
+        batch = set(next_batch(settings, waiting, now=now, version=version).turns)
+        if now > 50:
+            ages += [version - each.oldest_version for each in waiting if each.seq in batch]
+        waiting = [each for each in waiting if each.seq not in batch]
+        version += bool(batch)
+        now += 0.25 + 0.75 * len(batch) / 16 if batch else 0.05
+    assert len(ages) >= 0.95 * 16 * 100 * (1 if load == 1 else 1.2)
+    assert fmean(ages) <= age
 
 
 def test_retries_double_up_to_an_hour() -> None:

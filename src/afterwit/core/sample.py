@@ -33,6 +33,8 @@ class Waiting(NamedTuple):
 
     seq: int
     """The order of arrival, which names the turn in the store."""
+    turn: str
+    """Its id."""
     session: str
     since: float
     """When it was judged."""

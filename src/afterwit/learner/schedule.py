@@ -4,62 +4,137 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from afterwit.core.sample import Waiting
 from afterwit.learner.settings import LearnerSettings
 
 LONGEST_RETRY_S = 3600.0
+SHARE_OF_BACKLOG = 4
+"""A larger update takes one in this many of the waiting turns, so that a short queue keeps `batch`."""
 
 Group = Sequence[Waiting]
 """Turns of one session that train in one update."""
 
 
-def in_sight(settings: LearnerSettings) -> int:
-    """How many of the oldest waiting turns `next_batch` needs to see: where so many wait, none is held."""
-    return settings.batch * max(settings.max_staleness, 1) * settings.segments_per_update
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the learner does now."""
+
+    turns: tuple[int, ...]
+    """The turns, by `seq`, of the update that is due; empty if none is due."""
+    ready: int
+    """Turns that could train now, those of the update included."""
+    held: int
+    """Turns that wait for more of their session."""
+    oldest_s: float
+    """How long the oldest ready turn has waited; 0 if there is none."""
+    lags: bool
+    """Not all ready turns can train in time, so the newest go first."""
+
+
+NOTHING = Choice(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
+"""No turn waits."""
+
+
+def largest_batch(settings: LearnerSettings) -> int:
+    """Turns of one update at most."""
+    return settings.batch * settings.batches_per_update
+
+
+def is_stale(turn: Waiting, settings: LearnerSettings, version: int) -> bool:
+    """Whether the turn is too old to train with weights `version`."""
+    return version - turn.oldest_version > settings.max_staleness
 
 
 def next_batch(
-    settings: LearnerSettings, waiting: Sequence[Waiting], *, now: float, version: int, patience_s: float
-) -> tuple[int, ...]:
-    """The turns, by `seq`, of the update that is due with weights `version`; none: no update is due.
+    settings: LearnerSettings,
+    waiting: Sequence[Waiting],
+    *,
+    now: float,
+    version: int,
+    drain: bool = False,
+) -> Choice:
+    """The update that is due with weights `version`, if any.
 
-    It is due with a batch of turns, or with `min_batch` once the oldest has waited for `patience_s`; turns
-    that are held back do not count. It takes whole groups, the oldest first, and passes over one that would
-    overfill it, which then leads the next; only where that would leave fewer than `min_batch` is one cut.
-    `waiting` is in the order of arrival, the oldest `in_sight` of all at least.
+    It is due with `batch` ready turns, or with `min_batch` once the oldest has waited for `max_wait_s`. To
+    `drain` is to learn from whatever is there, without waiting for more. Turns that are held back for their
+    session are not ready.
+
+    A long queue makes the update larger. The oldest turns go first while all can train in time, else the
+    newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
+    fit; only if that leaves fewer than `min_batch` is a group cut.
+
+    `waiting` is in the order of arrival, without stale turns.
     """
-    ahead = _updates(settings, len(waiting))
+    patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
+    ripe = [
+        group
+        for group in grouped(waiting, settings.segments_per_update)
+        if not _held_back(group, settings, patience_s, now, version, _updates(settings, len(waiting)))
+    ]
+    ready = list(chain(*ripe))
+    lags = not _all_in_time(settings, ready, version)
+    oldest_s = max((now - turn.since for turn in ready), default=0.0)
+    enough = least if ready and oldest_s >= patience_s else settings.batch
+    turns = _taken(ripe, settings, least, newest_first=lags) if len(ready) >= enough else []
+    return Choice(
+        turns=tuple(sorted(turn.seq for turn in turns)),
+        ready=len(ready),
+        held=len(waiting) - len(ready),
+        oldest_s=oldest_s,
+        lags=lags,
+    )
 
-    def held_back(group: Group) -> bool:
-        """Whether it waits for more of its session: while all that waits can still train in time."""
-        behind = version - min(turn.oldest_version for turn in group)
-        return (
-            len(group) < settings.segments_per_update
-            and not group[0].ended
-            and all(now - turn.since < patience_s for turn in group)
-            and behind + ahead < settings.max_staleness
-        )
 
-    ripe = [group for group in grouped(waiting, settings.segments_per_update) if not held_back(group)]
-    turns = list(chain(*ripe))
-    late = any(now - turn.since >= patience_s for turn in turns)
-    if len(turns) < (settings.min_batch if late else settings.batch):
-        return ()
-    whole = _that_fit(ripe, settings.batch)
-    chosen = whole if len(whole) >= settings.min_batch else turns[: settings.batch]
-    return tuple(turn.seq for turn in chosen)
+def _held_back(
+    group: Group, settings: LearnerSettings, patience_s: float, now: float, version: int, ahead: int
+) -> bool:
+    """Whether it waits for more of its session: while it can still train after `ahead` updates."""
+    behind = version - min(turn.oldest_version for turn in group)
+    return (
+        len(group) < settings.segments_per_update
+        and not group[0].ended
+        and all(now - turn.since < patience_s for turn in group)
+        and behind + ahead < settings.max_staleness
+    )
 
 
 def _updates(settings: LearnerSettings, turns: int) -> int:
-    """In how many updates so many turns train at most.
+    """How many updates this many turns need at most, in batches that do not grow.
 
-    A batch that passes over a group has less room left than that needs, and two in a row take more than one
-    batch together.
+    A batch passes over a group only if it has too little room left for it, and two batches in a row take more
+    than one batch's turns together.
     """
     least = max(settings.batch - settings.segments_per_update + 1, settings.batch / 2)
     return math.ceil(turns / least)
+
+
+def _all_in_time(settings: LearnerSettings, ready: Sequence[Waiting], version: int) -> bool:
+    """Whether no turn goes stale before its update, if the oldest go first in the largest updates."""
+    size = largest_batch(settings)
+    return all(
+        version + place // size - turn.oldest_version <= settings.max_staleness
+        for place, turn in enumerate(ready)
+    )
+
+
+def _taken(
+    groups: Sequence[Group], settings: LearnerSettings, least: int, *, newest_first: bool
+) -> list[Waiting]:
+    """The turns of an update, from groups in the order of their first turns."""
+    ordered = groups[::-1] if newest_first else groups
+    turns = list(chain(*ordered))
+    size = _size(settings, len(turns))
+    whole = _that_fit(ordered, size)
+    return whole if len(whole) >= least else turns[:size]
+
+
+def _size(settings: LearnerSettings, ready: int) -> int:
+    """Turns of an update: as many batches as a quarter of the queue fills, one at least."""
+    batches = ready // (SHARE_OF_BACKLOG * settings.batch)
+    return settings.batch * min(max(batches, 1), settings.batches_per_update)
 
 
 def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:

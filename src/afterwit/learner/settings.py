@@ -45,6 +45,9 @@ class LearnerSettings:
     """Turns of one session that wait for each other, to train in one update and share their prefix: less work
     a turn, learned later. They wait at most `max_wait_s`, not past their session's end nor half of
     `max_staleness`. 1 holds nothing back: what is judged is learned next."""
+    batches_per_update: int = 4
+    """Batches that one update takes at most. It takes more than one only when turns pile up (a quarter of the
+    queue), because every update makes all waiting turns older by one version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
     replay: int = 0
@@ -97,8 +100,8 @@ class LearnerSettings:
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
-        at_least(self, 1, "batch", "min_batch", "segments_per_update", "epochs", "max_attempts")
-        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions")
+        at_least(self, 1, "batch", "min_batch", "segments_per_update", "batches_per_update", "epochs")
+        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         at_least(self, 0, "mismatch_alarm", "threads", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")

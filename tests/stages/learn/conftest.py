@@ -14,9 +14,7 @@ from afterwit.core.sample import Sample
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import tiny_qwen3
-from tests.stages.learning import (
-    Place,
-)
+from tests.stages.learning import Place
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -40,7 +40,6 @@ def test_what_waits_is_judged_unclaimed_and_not_backing_off(store: Store) -> Non
     store.release(["a"], owner="learner", now=101.0, retry_in_s=60.0, error="out of memory")
     assert len(store.waiting(now=102.0)) == 1
     assert [turn.since for turn in store.waiting(now=161.0)] == [97.0, 98.0, 99.0]
-    assert [turn.since for turn in store.waiting(now=161.0, limit=2)] == [97.0, 98.0]
 
 
 def test_a_waiting_turn_knows_its_session_and_the_version_of_its_oldest_token(store: Store) -> None:

@@ -9,12 +9,20 @@ from afterwit.core.errors import UpdateRefused, VersionTaken
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.learner.schedule import Choice
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
 from afterwit.stages.learn.claims import Claims, Stopped, sample_of
 from afterwit.stages.learn.health import Health
-from afterwit.stages.learn.messages import NOTHING_TO_LEARN, on_failure, on_refusal, on_version, sentence
+from afterwit.stages.learn.messages import (
+    NOTHING_TO_LEARN,
+    on_failure,
+    on_lag,
+    on_refusal,
+    on_version,
+    sentence,
+)
 from afterwit.stages.worker import described, frames
 from afterwit.store import Record
 
@@ -28,8 +36,8 @@ class Attempts:
         self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
         self._settings = trainer.settings
 
-    def attempt(self, records: Sequence[Record], progress: Progress) -> None:
-        """Train on the claimed turns. Raises Stopped if told to stop before anything was written."""
+    def attempt(self, records: Sequence[Record], choice: Choice, progress: Progress) -> None:
+        """Train on a choice's claimed turns. Raises Stopped if told to stop before anything is written."""
         try:
             version = self._train(records, progress)
         except UpdateRefused as error:
@@ -45,7 +53,7 @@ class Attempts:
             self._failed(records, error)
         else:
             if version is not None:
-                self._commit(version, progress)
+                self._commit(version, choice, progress)
 
     def _train(self, records: Sequence[Record], progress: Progress) -> Version | None:
         """The version that the update made; None if the turns hold nothing to learn."""
@@ -57,10 +65,15 @@ class Attempts:
             return None
         return self._trainer.train(new, replayed, now=self._now(), progress=progress)
 
-    def _commit(self, version: Version, progress: Progress) -> None:
+    def _commit(self, version: Version, choice: Choice, progress: Progress) -> None:
         self._claims.commit(version)
         progress(Phase.COMMITTED)
-        self._health.report(*on_version(version, alarm=self._settings.mismatch_alarm))
+        ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
+        if choice.lags:
+            lag = on_lag(choice, stale=self._claims.went_stale)
+            self._health.report(False, f"{message}; {lag}", lasting=not ok)
+        else:
+            self._health.report(ok, message)
 
     def _failed(self, records: Sequence[Record], error: Exception) -> None:
         """Report the failure and give the turns back, those to blame with a failed attempt."""

@@ -11,7 +11,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.sample import Sample
 from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
-from afterwit.learner.schedule import in_sight, next_batch, retry_in
+from afterwit.learner.schedule import Choice, is_stale, next_batch, retry_in
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.store import Record, Store
@@ -41,6 +41,8 @@ class Claims:
         self._reconciled: int | None = None
         """The newest version when the store last followed the folder; None: it must follow first."""
         self._started = False
+        self.went_stale = 0
+        """Turns that became too old to train since this learner started."""
 
     def catch_up(self) -> list[Record]:
         """Commit what others, or an earlier learner, wrote into the folder of versions.
@@ -60,20 +62,27 @@ class Claims:
         """After an unexpected failure: follow the folder and free this learner's leases before going on."""
         self._reconciled = None
 
-    def take(self, patience_s: float) -> list[Record]:
-        """The turns of the update that is due, held; empty if none is due."""
-        now, settings = self._now(), self._settings
-        chosen = next_batch(
-            settings,
-            self._store.waiting(now=now, limit=in_sight(settings)),
-            now=now,
-            version=self._versions.newest(),
-            patience_s=patience_s,
-        )
-        if not chosen:
+    def choose(self, *, drain: bool) -> Choice:
+        """What to do with the turns that wait. Ends those that are too old to train."""
+        now, version = self._now(), self._versions.newest()
+        waiting = self._store.waiting(now=now)
+        stale = [turn.turn for turn in waiting if is_stale(turn, self._settings, version)]
+        if stale:
+            self.went_stale += self._store.skip(stale, Reason.STALE, now=now)
+        fresh = [turn for turn in waiting if not is_stale(turn, self._settings, version)]
+        return next_batch(self._settings, fresh, now=now, version=version, drain=drain)
+
+    def take(self, choice: Choice) -> list[Record]:
+        """Hold the turns of the update that is due, without those that somebody else took meanwhile."""
+        if not choice.turns:
             return []
         return self._store.claim(
-            STAGE, owner=self._owner, limit=len(chosen), lease_s=settings.lease_s, now=now, only=chosen
+            STAGE,
+            owner=self._owner,
+            limit=len(choice.turns),
+            lease_s=self._settings.lease_s,
+            now=self._now(),
+            only=choice.turns,
         )
 
     def progress(self, records: Sequence[Record], stop: Callable[[], bool], watch: Progress) -> Progress:

@@ -18,12 +18,34 @@ class Health:
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
         self._reported: tuple[bool, str] | None = None
+        self._lasting_failure = False
+        self._waiting: tuple[int, int] | None = None
 
-    def report(self, ok: bool, message: str) -> None:
-        """Store and log a message, unless it is the last one again."""
+    def report(self, ok: bool, message: str, *, lasting: bool = True) -> None:
+        """Store and log a message, unless it is the last one again.
+
+        A `lasting` failure is not replaced by what the stage waits for.
+        """
         if self._reported == (ok, message):
             return
         log.log(logging.INFO if ok else logging.WARNING, "learn: %s", message)
+        self._lasting_failure, self._waiting = lasting and not ok, None
+        self._write(ok, message)
+
+    def waits(self, message: str, *, ready: int, held: int) -> None:
+        """Report what the stage waits for. Logged when the number of turns changes, not as time goes by."""
+        if self._lasting_failure or self._reported == (True, message):
+            return
+        if self._waiting != (ready, held):
+            log.info("learn: %s", message)
+        self._waiting = (ready, held)
+        self._write(True, message)
+
+    def forget(self) -> None:
+        """The reported failure is over."""
+        self._reported, self._lasting_failure = None, False
+
+    def _write(self, ok: bool, message: str) -> None:
         try:
             self._store.set_status(STAGE, ok, message, now=self._now())
         except AfterwitError as error:  # on a full disk the log is all there is

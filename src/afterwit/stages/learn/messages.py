@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 from afterwit.core.errors import AfterwitError
 from afterwit.core.turn import Turn
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind
+from afterwit.learner.schedule import Choice
+from afterwit.learner.settings import LearnerSettings
 
-WAITING = "waiting for judged turns"
 NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
+
+
+def on_waiting(choice: Choice, settings: LearnerSettings, *, version: int) -> str:
+    """How many turns wait, and what the next update waits for."""
+    held = f"; {_turns(choice.held)} for more of the same session" if choice.held else ""
+    if not choice.ready:
+        start = f"at {settings.batch}, or at {settings.min_batch} after {duration(settings.max_wait_s)}"
+        return f"version {version}; no judged turn waits{held}: the next update starts {start}"
+    count = f"version {version}; {choice.ready} of {_turns(settings.batch)} wait{held}"
+    return f"{count}: the next update starts {_condition(choice, settings)}"
+
+
+def _condition(choice: Choice, settings: LearnerSettings) -> str:
+    left_s = settings.max_wait_s - choice.oldest_s
+    if left_s <= 0:
+        return f"at {settings.min_batch}"
+    condition = "" if choice.ready >= settings.min_batch else f" if {settings.min_batch} wait then"
+    return f"at {settings.batch}, or in {duration(left_s)}{condition}"
 
 
 def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
@@ -20,7 +41,20 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
             " model the same?"
         )
-    return True, f"wrote version {version.number} from {len(version.turns)} turns"
+    return True, f"wrote version {version.number} from {_turns(len(version.turns))}"
+
+
+def on_lag(choice: Choice, *, stale: int) -> str:
+    """That turns come faster than they can be learned, and by how much.
+
+    `stale` turns became too old to train since the learner started.
+    """
+    left = choice.ready - len(choice.turns)
+    return (
+        f"learning lags: {_turns(left)} still wait, the oldest for {duration(choice.oldest_s)}; not all can"
+        f" train before they are too old, so the newest go first; {stale} became too old since the learner"
+        " started"
+    )
 
 
 def on_refusal(error: Exception, *, turns: int) -> str:
@@ -58,3 +92,16 @@ def sentence(error: Exception) -> str:
 def tokens(turn: Turn) -> int:
     """Tokens of prompt and response."""
     return len(turn.prompt_ids) + len(turn.sampled.ids)
+
+
+def duration(seconds: float) -> str:
+    """Roughly how long, rounded up: "12 minutes"."""
+    if seconds <= 60:
+        return "1 minute"
+    if seconds <= 7200:
+        return f"{math.ceil(seconds / 60)} minutes"
+    return f"{math.ceil(seconds / 3600)} hours"
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"

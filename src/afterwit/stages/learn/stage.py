@@ -10,13 +10,14 @@ import logging
 import time
 from collections.abc import Callable
 
+from afterwit.learner.schedule import NOTHING
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import Health
-from afterwit.stages.learn.messages import WAITING, on_death, sentence
+from afterwit.stages.learn.messages import on_death, on_waiting, sentence
 from afterwit.stages.worker import described, frames
 from afterwit.store import Store
 
@@ -46,6 +47,7 @@ class Learn:
         self._claims = Claims(store, trainer.versions, trainer.settings, owner=owner, now=now)
         self._attempts = Attempts(trainer, self._claims, self._health, now=now)
         self._last_step_failed = False
+        self._choice = NOTHING
 
     def run(
         self, stop: Callable[[], bool], *, follow: bool = True, rest: Callable[[float], object] = time.sleep
@@ -56,7 +58,7 @@ class Learn:
         """
         with self._trainer.versions.learning():
             self._trainer.begin(now=self._now())
-            self._health.report(True, WAITING)
+            self._health.forget()
             try:
                 while not stop():
                     if self._step_or_report(stop, follow=follow):
@@ -79,21 +81,28 @@ class Learn:
             self._claims.distrust()
             self._last_step_failed = True
             return False
-        if self._last_step_failed and not worked:
-            self._health.report(True, WAITING)
+        if self._last_step_failed:
+            self._health.forget()
         self._last_step_failed = False
+        if not worked:
+            self._report_waiting()
         return worked
 
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
-        records = self._claims.take(self._settings.max_wait_s if follow else 0.0)
+        self._choice = self._claims.choose(drain=not follow)
+        records = self._claims.take(self._choice)
         if not records:
             return False
         progress = self._claims.progress(records, stop, self._watch)
         progress(Phase.CLAIMED)
-        self._attempts.attempt(records, progress)
+        self._attempts.attempt(records, self._choice, progress)
         return True
+
+    def _report_waiting(self) -> None:
+        message = on_waiting(self._choice, self._settings, version=self._trainer.versions.newest())
+        self._health.waits(message, ready=self._choice.ready, held=self._choice.held)
 
     def _catch_up(self) -> None:
         """Follow the folder of versions. If the last learner kept dying, end the turn that is to blame."""

@@ -87,8 +87,8 @@ class Leases(Protocol):
 class LearnerQueue(Protocol):
     """What waits for the learner. Read-only."""
 
-    def waiting(self, *, now: float, limit: int | None = None) -> list[Waiting]:
-        """The judged turns that a learner could claim now: the oldest `limit` (None: all), oldest first.
+    def waiting(self, *, now: float) -> list[Waiting]:
+        """The judged turns that a learner could claim now, oldest first.
 
         A session has ended if no request follows its newest turn, that turn waits for none (the client said
         so, nothing answered for a day, or feedback took the reply's place), and no turn of it waits for the

@@ -6,9 +6,8 @@ from afterwit.core.sample import Waiting
 from afterwit.store.sqlite.component import Component
 
 WAITING = """
-    SELECT seq, session, moved_at, oldest_version FROM turns
+    SELECT seq, id, session, moved_at, oldest_version FROM turns
     WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= :now) AND retry_at <= :now
-    ORDER BY seq LIMIT :limit
 """
 NEWEST_WAITS_FOR_NOTHING = """
     SELECT state <> 'OPEN' AND answered_by IS NULL FROM turns LEFT JOIN next_states USING (seq)
@@ -25,13 +24,20 @@ ENDED = f"""
 
 
 class SqliteLearnerQueue(Component):
-    def waiting(self, *, now: float, limit: int | None = None) -> list[Waiting]:
+    def waiting(self, *, now: float) -> list[Waiting]:
         rows = self._database.rows(
-            f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED}) SELECT seq, session,"
-            " moved_at, oldest_version, session IN ended AS ended FROM waiting ORDER BY seq",
-            {"now": now, "limit": -1 if limit is None else limit},
+            f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED}) SELECT seq, id,"
+            " session, moved_at, oldest_version, session IN ended AS ended FROM waiting ORDER BY seq",
+            {"now": now},
         )
         return [
-            Waiting(row["seq"], row["session"], row["moved_at"], row["oldest_version"], bool(row["ended"]))
+            Waiting(
+                seq=row["seq"],
+                turn=row["id"],
+                session=row["session"],
+                since=row["moved_at"],
+                oldest_version=row["oldest_version"],
+                ended=bool(row["ended"]),
+            )
             for row in rows
         ]
