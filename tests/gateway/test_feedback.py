@@ -95,3 +95,24 @@ async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway:
         for name, key in keys.items()
     }
     assert statuses == {"own": 200, "other": 403, "boss": 200}
+
+
+async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway: Serving):
+    response = (await gateway.ask()).json()["id"]
+    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 1"))
+    answer = await give(gateway, response_id=response, text="No. " * 2000)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+    assert "Free some disk space" in answer.json()["error"]["message"]
+    assert int(answer.headers["retry-after"]) > 0
+    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 100000"))
+    assert (await give(gateway, response_id=response, text="No. " * 2000)).status_code == 200
+
+
+async def test_a_turn_that_a_full_store_could_not_take_is_not_said_to_be_unknown(gateway: Serving):
+    await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 1"))
+    gateway.says[:] = ["Hello there. " * 200]
+    response = (await gateway.ask()).json()["id"]
+    answer = await give(gateway, response_id=response, thumb="up")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+    assert "not recorded" in answer.json()["error"]["message"]
+    assert int(answer.headers["retry-after"]) > 0

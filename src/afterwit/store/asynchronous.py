@@ -1,4 +1,4 @@
-"""The store for an event loop: one writer thread in front of it."""
+"""A store for an event loop, behind a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import StoreUnavailable
 from afterwit.store.port import Store
 
 T = TypeVar("T")
 
 TOGETHER = 32
-"""Calls that share a transaction when they wait together: pages they both touch are written once."""
+"""Most calls that share one transaction if they wait together: pages that several touch are written once."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call on its way: the work, where its answer goes, and the answer."""
+    """A call: the work, the future that its caller waits for, and what came of it."""
 
     work: Callable[[Store], Any]
     future: asyncio.Future[Any]
@@ -30,33 +30,33 @@ class _Call:
 
 
 class AsyncStore:
-    """Calls run one after the other in the order they were made. Owns the store and closes it."""
+    """Runs calls one after the other, in the order they were made. Owns the store and closes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
-        """None is the last: no call comes after it."""
+        """None means that no more calls come."""
         self._closing = False
         self._order = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
     async def call(self, work: Callable[[Store], T]) -> T:
-        """What `work` returns, durable by then. It must not return an iterator that reads on.
+        """What `work` returns, stored by then. `work` must not return an iterator that still reads.
 
-        A caller that is cancelled while it waits does not undo the work.
+        Cancelling the caller does not undo the work. Raises StoreUnavailable after `close`.
         """
         loop = asyncio.get_running_loop()
         call = _Call(work, loop.create_future(), loop)
         with self._order:
             if self._closing:
-                raise StoreError("the store is closed")
+                raise StoreUnavailable("the store is closed")
             self._waiting.put(call)
         answer: T = await call.future
         return answer
 
     async def close(self) -> None:
-        """Finish what was called, then close the store."""
+        """Finish the calls that were made, then close the store."""
         with self._order:
             self._closing = True
             self._waiting.put(None)
@@ -66,11 +66,11 @@ class AsyncStore:
         while calls := self._next():
             self._perform(calls)
             for loop in {call.loop for call in calls}:
-                _answer(loop, [call for call in calls if call.loop is loop])
+                _deliver(loop, [call for call in calls if call.loop is loop])
         self._store.close()
 
     def _next(self) -> list[_Call]:
-        """The calls that wait, at most TOGETHER; empty when there will be none."""
+        """The calls that wait, at most TOGETHER; empty if no more come."""
         calls = list[_Call]()
         while len(calls) < TOGETHER and not (calls and self._waiting.empty()):
             call = self._waiting.get()
@@ -87,8 +87,8 @@ class AsyncStore:
         try:
             with self._store.transaction():
                 for call in calls:
-                    _work_apart(call, self._store)
-        except BaseException as error:  # the commit failed: nothing any of them did is stored
+                    _work_in_savepoint(call, self._store)
+        except BaseException as error:  # the commit failed: nothing of any call is stored
             for call in calls:
                 call.error = call.error or error
 
@@ -96,26 +96,26 @@ class AsyncStore:
 def _work(call: _Call, store: Store) -> None:
     try:
         call.result = call.work(store)
-    except BaseException as error:  # belongs to the caller, whatever it is
+    except BaseException as error:  # for the caller, whatever it is
         call.error = error
 
 
-def _work_apart(call: _Call, store: Store) -> None:
+def _work_in_savepoint(call: _Call, store: Store) -> None:
     try:
         with store.savepoint():
             call.result = call.work(store)
-    except BaseException as error:  # belongs to the caller, whatever it is
+    except BaseException as error:  # for the caller, whatever it is
         call.error = error
 
 
-def _answer(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:
+def _deliver(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:
     try:
-        loop.call_soon_threadsafe(_settle, calls)
-    except RuntimeError:  # the loop is gone, and with it everybody who asked
+        loop.call_soon_threadsafe(_resolve, calls)
+    except RuntimeError:  # the loop is gone, and the callers with it
         return
 
 
-def _settle(calls: list[_Call]) -> None:
+def _resolve(calls: list[_Call]) -> None:
     for call in calls:
         if call.future.done():
             continue

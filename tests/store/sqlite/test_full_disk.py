@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from afterwit.core.errors import StoreError
-from afterwit.store import AsyncStore
+from afterwit.core.errors import StoreUnavailable
+from afterwit.core.message import Conversation, Message
+from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.database import Database
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import add
+
+LONG = Conversation(messages=(Message(role="user", content="x" * 200_000),))
 
 
 async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path: Path) -> None:
@@ -24,9 +29,31 @@ async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path
     )
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert errors
-    assert {type(error) for error in errors} == {StoreError}
+    assert {type(error) for error in errors} == {StoreUnavailable}
     stored = await astore.call(lambda s: {record.turn.id for record in s.turns()})
     assert stored == {f"t{n}" for n, outcome in enumerate(outcomes) if outcome not in errors}
     await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 2000}"))
     await astore.call(lambda s: add(s, "afterwards"))
+    await astore.close()
+
+
+async def test_on_a_full_disk_a_stored_turn_is_never_said_to_be_missing(path: Path) -> None:
+    SqliteStore.open(path, fingerprint="model").close()
+    database = Database(connect(path, "NORMAL"), path)
+    astore = AsyncStore(SqliteStore(database))
+    await astore.call(lambda s: add(s, "stored"))
+    await astore.call(lambda _: database.rows("PRAGMA max_page_count = 1"))
+    started, blocked = threading.Event(), threading.Event()
+    first = asyncio.ensure_future(astore.call(lambda _: (started.set(), blocked.wait())))
+    await asyncio.to_thread(started.wait)  # the rest then waits together
+    works: list[Callable[[Store], object]] = [lambda s: add(s, "large", conversation=LONG)]
+    works += [lambda s: s.turn("stored").turn.id] * 3
+    rest = [asyncio.ensure_future(astore.call(work)) for work in works]
+    await asyncio.sleep(0)
+    blocked.set()
+    outcomes = await asyncio.gather(*rest, return_exceptions=True)
+    await first
+    assert [str(outcome) for outcome in outcomes if "Free some disk space" not in str(outcome)] == []
+    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+    assert await astore.call(lambda s: s.turn("stored").turn.id) == "stored"
     await astore.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.errors import RequestError, StoreError
+from afterwit.core.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
 from afterwit.stages.gateway.auth import Caller, Permission, owner_of
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http import read_json, send_json
@@ -28,22 +28,30 @@ class FeedbackEndpoint:
             limit=gateway.settings.max_body_bytes,
             pause_s=gateway.settings.body_timeout_s,
         )
-        request, now = parse_feedback(body), gateway.now()
-        try:
-            outcome = await gateway.store.call(lambda store: record_feedback(store, request, caller, now=now))
-        except StoreError as error:
-            raise RequestError(500, "store_failed", f"The feedback was not recorded: {error}") from error
+        outcome = await self._record(parse_feedback(body), caller)
         if outcome.trains:
             gateway.wake_judge()
         await send_json(send, 200, feedback_body(outcome.turn, outcome.state, trains=outcome.trains))
 
+    async def _record(self, request: FeedbackRequest, caller: Caller) -> FeedbackOutcome:
+        """Raises 404 for an unknown turn, 503 while the store cannot take it, 500 if it refuses."""
+        gateway, now = self._gateway, self._gateway.now()
+        try:
+            return await gateway.store.call(lambda store: record_feedback(store, request, caller, now=now))
+        except TurnNotFound as error:
+            if fault := gateway.faults.get("store"):  # the turn may have been served, and not recorded
+                raise RequestError(503, "store_unavailable", f"{error}. {fault.message}") from error
+            raise RequestError(404, "turn_not_found", str(error), param="response_id") from error
+        except StoreUnavailable as error:
+            message = f"The feedback was not recorded: {error}"
+            raise RequestError(503, "store_unavailable", message) from error
+        except StoreError as error:
+            raise RequestError(500, "store_failed", f"The feedback was not recorded: {error}") from error
+
 
 def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
-    """Record it. Raises 404 for a turn that is not in the store, 403 for another key's."""
-    try:
-        owner = owner_of(store.turn(request.turn).turn.scope)
-    except StoreError as error:
-        raise RequestError(404, "turn_not_found", str(error), param="response_id") from error
+    """Record it. Raises TurnNotFound, and 403 for another key's turn."""
+    owner = owner_of(store.turn(request.turn).turn.scope)
     if owner != caller.name and not caller.may(Permission.ADMIN):
         raise RequestError(403, "not_your_turn", "That turn belongs to another key.", param="response_id")
     return store.feedback(request.turn, request.feedback, now=now)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import StoreError, StoreUnavailable
 
 
 class Database:
@@ -18,6 +18,9 @@ class Database:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._depth = 0
+        self._ended_by: StoreError | None = None
+        """Why SQLite itself ended the transaction: a full disk does."""
+        self._log_to_empty = False
         self.path = path
 
     @contextmanager
@@ -30,18 +33,22 @@ class Database:
         self._depth += 1
         try:
             yield
+            self._check_not_ended()
             self.execute("COMMIT")
         except BaseException:
             self._roll_back()
             raise
         finally:
             self._depth -= 1
+            self._ended_by = None
+        self._empty_log()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of a transaction; its failure leaves the rest standing. Raises StoreError outside of one."""
-        if not self._connection.in_transaction:  # SQLite itself ends a transaction when the disk is full
-            raise StoreError(f"{self.path}: the transaction ended before this part of it")
+        """A part of a transaction; if it fails, the rest stands. Raises StoreError outside a transaction."""
+        self._check_not_ended()
+        if not self._connection.in_transaction:
+            raise StoreError(f"{self.path}: a savepoint needs a transaction around it")
         self.execute("SAVEPOINT part")
         try:
             yield
@@ -53,6 +60,11 @@ class Database:
             if self._connection.in_transaction:
                 self.execute("RELEASE part")
 
+    def _check_not_ended(self) -> None:
+        """Raises what ended the transaction early: nothing of it is stored, whichever part failed."""
+        if self._ended_by is not None:
+            raise self._ended_by
+
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
@@ -62,13 +74,19 @@ class Database:
         try:
             return self._connection.execute(sql, values)
         except sqlite3.Error as error:
-            raise StoreError(in_plain_words(error, self.path)) from error
+            raise self._failed(error) from error
 
     def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise StoreError(in_plain_words(error, self.path)) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: sqlite3.Error) -> StoreError:
+        failure = in_plain_words(error, self.path)
+        if self._depth and not self._connection.in_transaction:
+            self._ended_by = self._ended_by or failure
+        return failure
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
         found = self.rows(sql, values)
@@ -78,6 +96,20 @@ class Database:
         """The new row's number."""
         cursor = self.execute(_insert(table, tuple(row), replace), tuple(row.values()))
         return cursor.lastrowid or 0
+
+    def empty_log(self) -> None:
+        """Move the log into the file and empty it, once the transaction is over: it holds deleted content.
+
+        If another process still reads an older state, or the disk is full, a later call does it.
+        """
+        self._log_to_empty = True
+        self._empty_log()
+
+    def _empty_log(self) -> None:
+        if self._log_to_empty and not self._depth:
+            self._log_to_empty = False
+            with suppress(StoreUnavailable):
+                self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         self._connection.close()
@@ -94,17 +126,18 @@ def marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
-def in_plain_words(error: sqlite3.Error, path: Path) -> str:
-    """What went wrong with the file and what to do about it."""
+def in_plain_words(error: sqlite3.Error, path: Path) -> StoreError:
+    """What went wrong with the file and what to do about it; StoreUnavailable if it may pass."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-        return f"{path} could not be written: {error}. Free some disk space; what was stored stays stored."
+        remedy = "Free some disk space; what was stored stays stored."
+        return StoreUnavailable(f"{path} could not be written: {error}. {remedy}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return f"{path} is held by another process for too long: {error}."
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"{path} is damaged: {error}. Restore it from a copy, or move it away to start a new store."
+        return StoreUnavailable(f"{path} is held by another process for too long: {error}.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return (
-            f"{path} cannot be opened for writing: {error}. Check the permissions of the file and its folder."
-        )
-    return f"{path}: {error}"
+        remedy = "Check the permissions of the file and its folder."
+        return StoreUnavailable(f"{path} cannot be opened for writing: {error}. {remedy}")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        remedy = "Restore it from a copy, or move it away to start a new store."
+        return StoreError(f"{path} is damaged: {error}. {remedy}")
+    return StoreError(f"{path}: {error}")

@@ -38,7 +38,7 @@ def open_database(
         _check_header(path, len(migrations))
         database = Database(connect(path, synchronous), path)
     except sqlite3.Error as error:
-        raise StoreError(in_plain_words(error, path)) from error
+        raise in_plain_words(error, path) from error
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error
     try:
@@ -96,6 +96,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+    connection.execute("PRAGMA secure_delete = ON")  # what was pruned must not stay readable in free pages
     return connection
 
 

@@ -32,6 +32,8 @@ class SqliteRetention(Component):
         if max_bytes is not None:
             while removed < limit and self.size() > max_bytes and (batch := self._ended(BATCH)):
                 removed += self._remove(batch)
+        if removed:
+            self._database.empty_log()
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
 
