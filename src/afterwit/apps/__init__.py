@@ -1,1 +1,1 @@
-"""Layer 4: configuration, wiring, the commands, the demo. Only here clocks and the environment are read."""
+"""Layer 4: configuration, construction, the commands, the demo. Only here are clocks and environment read."""

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -106,13 +106,9 @@ def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Rende
     return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
 
 
-def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
-    """The prompts for judges of ordinary size, or the short ones."""
+def _full_prompts(settings: JudgeSettings) -> JudgePrompts:
     from afterwit.wire.judge.full_prompts import FullPrompts
-    from afterwit.wire.judge.short_prompts import ShortPrompts
 
-    if settings.prompts == "short":
-        return ShortPrompts()
     return FullPrompts(
         max_tokens=settings.max_tokens,
         context_chars=settings.context_chars,
@@ -120,6 +116,24 @@ def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
         response_chars=settings.response_chars,
         next_state_chars=settings.next_state_chars,
     )
+
+
+def _short_prompts(_: JudgeSettings) -> JudgePrompts:
+    from afterwit.wire.judge.short_prompts import ShortPrompts
+
+    return ShortPrompts()
+
+
+PROMPTS: Mapping[str, Callable[[JudgeSettings], JudgePrompts]] = {
+    "full": _full_prompts,
+    "short": _short_prompts,
+}
+"""From `judge.prompts` to how the judge is asked."""
+
+
+def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
+    """How the judge is asked, by the settings' choice."""
+    return PROMPTS[settings.prompts](settings)
 
 
 def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:

@@ -1,4 +1,4 @@
-"""The home folder: what lies in it, and which model it belongs to."""
+"""The home folder: the names of its files, and the model it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running program says on standard error: one line an event, never a conversation."""
+"""Logging to standard error: one line for each event, never a conversation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def log_plainly() -> None:
 
 
 def quiet() -> None:
-    """Set up logging for a process with a display of its own: only what went wrong."""
+    """Set up logging for a process with a display of its own: errors only."""
     set_up(logging.ERROR)
 
 
 def set_up(level: int) -> None:
-    """Set up logging from a level on, as a child does with its parent's."""
+    """Set up logging from `level` on."""
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     for name in ("uvicorn", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.WARNING)

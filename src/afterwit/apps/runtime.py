@@ -1,4 +1,4 @@
-"""The loop in one process: gateway, judge, publisher, housekeeping; the learner in a process of its own."""
+"""Runs the stages: gateway, judge, publisher and housekeeping here, the learner in a process of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Runtime:
-    """An async context in which the chosen stages run. `url` is for clients, None without a gateway."""
+    """An async context in which the chosen stages run. `url`: where clients call, None without a gateway."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Runtime:
         *,
         judge: JudgeClient | None = None,
     ) -> None:
-        """`judge` stands in for the judge that the settings name."""
+        """`judge` replaces the judge that the settings name."""
         for stage in stages:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
@@ -74,7 +74,7 @@ class Runtime:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        """Everything that can be wrong with model, store and port is found before the port listens."""
+        """Start the parts in order: faults of model, store and address are found before the port listens."""
         folder = model_folder(self._settings.model, self._home)
         if "learn" in self._stages:
             _require_module("torch")
@@ -98,13 +98,13 @@ class Runtime:
             await self._listen(sock, renderer)
 
     def _claim(self, home: Path) -> None:
-        """Each stage belongs to one process a home: two would overwrite each other's status."""
+        """Lock each stage: two processes over one home would overwrite each other's status."""
         for stage in self._stages:
             purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
             self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
 
     async def _reserve(self) -> socket.socket:
-        """The address, taken but not listened on yet."""
+        """The bound address; nothing listens on it yet."""
         serve = self._settings.serve
         await self._check_address(serve.host)
         sock = bind(serve.host, serve.port)
@@ -112,7 +112,7 @@ class Runtime:
         return sock
 
     async def _start_engine(self, folder: Path, versions: Versions) -> None:
-        """Load the model, then what it has learned so far: the first request meets the newest version."""
+        """Load the model, then its newest version: the first request already meets what was learned."""
         self.engine = await asyncio.to_thread(build.engine_of, self._settings, folder)
         self._stack.push_async_callback(self.engine.close)
         settings = self._settings.publish
@@ -126,7 +126,7 @@ class Runtime:
         self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
 
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
-        """Last to start and first to stop: everything behind it is there for as long as it answers."""
+        """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
         assert self.engine is not None
         wake = self._signals.wake.set
         app = build.gateway_app(self._settings, self.engine, renderer, self.store, wake_judge=wake)

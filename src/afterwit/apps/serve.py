@@ -1,4 +1,4 @@
-"""`afterwit serve` as a program: start the loop, say where it is, stop cleanly."""
+"""`afterwit serve` as a program: starts the stages, says where it listens, stops cleanly."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,13 +86,17 @@ def show(
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
     from afterwit.apps.show import show_turn
-    from afterwit.core.ids import turn_of_response
 
     folder = home_of(home)
     settings = load(home=folder, file=config)
     with store_of_home(home) as store:
-        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
+        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_part(turn)))
         show_turn(record, settings, folder, advantages=advantages)
+
+
+def turn_part(identifier: str) -> str:
+    """What names the turn in a response id or its beginning: all after the dialect's prefix (`chatcmpl-`)."""
+    return re.split("[-_]", identifier)[-1]
 
 
 def _last(store: Store) -> str:

@@ -1,4 +1,4 @@
-"""All settings in one tree. Each section is declared on the layer that uses it, with defaults and reasons."""
+"""All settings in one tree. Each section is declared beside the code that uses it, with its defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_SETTINGS = frozenset({HOME_VARIABLE})
 
 
 class Settings(BaseModel):
-    """The whole configuration: one section a part."""
+    """The whole configuration, one section for each part."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Where a setting stands: sources of settings (flags over environment over file), merged and traced back."""
+"""Sources of settings: read, merged, and asked where a setting is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One source of settings: what it holds, and how to say where one of its keys stands."""
+    """One source of settings."""
 
     tree: Tree
     name: str
@@ -25,7 +25,7 @@ class Source:
     """"flag", "environment", "file" or "recipe"."""
 
     def place(self, path: Sequence[str]) -> str | None:
-        """Where this source holds the key at `path`, None if it does not."""
+        """Where the key at `path` is written in this source, for people; None if it is not."""
         node: Any = self.tree
         for key in path:
             if not isinstance(node, Mapping) or key not in node:
@@ -50,7 +50,7 @@ def merged(sources: Sequence[Source]) -> Tree:
 
 
 def file_source(path: Path) -> Source:
-    """The TOML file's settings. Raises SettingError where it is no TOML."""
+    """A TOML file's settings. SettingError if it is not valid TOML."""
     try:
         return Source(tree=tomllib.loads(path.read_text(encoding="utf-8")), name=str(path), style="file")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def file_source(path: Path) -> Source:
 
 
 def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> Source:
-    """AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5. Names in `apart` are not settings."""
+    """The environment's settings: AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5. `apart` are no settings."""
     tree: Tree = {}
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in apart:
@@ -81,7 +81,7 @@ def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
 
 
 def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
-    """Put `value` at `path`, making the tables on the way."""
+    """Put `value` at `path` and make the tables above it."""
     for key in path[:-1]:
         inner = tree.setdefault(key, {})
         if not isinstance(inner, dict):
@@ -91,7 +91,7 @@ def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
 
 
 def _value(text: str) -> Any:
-    """Text as it is (the settings' types read it); lists are written as JSON."""
+    """The text itself, which the settings' types read; a list is parsed as JSON."""
     if not text.startswith("["):
         return text
     try:

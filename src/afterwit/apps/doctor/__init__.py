@@ -1,4 +1,4 @@
-"""`afterwit doctor`: self-tests of this installation, each with a plain sentence on what to do.
+"""`afterwit doctor`: self-tests of this installation; each says in a sentence what to do about a fault.
 
 machine       home, disk, port, device
 checkpoints   the hashes of learned versions

@@ -10,7 +10,7 @@ from afterwit.core.errors import AfterwitError, SettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One self-test's outcome: what was tested, what was seen, and, where it failed, what to do."""
+    """The outcome of one self-test: what was tested, what was seen, and what to do if it failed."""
 
     name: str
     ok: bool
@@ -19,7 +19,7 @@ class Finding:
 
 
 def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
-    """Run a test that returns what it saw, or raises one of our errors, or what `expect` raises."""
+    """The outcome of a test that returns what it saw, or raises one of our errors or an AssertionError."""
     try:
         return Finding(name=name, ok=True, seen=test())
     except (AfterwitError, AssertionError, OSError) as error:
@@ -27,7 +27,7 @@ def tested(name: str, test: Callable[[], str], *, remedy: str) -> Finding:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """Raise SettingError with the first fault and what to do about it: for self-tests at start."""
+    """SettingError with the first fault and what to do about it, if there is one."""
     for finding in findings:
         if not finding.ok:
             raise SettingError(f"self-test {finding.name}: {finding.seen}; {finding.remedy}")
