@@ -297,6 +297,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.the_learner_starts_again()
             return
         assert self.store.commit_version(manifest, now=self.now).trained == len(held)
+        assert self.store.commit_version(manifest, now=self.now).trained == 0  # again: nothing happens
         for name in held:
             self.cards[name].go(State.TRAINED)
 
