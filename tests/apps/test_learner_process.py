@@ -1,10 +1,14 @@
-"""The learner's process is started again, whatever became of it and whoever does not want to hear of it."""
+"""The learner's process: started again after every death, and never longer alive than its parent."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import multiprocessing
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ import pytest
 from afterwit.apps import learner_process
 from afterwit.apps.config import load
 from afterwit.core.errors import StoreError
+from tests.fakes.models import tiny_qwen3
 
 
 async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
@@ -47,3 +52,46 @@ async def kill_learners() -> None:
         for learner in multiprocessing.active_children():
             learner.kill()
         await asyncio.sleep(0.02)
+
+
+def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_five_minutes() -> None:
+    pauses = [learner_process.pause(deaths, 5.0) for deaths in (1, 2, 3, 7, 1000)]
+    assert pauses == [5.0, 10.0, 20.0, 300.0, 300.0]
+
+
+PARENT = """
+import os, signal, sys
+from pathlib import Path
+from afterwit.apps import learner_process
+from afterwit.apps.config import load
+
+if __name__ == "__main__":
+    home = Path(sys.argv[1])
+    settings = load(home=home, below={"model": sys.argv[2]}, environment={})
+    print(learner_process._start(settings, home).pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_learner_whose_parent_is_killed_while_it_imports_ends_too(tmp_path: Path) -> None:
+    model = tiny_qwen3(tmp_path / "model")
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.run(
+        [sys.executable, script, tmp_path / "home", model], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert parent.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 300
+    while is_running(int(parent.stdout)):
+        assert time.monotonic() < deadline, "the learner outlives its parent"
+        time.sleep(0.1)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that ended and was not waited for does not run."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"

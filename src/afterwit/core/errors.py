@@ -16,6 +16,7 @@ AfterwitError
 │   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
+├── NothingLearned      there was no turn to learn from
 ├── VersionDamaged      a version's files cannot be read
 └── VersionTaken        another process wrote the next weight version first
 """
@@ -97,6 +98,10 @@ class IllegalMove(StoreError):
 
 class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
+
+
+class NothingLearned(AfterwitError):
+    """There was no turn to learn from, though somebody asked to learn now."""
 
 
 class VersionDamaged(AfterwitError):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 from enum import Enum, auto
 
-import torch
-
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
-NO_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "not enough memory")
+NO_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "failed to map segment",  # the dynamic linker, loading torch
+)
 
 
 class FailureKind(Enum):
@@ -24,7 +28,7 @@ def failure_kind(error: BaseException) -> FailureKind:
     """The kind of a failure, wherever in its chain of causes it shows."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, MemoryError | torch.OutOfMemoryError) or _says(seen, NO_MEMORY_WORDS):
+        if isinstance(seen, MemoryError) or _says(seen, NO_MEMORY_WORDS):
             return FailureKind.MEMORY
         if (isinstance(seen, OSError) and seen.errno in NO_SPACE) or _says(seen, NO_SPACE_WORDS):
             return FailureKind.DISK

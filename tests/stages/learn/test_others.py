@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from afterwit.checkpoints import roll_back
-from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
@@ -80,12 +77,6 @@ def test_feedback_that_comes_during_the_update_is_too_late_to_train(
     with place.store() as store:
         place.learn(store, watch).step(follow=False)
     assert set(states(place).values()) == {State.TRAINED}
-
-
-def test_a_second_learner_is_refused_by_name(place: Place) -> None:
-    with place.versions.learning(), place.store() as store:
-        with pytest.raises(SettingError, match="only one learner may run: process"):
-            place.learn(store).run(lambda: False, follow=False)
 
 
 def test_a_lost_version_gives_its_turns_back(place: Place, lessons: Callable[..., list[Sample]]) -> None:

@@ -54,20 +54,19 @@ class Learn:
     ) -> None:
         """Update whenever a batch is due until `stop` returns True; without `follow`, until no batch is left.
 
-        Raises SettingError before the first update if it cannot start: another learner, no model.
+        Hold `versions.learning()` meanwhile. Raises SettingError before the first update if the model cannot
+        be loaded.
         """
-        with self._trainer.versions.learning():
-            self._trainer.begin(now=self._now())
-            self._health.forget()
-            try:
-                while not stop():
-                    if self._step_or_report(stop, follow=follow):
-                        continue
-                    if not follow:
-                        return
-                    rest(self._settings.poll_s)
-            except Stopped:
-                return
+        self._trainer.begin(now=self._now())
+        try:
+            while not stop():
+                if self._step_or_report(stop, follow=follow):
+                    continue
+                if not follow:
+                    return
+                rest(self._settings.poll_s)
+        except Stopped:
+            return
 
     def _step_or_report(self, stop: Callable[[], bool], *, follow: bool) -> bool:
         """`step`; a failure outside a batch (a locked store, a broken folder) is reported and tried again."""

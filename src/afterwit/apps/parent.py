@@ -1,0 +1,27 @@
+"""A process that ends when the one that started it does."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that the kernel sends to this process when its parent dies."""
+
+
+def end_with(parent: int) -> None:
+    """On Linux, have the kernel send SIGTERM when `parent` dies. Raises SystemExit if it is dead already.
+
+    Elsewhere, ask `is_gone` from time to time.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    if is_gone(parent):
+        raise SystemExit(0)
+
+
+def is_gone(parent: int) -> bool:
+    """Whether this process has become another one's child."""
+    return os.getppid() != parent

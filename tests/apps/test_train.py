@@ -1,0 +1,70 @@
+"""`afterwit train`: it learns from whatever is there, or says why it learned nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from afterwit.apps.build import store_of_model, versions_of
+from afterwit.apps.config import Settings, load
+from afterwit.apps.train import learn, memory_shortage_named
+from afterwit.core.errors import NothingLearned, SettingError
+from afterwit.wire.model_text.render import Renderer
+from tests.fakes.lessons import lesson, teach
+from tests.fakes.models import tiny_qwen3
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen3(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def settings(model: Path, tmp_path: Path) -> Settings:
+    below = {"model": str(model), "learner": {"threads": 1, "mismatch_alarm": 100.0}}
+    return load(home=tmp_path, below=below, environment={})
+
+
+def train(settings: Settings, home: Path) -> None:
+    learn(settings, home, stop=lambda: False, forever=False, wait=False)
+
+
+def test_a_single_turn_is_learned(settings: Settings, model: Path, tmp_path: Path) -> None:
+    store = store_of_model(settings, tmp_path, model)
+    teach(store, [lesson(Renderer.load(model))])
+    store.close()
+    train(settings, tmp_path)
+    assert [version.turns for version in versions_of(tmp_path, model).all()] == [(), ("turn0000",)]
+
+
+def test_without_a_turn_to_learn_from_it_fails_and_says_what_the_store_holds(
+    settings: Settings, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NothingLearned, match="no judged turn was left to train; the store holds no turns"):
+        train(settings, tmp_path)
+    store = store_of_model(settings, tmp_path, model)
+    teach(store, [lesson(Renderer.load(model), 1, ids=(), logprobs=(), versions=(), forced=())])
+    store.close()
+    with pytest.raises(NothingLearned, match="holds 1 SKIPPED; turns ended as empty_response 1"):
+        train(settings, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_too_little_memory_to_load_the_model_is_a_sentence(error: Exception) -> None:
+    with pytest.raises(SettingError, match="too little memory to load models/large for learning"):
+        with memory_shortage_named(Path("models/large")):
+            raise error
+
+
+def test_another_error_while_loading_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match="a broken kernel"), memory_shortage_named(Path("models/large")):
+        raise RuntimeError("a broken kernel")
