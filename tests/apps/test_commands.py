@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app, main
 from afterwit.core.errors import SettingError, StoreMismatch
+from afterwit.stages.gateway.auth import hash_key
 from afterwit.store.sqlite import SqliteStore
 
 run = CliRunner()
@@ -47,6 +49,25 @@ def test_a_key_is_printed_once_and_kept_as_its_hash(home: Path) -> None:
     assert key not in listed
     assert all(key.encode() not in path.read_bytes() for path in home.glob("store.db*"))
     assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).exit_code == 0
+
+
+def test_a_rotated_key_keeps_its_name_and_scopes_and_the_old_one_is_gone(home: Path) -> None:
+    old = run.invoke(app, ["keys", "add", "laptop", "--scope", "chat", "--home", str(home)]).stdout.strip()
+    new = run.invoke(app, ["keys", "rotate", "laptop", "--home", str(home)]).stdout.strip()
+    assert new.startswith("aw-")
+    assert new != old
+    with store_of_home(home) as store:
+        (key,) = store.keys()
+    assert (key.name, key.scopes, key.hash) == ("laptop", frozenset({"chat"}), hash_key(new))
+    assert run.invoke(app, ["keys", "rotate", "phone", "--home", str(home)]).exit_code != 0
+
+
+def test_revoking_the_only_key_says_who_may_call_now(home: Path) -> None:
+    for name in ("laptop", "phone"):
+        run.invoke(app, ["keys", "add", name, "--home", str(home)])
+    assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).stdout == ""
+    said = run.invoke(app, ["keys", "revoke", "phone", "--home", str(home)]).stdout
+    assert "this machine may now call without one" in said
 
 
 def test_a_key_can_be_made_before_the_first_start_and_the_store_then_takes_a_model(tmp_path: Path) -> None:

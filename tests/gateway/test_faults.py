@@ -153,10 +153,45 @@ async def test_what_is_not_there_is_a_quick_404_in_json(gateway: Serving, path):
 async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: Serving):
     answer = await gateway.http.get("/chat/completions")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
     for path in ("/", "/v1/models", "/healthz"):
         head = await gateway.http.head(root(gateway) + path)
         assert (head.status_code, head.content) == (200, b"")
     assert (await gateway.http.head(root(gateway) + "/nope")).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+async def test_every_method_on_a_path_that_is_not_there_is_a_404_in_json(gateway: Serving, method: str):
+    answer = await gateway.http.request(method, root(gateway) + "/v1/responses")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+
+
+async def test_the_log_names_a_path_that_is_not_there_cut_and_without_control_characters(
+    gateway: Serving, caplog
+):
+    caplog.set_level("INFO", logger="afterwit.gateway")
+    await gateway.http.post(root(gateway) + "/v1/responses", json={})
+    await gateway.http.get(root(gateway) + "/a%0Ab%1B%5B31m%E6%9D%B1")
+    await gateway.http.get(root(gateway) + "/" + "x" * 5000)
+    named, escaped, cut = (record.getMessage() for record in caplog.records[-3:])
+    assert named.startswith("POST /v1/responses 404 ")
+    assert escaped.startswith(r"GET /a\nb\x1b[31m\u6771 404 ")
+    assert len(cut) < 200
+
+
+async def test_a_request_too_many_is_refused_before_its_body_is_read(tmp_path, renderer):
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as gateway:
+        gateway.engine.pause_after = 0
+        first = asyncio.ensure_future(gateway.ask())
+        await gateway.engine.paused.wait()
+        host, port = root(gateway).removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        start = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        writer.write(start)
+        assert b" 429 " in await reader.readline()
+        writer.close()
+        gateway.engine.resume.set()
+        assert (await first).status_code == 200
 
 
 async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: Serving):

@@ -40,7 +40,7 @@ class Keys:
             raise StoreError("the disk is gone")
         return self.keys
 
-    def ring(self) -> KeyCache:
+    def cache(self) -> KeyCache:
         return KeyCache(self.read, refresh_s=2.0, now=lambda: self.now)
 
 
@@ -76,60 +76,65 @@ def test_a_scope_is_granted_by_itself_and_admin_is_all():
     with pytest.raises(RequestError) as refused:
         reader.require(Permission.CHAT)
     assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
+    assert refused.value.message == "The key 'r' lacks the scope 'chat'."
     admin = Caller(name="a", scopes=frozenset({"admin"}))
     for scope in Permission:
         admin.require(scope)
 
 
 async def test_without_keys_this_machine_may_do_all_and_others_nothing():
-    ring = Keys().ring()
-    await ring.refresh()
-    assert ring.caller("anything", "127.0.0.1") is LOCAL
-    assert ring.caller(None, None) is LOCAL
+    cache = Keys().cache()
+    await cache.refresh()
+    assert cache.caller("anything", "127.0.0.1") is LOCAL
+    assert cache.caller(None, None) is LOCAL
     with pytest.raises(RequestError) as refused:
-        ring.caller(None, "10.0.0.7")
+        cache.caller(None, "10.0.0.7")
     assert refused.value.status == 403
 
 
 async def test_with_keys_an_unknown_one_is_refused_and_none_is_nobody():
-    ring = Keys(CHAT).ring()
-    await ring.refresh()
-    assert ring.caller("aw-1", "10.0.0.7") == Caller(name="ann", scopes=frozenset({"chat"}))
-    assert ring.caller(None, "127.0.0.1") is None
+    cache = Keys(CHAT).cache()
+    await cache.refresh()
+    assert cache.caller("aw-1", "10.0.0.7") == Caller(name="ann", scopes=frozenset({"chat"}))
+    assert cache.caller(None, "127.0.0.1") is None
     with pytest.raises(RequestError) as refused:
-        ring.caller("aw-2", "127.0.0.1")
+        cache.caller("aw-2", "127.0.0.1")
     assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
 
 
 async def test_keys_are_read_again_only_after_a_while_and_then_a_revoked_one_is_refused():
     keys = Keys(CHAT)
-    ring = keys.ring()
-    await ring.refresh()
-    keys.keys = [Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)]
+    cache = keys.cache()
+    await cache.refresh()
+    keys.keys = [Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0), Key("bob", CHAT.scopes, "other")]
     keys.now = 1.9
-    await ring.refresh()
+    await cache.refresh()
     assert keys.reads == 1
-    assert ring.caller("aw-1", "127.0.0.1") is not None
+    assert cache.caller("aw-1", "127.0.0.1") is not None
     keys.now = 2.0
-    await ring.refresh()
+    await cache.refresh()
     with pytest.raises(RequestError):
-        ring.caller("aw-1", "127.0.0.1")
+        cache.caller("aw-1", "127.0.0.1")
 
 
 async def test_keys_are_remembered_while_the_store_fails_but_nobody_comes_in_before_they_were_read():
     keys = Keys(CHAT)
-    ring = keys.ring()
+    cache = keys.cache()
     keys.fails = True
     with pytest.raises(StoreError):
-        await ring.refresh()
+        await cache.refresh()
     keys.fails = False
-    await ring.refresh()
+    await cache.refresh()
     keys.fails, keys.now = True, 10.0
-    await ring.refresh()
-    assert ring.caller("aw-1", "127.0.0.1") is not None
+    await cache.refresh()
+    assert cache.caller("aw-1", "127.0.0.1") is not None
 
 
-async def test_revoking_the_last_key_does_not_open_the_door():
-    ring = Keys(Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)).ring()
-    await ring.refresh()
-    assert ring.caller(None, "127.0.0.1") is None
+async def test_after_the_last_key_is_revoked_this_machine_may_call_without_one_and_no_other_may():
+    cache = Keys(Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)).cache()
+    await cache.refresh()
+    assert not cache.keyed
+    assert cache.caller(None, "127.0.0.1") is LOCAL
+    with pytest.raises(RequestError) as refused:
+        cache.caller("aw-1", "10.0.0.7")
+    assert refused.value.code == "loopback_only"

@@ -136,7 +136,10 @@ class Runtime:
         self.url = listener.url
 
     async def _check_address(self, host: str) -> None:
-        if is_loopback(host) or await self.store.call(lambda store: bool(store.keys())):
+        if is_loopback(host):
+            return
+        keys = await self.store.call(lambda store: store.keys())
+        if any(key.revoked is None for key in keys):
             return
         raise SettingError(
             f"{host} can be reached from other machines, and there is no API key: make one with "

@@ -12,7 +12,8 @@ _TURN_LENGTH = 26
 ENTROPY_BYTES = 10
 _CALL = re.compile(rf"call([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
-_RESPONSE = re.compile(rf"(?:[a-z]+[-_])?([{_DIGITS}]{{{_TURN_LENGTH}}})")
+_RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
+"""What a dialect writes before the turn id, such as `chatcmpl-`."""
 
 
 def turn_id(now: float, entropy: bytes) -> str:
@@ -34,14 +35,8 @@ def choice_turn(turn: str, index: int) -> str:
 
 
 def turn_of_response(response: str) -> str:
-    """The turn that a response id ends with, behind its dialect's prefix (`chatcmpl-`); a turn id is its own.
-
-    Raises ValueError for anything else.
-    """
-    found = _RESPONSE.fullmatch(response)
-    if found is None:
-        raise ValueError("a response id ends with a turn id: 26 lower-case letters and digits")
-    return found[1]
+    """The turn that a response id names, whatever its dialect's prefix; a bare turn id names itself."""
+    return _RESPONSE_PREFIX.sub("", response)
 
 
 def call_id(turn: str, index: int) -> str:

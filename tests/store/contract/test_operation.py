@@ -29,6 +29,15 @@ def test_a_revoked_key_stays_in_the_list_with_the_time_it_was_first_revoked(stor
     assert store.keys() == [replace(key, revoked=2.0)]
 
 
+def test_the_name_of_a_revoked_key_may_be_used_again_but_not_its_hash(store: Store) -> None:
+    store.add_key("laptop", {"chat"}, "hash1", now=1.0)
+    store.revoke_key("laptop", now=2.0)
+    with pytest.raises(StoreError):
+        store.add_key("laptop", {"chat"}, "hash1", now=3.0)
+    store.add_key("laptop", {"chat"}, "hash2", now=3.0)
+    assert store.keys() == [Key(name="laptop", scopes=frozenset({"chat"}), hash="hash2", created=3.0)]
+
+
 def test_a_keys_name_is_taken_once_and_an_unknown_one_is_named(store: Store) -> None:
     store.add_key("laptop", {"chat"}, "hash1", now=1.0)
     with pytest.raises(StoreError, match="there is a key 'laptop' already"):

@@ -61,3 +61,26 @@ def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
 
     with store_of_home(home) as store:
         store.revoke_key(name, now=time.time())
+        if all(key.revoked is not None for key in store.keys()):  # noqa: SIM118 - API keys, not a mapping's
+            print("No key is left: this machine may now call without one, and no other machine may call.")
+
+
+@app.command()
+def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Replace a key by a new one with the same name and scopes, and print it once.
+
+    The old one is refused. Sessions belong to the name, so they go on.
+    """
+    from afterwit.apps.build import store_of_home
+    from afterwit.core.errors import SettingError
+    from afterwit.stages.gateway.auth import hash_key, new_key
+
+    key = new_key()
+    with store_of_home(home) as store, store.transaction():
+        old = next((old for old in store.keys() if old.name == name), None)  # noqa: SIM118 - as above
+        if old is None:
+            raise SettingError(f"there is no key {name!r}")
+        now = time.time()
+        store.revoke_key(name, now=now)
+        store.add_key(name, old.scopes, hash_key(key), now=now)
+    print(key)

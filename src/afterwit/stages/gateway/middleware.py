@@ -1,4 +1,4 @@
-"""The outermost layer: who may come in, and that every way out is a JSON answer and one line of log."""
+"""ASGI middleware: checks Host, Origin and key, answers errors in JSON, writes a line of log per request."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from afterwit.stages.gateway.dialects import dialect_of
 from afterwit.stages.gateway.http import INTERNAL, send_error
 
 CALLER = "afterwit.caller"
-"""Where the request's caller stands in the ASGI scope; None for a caller without a key."""
+"""ASGI scope key of the request's caller; None for a probe without a key."""
 HEADERS = "afterwit.headers"
-"""Where its headers stand as text, names in lower case; of one sent twice, the last."""
+"""ASGI scope key of the headers as text: names in lower case; of a header sent twice, the last."""
+ALLOW = "afterwit.allow"
+"""ASGI scope key of the `Allow` header of a 405."""
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
-"""What needs no key: probes have none."""
+"""Paths that need no key: probes have none."""
+
+LONGEST_SHOWN = 120
+"""Characters of a client's path."""
 
 log = logging.getLogger("afterwit.gateway")
 
 
 class Middleware:
-    """Checks Host, Origin and key, translates errors, counts and logs. Never logs what was said."""
+    """Never logs what was said. A path is logged only if no route has it, cut and escaped."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -48,18 +53,23 @@ class Middleware:
 
         error = await self._enter(scope, receive, watched)
         if error is not None and not status:
-            dialect = dialect_of(scope["path"], self._gateway.dialects)
-            await send_error(watched, error, dialect, retry_after_s=self._gateway.settings.retry_after_s)
+            await self._refuse(scope, watched, error)
         self._note(scope, status, perf_counter() - started)
 
+    async def _refuse(self, scope: Scope, send: Send, error: RequestError) -> None:
+        dialect = dialect_of(scope["path"], self._gateway.dialects)
+        retry_after_s = self._gateway.settings.retry_after_s
+        await send_error(send, error, dialect, scope.get(ALLOW, ()), retry_after_s=retry_after_s)
+
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
-        """Serve the request; what went wrong comes back as the error to answer with."""
+        """Serve the request. Returns the error to answer with, None if it was answered."""
         try:
             await self._admit(scope)
             await self._app(scope, receive, send)
         except RequestError as error:
             return error
         except HTTPException as error:
+            scope[ALLOW] = [(b"allow", methods.encode()) for methods in (error.headers or {}).values()]
             return _routing_error(error, scope)
         except ClientDisconnect:
             return None
@@ -88,14 +98,20 @@ class Middleware:
         scope[CALLER] = caller
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        self._gateway.metrics.request(route, status)
-        log.info("%s %s %d %.1f ms", scope["method"], route, status, seconds * 1000)
+        route = getattr(scope.get("route"), "path", None)
+        self._gateway.metrics.request(route or "other", status)
+        where = route or printable(scope["path"])
+        log.info("%s %s %d %.1f ms", printable(scope["method"]), where, status, seconds * 1000)
 
 
 def _routing_error(error: HTTPException, scope: Scope) -> RequestError:
+    path = printable(scope["path"])
     if error.status_code == 405:
-        return RequestError(
-            405, "method_not_allowed", f"{scope['path']} does not answer to {scope['method']}."
-        )
-    return RequestError(error.status_code, "unknown_route", f"There is nothing at {scope['path']}.")
+        return RequestError(405, "method_not_allowed", f"{path} does not answer to {scope['method']}.")
+    return RequestError(error.status_code, "unknown_route", f"There is nothing at {path}.")
+
+
+def printable(text: str) -> str:
+    """A client's text for a line of a log: ASCII without control characters, cut to a length."""
+    written = text[:LONGEST_SHOWN].encode("unicode_escape").decode()
+    return written if len(text) <= LONGEST_SHOWN else written + "..."

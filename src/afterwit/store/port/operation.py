@@ -19,10 +19,10 @@ class Statuses(Protocol):
 
 
 class Keys(Protocol):
-    """API keys, each by its hash. A revoked key stays in the list, and its name stays taken."""
+    """API keys, each by its hash. A revoked key stays in the list until its name is given to a new one."""
 
     def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
-        """Raises StoreError if the name or the hash is taken."""
+        """Raises StoreError if the hash is taken, or the name by a key that is not revoked."""
         ...
 
     def keys(self) -> list[Key]:

@@ -13,8 +13,10 @@ from afterwit.store.sqlite.component import Component
 class SqliteKeys(Component):
     def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
         with self._database.transaction():
-            if self._database.row("SELECT 1 FROM keys WHERE name = ? OR hash = ?", (name, hash)):
+            taken = "SELECT 1 FROM keys WHERE hash = ? OR (name = ? AND revoked IS NULL)"
+            if self._database.row(taken, (hash, name)):
                 raise StoreError(f"there is a key {name!r} already: choose another name")
+            self._database.execute("DELETE FROM keys WHERE name = ?", (name,))
             row = {"name": name, "scopes": " ".join(sorted(scopes)), "hash": hash, "created": now}
             self._database.insert("keys", row)
 

@@ -1,4 +1,4 @@
-"""Who sends a request: the store's keys, remembered for a moment."""
+"""Who sends a request: the store's keys, read again every few seconds."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ class KeyCache:
         self._now = now
         self._read_at: float | None = None
         self._callers: dict[str, Caller] = {}
-        self._keyed = False
         self._lock = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Read the keys again if what is remembered is too old. A store that fails leaves what is remembered.
+        """Read the keys again if they were read too long ago. If the store fails, the old ones stay.
 
-        Raises StoreError where nothing is: nobody comes in before the keys were read once.
+        Raises StoreError if the keys were never read: nobody may call before that.
         """
         if self._fresh():
             return
@@ -54,7 +53,6 @@ class KeyCache:
                 if self._read_at is None:
                     raise
                 return
-            self._keyed = bool(keys)
             self._callers = {
                 key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
                 for key in keys
@@ -67,15 +65,15 @@ class KeyCache:
 
     @property
     def keyed(self) -> bool:
-        """Whether there ever was a key: revoking the last one does not open the door."""
-        return self._keyed
+        """Whether there is a key that is not revoked. Without one, only this machine may call."""
+        return bool(self._callers)
 
     def caller(self, key: str | None, client: str | None) -> Caller | None:
-        """Who this is; None where a key is needed and none was sent.
+        """Who this is; None if a key is needed and none was sent.
 
         Raises 401 for an unknown key, and 403 without keys for another machine.
         """
-        if not self._keyed:
+        if not self.keyed:
             if client and not is_loopback(client):
                 raise RequestError(403, "loopback_only", "Without API keys only this machine may call.")
             return LOCAL

@@ -14,7 +14,7 @@ KEY_PREFIX = "aw-"
 
 
 class Permission(StrEnum):
-    """What a key may do. `admin` may do all; the others are granted each by itself."""
+    """What a key permits: one of its scopes. `admin` permits everything."""
 
     CHAT = "chat"
     TEACH = "teach"
@@ -41,13 +41,15 @@ class Caller:
     """The key's name; sessions are partitioned by it."""
     scopes: frozenset[str]
 
-    def may(self, scope: Permission) -> bool:
-        return scope in self.scopes or Permission.ADMIN in self.scopes
+    def may(self, permission: Permission) -> bool:
+        return permission in self.scopes or Permission.ADMIN in self.scopes
 
-    def require(self, scope: Permission) -> None:
-        """Raise 403 unless the key has the scope."""
-        if not self.may(scope):
-            raise RequestError(403, "insufficient_scope", f"The key {self.name!r} lacks the scope {scope!r}.")
+    def require(self, permission: Permission) -> None:
+        """Raise 403 unless the key permits it."""
+        if not self.may(permission):
+            raise RequestError(
+                403, "insufficient_scope", f"The key {self.name!r} lacks the scope {permission.value!r}."
+            )
 
 
 LOCAL = Caller(name="local", scopes=frozenset(Permission))

@@ -25,12 +25,16 @@ async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: R
     await send({"type": "http.response.body", "body": payload})
 
 
-async def send_error(send: Send, error: RequestError, dialect: Dialect, *, retry_after_s: int) -> None:
-    """An error in the dialect's form, with the headers that its status asks for."""
-    headers: dict[int, RawHeaders] = {
+async def send_error(
+    send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders = (), *, retry_after_s: int
+) -> None:
+    """An error in the dialect's form, with the headers that its status asks for beside those given."""
+    by_status: dict[int, RawHeaders] = {
         401: [(b"www-authenticate", b"Bearer")],
         413: [(b"connection", b"close")],
         429: [(b"retry-after", str(retry_after_s).encode())],
         503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
     }
-    await send_json(send, error.status, dialect.error_body(error), headers.get(error.status, ()))
+    await send_json(
+        send, error.status, dialect.error_body(error), [*headers, *by_status.get(error.status, ())]
+    )

@@ -1,0 +1,86 @@
+"""The list of dialects: each is served at its path, and every error at a path has that dialect's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from afterwit.stages.gateway.dialects import dialect_of
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.wire.model_text.render import Renderer
+from afterwit.wire.openai_chat import OPENAI_CHAT
+from tests.fakes.plain_dialect import PLAIN
+from tests.gateway.serving import Serving, serving
+
+DIALECTS = (OPENAI_CHAT, PLAIN)
+
+
+@pytest.fixture
+async def both(tmp_path: Path, renderer: Renderer) -> AsyncIterator[Serving]:
+    settings = GatewaySettings(max_requests=1, max_body_bytes=50_000)
+    async with serving(tmp_path, renderer, settings=settings, dialects=DIALECTS) as made:
+        yield made
+
+
+async def ask_plainly(gateway: Serving, prompt: object = "Open it.", **more: object) -> httpx.Response:
+    return await gateway.http.post("/plain", json={"model": "tiny", "prompt": prompt, **more})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_dialect_knows_the_prompts_tokens_first_and_the_stop_string_last(both: Serving, stream: bool):
+    both.says[:] = ["One, two, three."]
+    answer = await ask_plainly(both, until=", t", stream=stream)
+    (record,) = await both.records()
+    assert answer.headers["content-type"] == "text/plain"
+    read, wrote = len(record.turn.prompt_ids), len(record.turn.sampled.ids)
+    assert answer.text == f"read {read}\nOne\nstop , t\nwrote {wrote}\n"
+
+
+async def test_turns_of_all_dialects_are_recorded_alike(both: Serving):
+    await both.ask([{"role": "user", "content": "Open it."}])
+    await ask_plainly(both)
+    one, other = await both.records()
+    assert one.turn.prompt_ids == other.turn.prompt_ids
+    assert one.turn.message == other.turn.message
+
+
+async def wrong(answer: httpx.Response) -> tuple[int, str, str | None]:
+    data = answer.json()
+    return answer.status_code, data["wrong"], data["field"]
+
+
+async def test_errors_of_every_layer_have_the_form_and_the_field_names_of_their_dialect(both: Serving):
+    assert await wrong(await ask_plainly(both, prompt=3)) == (400, "invalid_type", "prompt")
+    assert await wrong(await ask_plainly(both, model="x")) == (404, "model_not_found", "model")
+    assert await wrong(await ask_plainly(both, "long " * 4000)) == (400, "context_length_exceeded", "prompt")
+    assert await wrong(await ask_plainly(both, "x" * 60_000)) == (413, "request_too_large", None)
+    assert await wrong(await both.http.get("/plain")) == (405, "method_not_allowed", None)
+    assert await wrong(await both.http.post("/plain/count", json={})) == (404, "unknown_route", None)
+    both.engine.pause_after = 0
+    running = asyncio.ensure_future(ask_plainly(both))
+    await both.engine.paused.wait()
+    assert await wrong(await ask_plainly(both)) == (429, "queue_full", None)
+    both.engine.resume.set()
+    await running
+    both.engine.pause_after, both.engine.fail_after = None, 0
+    assert await wrong(await ask_plainly(both)) == (500, "engine_failed", None)
+    both.engine.fail_after = 3
+    assert (await ask_plainly(both, stream=True)).text.endswith("failed engine_failed\n")
+    await both.add_key("ann", "chat")
+    assert await wrong(await ask_plainly(both)) == (401, "invalid_api_key", None)
+
+
+async def test_headers_that_are_too_large_are_refused_in_the_dialect_of_their_path(both: Serving):
+    answer = await both.http.post("/plain", headers={"x-long": "x" * 70_000})
+    assert await wrong(answer) == (431, "headers_too_large", None)
+
+
+def test_a_path_of_no_dialect_speaks_the_first_one():
+    assert dialect_of("/v1/plain", DIALECTS) is PLAIN
+    assert dialect_of("/v1/plain/count", DIALECTS) is PLAIN
+    for path in ("/v1/plainer", "/v1/models", ""):
+        assert dialect_of(path, DIALECTS) is OPENAI_CHAT
