@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from afterwit.core.turn import Basis, Sampling
+from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.cache import SlotCache
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
@@ -94,7 +94,6 @@ def _engine(module: nn.Module, batch: int) -> EmbeddedEngine:
         context_length=CONTEXT,
         vocabulary=SHAPE.vocabulary,
         end_ids=frozenset(),
-        basis=Basis.PROCESSED,
         dtype="float32",
         fingerprint="benchmark",
     )

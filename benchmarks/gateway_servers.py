@@ -20,7 +20,8 @@ from typing import Any, cast
 import orjson
 import uvloop
 
-from afterwit.core.turn import Basis, Sampling
+from afterwit.core.turn import Sampling
+from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http import Listener, bind
@@ -109,10 +110,10 @@ class QuickEngine:
             context_length=4096,
             vocabulary=renderer.vocabulary,
             end_ids=renderer.end_ids,
-            basis=Basis.PROCESSED,
             dtype="float32",
             fingerprint="quick",
         )
+        self.capabilities = CAPABILITIES
 
     async def generate(self, request: Generate) -> AsyncIterator[Step]:
         for step in self._pieces if request.sampling.max_tokens == CHUNKS else self._whole:

@@ -12,7 +12,7 @@ SRC = Path(afterwit.__file__).parent
 ONLY_PLACE = SRC / "apps" / "build.py"
 BUILT = {
     "AsyncStore",
-    "EmbeddedEngine.load",
+    "open_engine",
     "EngineJudge",
     "FullPrompts",
     "Housekeeping",

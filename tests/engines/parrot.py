@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from afterwit.core.turn import Basis
+from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.port import Facts
+from afterwit.engines.embedded.pace import Pace
+from afterwit.engines.embedded.runner import ModelRunner
+from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
+from afterwit.engines.port import Facts, Generate
 
 VOCABULARY = 64
 POISON = 63
 """Reading this token raises, as a device out of memory does."""
 NAN = 62
 """After this token the logits are not numbers."""
+PACE = Pace(chunk=256, beside=32)
+CONTEXT = 32768
+FACTS = Facts(
+    name="embedded",
+    model="parrot",
+    context_length=CONTEXT,
+    vocabulary=VOCABULARY,
+    end_ids=frozenset(),
+    dtype="float32",
+    fingerprint="0" * 32,
+)
 
 
 class Parrot(nn.Module):
@@ -30,33 +44,41 @@ class Parrot(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.word = word
         self.gate = gate
-        self.largest_batch = 0
+        self.forwards: list[tuple[int, int]] = []
+        """Rows and new positions of each forward."""
 
     def forward(self, *, input_ids: Tensor, logits_to_keep: int, **_: Any) -> SimpleNamespace:
         if self.gate:
             assert self.gate.wait(timeout=30), "the test never opened the gate"
         if (input_ids == POISON).any():
             raise RuntimeError("out of memory")
-        self.largest_batch = max(self.largest_batch, len(input_ids))
+        self.forwards.append((input_ids.shape[0], input_ids.shape[1]))
         logits_BQV = torch.zeros(*input_ids.shape, VOCABULARY)
         logits_BQV[..., self.word] = 50.0
         logits_BQV[input_ids == NAN] = torch.nan
         return SimpleNamespace(logits=logits_BQV[:, -logits_to_keep:])
 
 
-def parrot_engine(module: nn.Module | None = None, **settings: Any) -> EmbeddedEngine:
+def parrot_engine(module: nn.Module | None = None, *, slots: int = 16, pace: Pace = PACE) -> EmbeddedEngine:
     """An engine of parrots: the version staged from folder `.../n` says n. No token ends a turn."""
-    facts = Facts(
-        name="embedded",
-        model="parrot",
-        context_length=4096,
-        vocabulary=VOCABULARY,
-        end_ids=frozenset(),
-        basis=Basis.PROCESSED,
-        dtype="float32",
-        fingerprint="0" * 32,
-    )
-    base = module or Parrot(0)
     return EmbeddedEngine(
-        base, facts, EmbeddedSettings(**settings), load=lambda folder: Parrot(int(Path(folder).name)), seed=0
+        module or Parrot(0),
+        FACTS,
+        slots=slots,
+        pace=pace,
+        load=lambda folder: Parrot(int(Path(folder).name)),
+        seed=0,
     )
+
+
+def runner_of(module: nn.Module, *, pace: Pace = PACE) -> ModelRunner:
+    """A model runner that the test steps itself."""
+    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, pace=pace)
+
+
+def sequence_of(
+    prompt: Sequence[int], deliver: Deliver = lambda event: None, **sampling: Any
+) -> ResponseSequence:
+    """A request for a runner."""
+    request = Generate(prompt_ids=tuple(prompt), sampling=Sampling(**({"max_tokens": 5} | sampling)))
+    return ResponseSequence(request, facts=FACTS, scripted=(), seed=0, deliver=deliver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from afterwit.core.turn import Sampling
-from afterwit.engines.port import Engine, Generate
+from afterwit.engines.port import Engine, Generate, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +53,37 @@ async def say(engine: Engine, request: Generate) -> Said:
     return Said(**gathered, ended=taken[-1].ended, steps=len(taken))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Until the worker's thread has brought it about."""
-    while not condition():  # noqa: ASYNC110 - counters ring no bell
-        await asyncio.sleep(0)
+async def swapped_under_load(
+    engine: Engine, requests: Sequence[Generate], folders: Sequence[Path]
+) -> list[list[Step]]:
+    """The steps of every response. The requests are repeated until each folder's version has said a token."""
+    responses: list[list[Step]] = []
+    said: set[int] = set()
+    progress = asyncio.Condition()
+    swapped = asyncio.Event()
+
+    async def respond(request: Generate) -> None:
+        while not swapped.is_set():
+            steps: list[Step] = []
+            responses.append(steps)
+            async for step in engine.generate(request):
+                steps.append(step)
+                said.update(step.versions)
+                async with progress:
+                    progress.notify_all()
+
+    async def swap() -> None:
+        for version, folder in enumerate((None, *folders)):
+            if folder is not None:
+                await engine.stage(version, folder)
+                await engine.promote()
+                assert engine.version == version
+            async with progress:
+                await progress.wait_for(lambda version=version: version in said)
+        swapped.set()
+
+    await asyncio.gather(*map(respond, requests), swap())
+    return responses
 
 
 def plain_logits(folder: Path, ids: Any) -> Tensor:

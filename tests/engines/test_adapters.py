@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
 from afterwit.engines.port import Weights
 from afterwit.weights.lora import TENSORS
-from tests.engines.talk import ask, rescored, say, until
-from tests.engines.test_swap import swap
+from tests.engines.talk import ask, rescored, say, swapped_under_load
 from tests.fakes.adapters import by_peft, noise
 from tests.fakes.models import tiny_llama
 
@@ -92,19 +90,11 @@ def test_a_version_holds_copies_of_the_layers_that_its_adapter_moves_and_of_noth
 async def test_responses_under_way_live_through_swaps_of_adapters(
     engine: EmbeddedEngine, adapters: list[Path]
 ) -> None:
-    requests = [ask(range(3, 20 + i), max_tokens=150, ignore_eos=True) for i in range(12)]
-    people = asyncio.gather(*(say(engine, request) for request in requests))
-    version = 0
-    while version < 8 and not people.done():
-        version, served = version + 1, engine.counters.sampled
-        await until(lambda: people.done() or engine.counters.sampled >= served + 100)  # noqa: B023 (at once)
-        await swap(engine, version, adapters[version % 2])
-    said = await people
-    assert all(len(response.ids) == 150 for response in said)
-    assert all(list(response.versions) == sorted(response.versions) for response in said)
-    seen = {version for response in said for version in response.versions}
-    assert len(seen) > 1
-    assert seen <= set(range(version + 1))
+    requests = [ask(range(3, 20 + i), max_tokens=100, ignore_eos=True) for i in range(12)]
+    said = await swapped_under_load(engine, requests, [adapters[n % 2] for n in range(5)])
+    versions = [[step.versions[0] for step in steps] for steps in said]
+    assert all(len(of_one) == 100 and of_one == sorted(of_one) for of_one in versions)
+    assert {version for of_one in versions for version in of_one} == set(range(6))
 
 
 async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(

@@ -1,4 +1,4 @@
-"""Who comes next."""
+"""Which request starts next, which prompt is read on, which runner steps."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from afterwit.engines.embedded.queue import BACKGROUND_EVERY, RequestQueue, next
 @dataclass(frozen=True, eq=False)
 class Waiting:
     background: bool = False
+    cached: int = 0
 
 
 FOREGROUND, BACKGROUND = Waiting(), Waiting(background=True)
 
 
-def request_queue(*requests: Waiting, slots: int = 4, reserve: int = 1) -> RequestQueue[Waiting]:
-    made: RequestQueue[Waiting] = RequestQueue(slots=slots, reserve=reserve)
+def queue_of(*requests: Waiting, slots: int = 4, reserve: int = 1) -> RequestQueue[Waiting]:
+    queue: RequestQueue[Waiting] = RequestQueue(slots=slots, reserve=reserve)
     for request in requests:
-        made.add(request)
-    return made
+        queue.add(request)
+    return queue
 
 
-def test_people_come_before_background_in_order_of_arrival() -> None:
+def test_foreground_requests_come_first_in_order_of_arrival() -> None:
     one, two = Waiting(), Waiting()
-    queue = request_queue(BACKGROUND, one, two)
+    queue = queue_of(BACKGROUND, one, two)
     assert [queue.next(()) for _ in range(4)] == [one, two, BACKGROUND, None]
 
 
-def test_a_waiting_background_request_lets_only_so_many_pass() -> None:
-    queue = request_queue(BACKGROUND, *(Waiting() for _ in range(20)))
+def test_a_background_request_is_passed_four_times_at_most() -> None:
+    queue = queue_of(BACKGROUND, *(Waiting() for _ in range(20)))
     order = [queue.next(()) for _ in range(BACKGROUND_EVERY + 1)]
     assert order.index(BACKGROUND) == BACKGROUND_EVERY
 
 
-def test_the_reserve_is_kept_from_background_and_given_to_people() -> None:
-    queue = request_queue(BACKGROUND)
+def test_reserved_slots_are_for_the_foreground_only() -> None:
+    queue = queue_of(BACKGROUND)
     assert queue.next([BACKGROUND] * 3) is None
     queue.add(FOREGROUND)
     assert queue.next([BACKGROUND] * 3) is FOREGROUND
 
 
-def test_with_one_slot_background_may_have_it() -> None:
-    assert request_queue(BACKGROUND, slots=1, reserve=1).next(()) is BACKGROUND
+def test_a_single_slot_may_go_to_the_background() -> None:
+    assert queue_of(BACKGROUND, slots=1, reserve=1).next(()) is BACKGROUND
 
 
 @given(
@@ -53,10 +54,10 @@ def test_with_one_slot_background_may_have_it() -> None:
     running=st.lists(st.booleans(), max_size=6),
     slots=st.integers(1, 6),
 )
-def test_nobody_is_lost_and_no_slot_given_twice(
+def test_no_request_is_lost_and_no_slot_is_given_twice(
     requests: list[bool], running: list[bool], slots: int
 ) -> None:
-    queue = request_queue(*(Waiting(background) for background in requests), slots=slots, reserve=slots // 4)
+    queue = queue_of(*(Waiting(background) for background in requests), slots=slots, reserve=slots // 4)
     held = [Waiting(background) for background in running]
     before = len(queue)
     taken = 0
@@ -67,20 +68,26 @@ def test_nobody_is_lost_and_no_slot_given_twice(
     assert taken == 0 or len(held) <= slots
 
 
-def test_one_who_leaves_the_line_is_not_called() -> None:
-    queue = request_queue(FOREGROUND, BACKGROUND)
+def test_a_request_that_was_removed_does_not_start() -> None:
+    queue = queue_of(FOREGROUND, BACKGROUND)
     assert queue.remove(FOREGROUND)
     assert not queue.remove(FOREGROUND)
     assert queue.next(()) is BACKGROUND
 
 
-def test_prompts_are_read_peoples_first_and_background_now_and_then() -> None:
+def test_the_prompt_of_which_least_is_read_is_read_on() -> None:
+    long, short = Waiting(cached=9000), Waiting(cached=12)
+    assert next_prefill([long, short], 1) is short
+    assert next_prefill([long, Waiting(cached=9000)], 1) is long
+
+
+def test_foreground_prompts_are_read_first_and_background_ones_every_fourth_tick() -> None:
     read = [next_prefill([BACKGROUND, FOREGROUND], tick) for tick in range(BACKGROUND_EVERY)]
     assert read.count(BACKGROUND) == 1
     assert next_prefill([BACKGROUND], 1) is BACKGROUND
 
 
-def test_a_lane_with_background_work_only_steps_now_and_then_while_people_are_served() -> None:
+def test_background_work_alone_steps_every_fourth_tick_while_the_foreground_is_served() -> None:
     steps = [
         runs_now(background_only=True, foreground_elsewhere=True, tick=tick)
         for tick in range(BACKGROUND_EVERY)

@@ -98,14 +98,7 @@ def test_a_device_that_is_not_there_is_a_setting_error(qwen: Path) -> None:
             EmbeddedEngine.load(qwen, EmbeddedSettings(device=device))
 
 
-@pytest.mark.parametrize("name", ["slots", "prefill_chunk", "threads", "context_length"])
+@pytest.mark.parametrize("name", ["slots", "prefill_chunk", "prefill_beside", "threads", "context_length"])
 def test_a_setting_out_of_range_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is -1"):
         EmbeddedSettings(**{name: -1})
-
-
-async def test_end_ids_come_from_the_model_and_its_tokenizer(llama: Path) -> None:
-    engine = EmbeddedEngine.load(llama, EmbeddedSettings())
-    named = json.loads((llama / "generation_config.json").read_text())["eos_token_id"]
-    assert engine.facts.end_ids == frozenset(named)
-    await engine.close()

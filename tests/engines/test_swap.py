@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,10 @@ import torch
 
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.port import Weights
-from tests.engines.parrot import parrot_engine
-from tests.engines.talk import ask, plain_logits, rescored, say, until
+from afterwit.engines.embedded.pace import Pace
+from afterwit.engines.port import Step, Weights
+from tests.engines.parrot import Parrot, parrot_engine, runner_of, sequence_of
+from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 
 
 async def swap(engine: EmbeddedEngine, version: int, folder: Path) -> None:
@@ -22,21 +22,31 @@ async def swap(engine: EmbeddedEngine, version: int, folder: Path) -> None:
 
 async def test_each_token_names_the_version_that_said_it_across_swaps_under_load() -> None:
     """A parrot's word is its version, so a token recorded under another version shows."""
-    engine = parrot_engine(slots=16, prefill_chunk=8)
-    requests = [ask([1] * (1 + i), max_tokens=400, background=i % 5 == 0) for i in range(32)]
-    people = asyncio.gather(*(say(engine, request) for request in requests))
-    for version in range(1, 5):
-        served = engine.counters.sampled
-        await until(lambda: engine.counters.sampled >= served + 500)  # noqa: B023 (used at once)
-        await swap(engine, version, Path(str(version)))
-        assert engine.version == version
-    said = await people
+    engine = parrot_engine(slots=16, pace=Pace(chunk=8, beside=8))
+    requests = [ask([1] * (1 + i), max_tokens=100, background=i % 5 == 0) for i in range(32)]
+    said = await swapped_under_load(engine, requests, [Path(str(n)) for n in range(1, 5)])
     await engine.close()
-    for response in said:
-        assert len(response.ids) == 400
-        assert response.ids == response.versions
-        assert list(response.versions) == sorted(response.versions)
-    assert {version for response in said for version in response.versions} == {0, 1, 2, 3, 4}
+    for steps in said:
+        words, versions = [step.ids[0] for step in steps], [step.versions[0] for step in steps]
+        assert len(words) == 100
+        assert words == versions == sorted(versions)
+        (cached,) = {step.cache_version for step in steps}
+        assert cached is not None
+        assert cached <= versions[0]
+    assert {step.versions[0] for steps in said for step in steps} == {0, 1, 2, 3, 4}
+
+
+def test_a_prompt_read_across_a_swap_names_the_older_version_as_its_cache() -> None:
+    """Its first token is the new version's, but part of its prompt was read under the old one."""
+    taken: list[Step] = []
+    runner = runner_of(Parrot(0), pace=Pace(chunk=10, beside=10))
+    runner.add(sequence_of([1] * 15, taken.append, max_tokens=2))
+    runner.tick(1)
+    runner.module, runner.version = Parrot(7), 7
+    runner.tick(2)
+    runner.tick(3)
+    assert [step.versions for step in taken] == [(7,), (7,)]
+    assert [step.cache_version for step in taken] == [0, 0]
 
 
 async def test_base_weights_stay_when_live_ones_change() -> None:
@@ -76,15 +86,9 @@ async def test_a_probe_scores_the_staged_weights_and_leaves_the_live_ones(
         await engine.promote()
 
 
-async def test_weights_that_do_not_fit_are_refused_and_serving_goes_on(
-    engine: EmbeddedEngine, llama: Path, tmp_path: Path
-) -> None:
-    for folder in (llama, tmp_path):
-        with pytest.raises(EngineError):
-            await engine.stage(1, folder)
-        with pytest.raises(EngineError, match="No weights are staged"):
-            await engine.promote()
-    assert set((await say(engine, ask(range(3, 9)))).versions) == {0}
+async def test_weights_of_another_model_are_refused(engine: EmbeddedEngine, llama: Path) -> None:
+    with pytest.raises(EngineError, match="do not fit the served model"):
+        await engine.stage(1, llama)
 
 
 async def test_a_version_without_all_its_weights_is_refused(

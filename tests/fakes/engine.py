@@ -6,16 +6,21 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
-from afterwit.core.errors import EngineError
+from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.core.turn import Basis
-from afterwit.engines.port import Facts, Generate, Step
+from afterwit.engines.fit import check_fits
+from afterwit.engines.port import Capabilities, Facts, Generate, Step
 
 Script = Callable[[Generate], Sequence[int]]
-"""The ids of a response after its forced prefix; an end id is added where it ends with none."""
+"""The ids of a response after its forced prefix. An end id is added if it ends with none."""
 
 
 class FakeEngine:
     """Implements the port. Events let a test hold it, fail it, and see what it was asked."""
+
+    capabilities = Capabilities(
+        basis=Basis.PROCESSED, base_weights=True, forced_prefix=True, whole_weights=True, adapters=True
+    )
 
     def __init__(
         self,
@@ -33,7 +38,6 @@ class FakeEngine:
             context_length=context_length,
             vocabulary=vocabulary,
             end_ids=frozenset({end_id}),
-            basis=Basis.PROCESSED,
             dtype="float32",
             fingerprint="fake",
         )
@@ -48,38 +52,42 @@ class FakeEngine:
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self._script, self._end_id, self._together = script, end_id, together
+        self._staged: int | None = None
+        self._open = True
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
+        self._check_open()
+        check_fits(request, self.facts)
         self.asked.append(request)
-        forced = request.forced_prefix
-        ids = [*forced, *self._script(request)]
-        if ids[-1:] != [self._end_id] and not request.sampling.ignore_eos:
-            ids.append(self._end_id)
-        limit = request.sampling.max_tokens
-        ended = "stop" if len(ids) <= limit else "length"
-        ids = ids[:limit]
+        ids, ended = self._response(request)
+        started = self.version
         try:
             for start in range(0, len(ids), self._together):
                 await self._may_go_on(start)
-                piece = ids[start : start + self._together]
                 last = start + self._together >= len(ids)
-                yield self._step(piece, start, len(forced), ended if last else None)
-        except GeneratorExit:
-            self.cancelled += 1
-            raise
-        except asyncio.CancelledError:
+                places = range(start, min(start + self._together, len(ids)))
+                yield Step(
+                    ids=tuple(ids[place] for place in places),
+                    logprobs=tuple(-0.25 * (place % 4) for place in places),
+                    versions=(self.version,) * len(places),
+                    forced=tuple(place < len(request.forced_prefix) for place in places),
+                    cache_version=started,
+                    ended=ended if last else None,
+                )
+        except (GeneratorExit, asyncio.CancelledError):
             self.cancelled += 1
             raise
 
-    def _step(self, ids: Sequence[int], start: int, forced: int, ended: str | None) -> Step:
-        places = range(start, start + len(ids))
-        return Step(
-            ids=tuple(ids),
-            logprobs=tuple(-0.25 * (place % 4) for place in places),
-            versions=(self.version,) * len(ids),
-            forced=tuple(place < forced for place in places),
-            ended=ended,
-        )
+    def _response(self, request: Generate) -> tuple[list[int], str]:
+        """All ids of the response, and why it ends."""
+        ids = [*request.forced_prefix, *self._script(request)]
+        sampling = request.sampling
+        ends = set(sampling.stop_ids) | (set() if sampling.ignore_eos else {self._end_id})
+        if ids[-1:] != [self._end_id] and not sampling.ignore_eos:
+            ids.append(self._end_id)
+        limit = min(sampling.max_tokens, self.facts.context_length - len(request.prompt_ids))
+        first_end = next((place for place, token in enumerate(ids) if token in ends), len(ids))
+        return (ids[: first_end + 1], "stop") if first_end < limit else (ids[:limit], "length")
 
     async def _may_go_on(self, sampled: int) -> None:
         if self.fail_after is not None and sampled >= self.fail_after:
@@ -88,18 +96,34 @@ class FakeEngine:
             self.paused.set()
             await self.resume.wait()
         await asyncio.sleep(0)
+        self._check_open()
 
     async def stage(self, version: int, folder: Path) -> None:
-        raise NotImplementedError
+        self._staged = None
+        if not (folder / "config.json").exists():
+            raise EngineError(f"there are no weights in {folder}")
+        self._staged = version
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        raise NotImplementedError
+        self._check_staged()
+        return [-0.5] * (len(ids) - 1)
 
     async def promote(self) -> None:
-        raise NotImplementedError
+        self._check_open()
+        self.version = self._check_staged()
+        self._staged = None
 
     async def discard(self) -> None:
-        raise NotImplementedError
+        self._staged = None
 
     async def close(self) -> None:
-        pass
+        self._open = False
+
+    def _check_staged(self) -> int:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise EngineUnavailable("The engine was closed.")

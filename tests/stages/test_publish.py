@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from afterwit.core.errors import EngineError, ProbeMismatch, StoreError
+from afterwit.core.errors import EngineError, ProbeMismatch, SettingError, StoreError, VersionDamaged
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_probe
+from afterwit.engines.port import Capabilities
+from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_capable, check_probe
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import WORKING, Signals
 from tests.engines.talk import ask, plain_logits, say
@@ -42,6 +44,7 @@ class MemoryCheckpoints:
 
     versions: dict[int, Version] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    damaged: set[int] = field(default_factory=set)
 
     def put(self, *versions: Version) -> None:
         self.versions.update({version.number: version for version in versions})
@@ -58,12 +61,17 @@ class MemoryCheckpoints:
     def weights(self, number: int) -> Path:
         return Path(str(number))
 
+    def verify(self, number: int) -> None:
+        if number in self.damaged:
+            raise VersionDamaged(f"{number}/model.safetensors is not what its manifest says")
+
 
 @dataclass
 class PretendEngine:
     """Loads anything but `broken`; probes as told, -1 and -2 by default."""
 
     version: int = 0
+    capabilities: Capabilities = CAPABILITIES
     probes: dict[int, list[float]] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
     staged: int | None = None
@@ -77,8 +85,8 @@ class PretendEngine:
         self.staged = version
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        assert tuple(ids) == IDS
-        return self.probes.get(self.staged, [-1.0, -2.0])
+        assert tuple(ids) == IDS[: self.capabilities.longest_probe]
+        return self.probes.get(self.staged, [-1.0, -2.0])[: len(ids) - 1]
 
     async def promote(self) -> None:
         self.version, self.staged = self.staged, None
@@ -201,12 +209,79 @@ async def test_the_alarm_stands_until_another_version_is_served() -> None:
     loop = asyncio.create_task(house.publisher.run(signals, report=report, poll_s=0.001, back_off=back_off))
     ok, sentence = await told.get()
     assert not ok
-    assert "version 1 was not published" in sentence
+    assert "version 1 is not served" in sentence
     house.checkpoints.put(version(2))
     assert await told.get() == (True, WORKING)
     assert house.engine.version == 2
     signals.stop.set()
     await loop
+
+
+async def health_of(house: House) -> list[tuple[bool, str]]:
+    """What the stage reports from its start until it has polled twice after the first report."""
+    told: list[tuple[bool, str]] = []
+    signals, polls = Signals(), 0
+
+    async def report(ok: bool, sentence: str) -> None:
+        told.append((ok, sentence))
+
+    look = house.checkpoints.numbers
+
+    def numbers() -> list[int]:
+        nonlocal polls
+        polls += bool(told)
+        if polls == 2:
+            house.loop.call_soon_threadsafe(signals.stop.set)
+        return look()
+
+    house.checkpoints.numbers = numbers  # type: ignore[method-assign]
+    house.loop = asyncio.get_running_loop()
+    back_off = BackOff(base_s=0.001, max_s=0.001, random=lambda: 0.5)
+    await house.publisher.run(signals, report=report, poll_s=0.001, back_off=back_off)
+    return told
+
+
+@pytest.mark.parametrize("fault", ["damaged", "refused"])
+async def test_a_newest_version_that_was_skipped_at_the_start_stays_in_the_status(fault: str) -> None:
+    house = House(probes={2: [0.0, 0.0]} if fault == "refused" else {})
+    house.checkpoints.put(version(1), version(2))
+    house.checkpoints.damaged = {2} if fault == "damaged" else set()
+    await house.publisher.start()
+    assert house.engine.version == 1
+    told = await health_of(house)
+    assert [ok for ok, _ in told] == [False]
+    assert "version 2 is not served, an older one is" in told[0][1]
+
+
+async def test_damaged_weights_never_reach_the_engine_and_are_served_once_they_are_whole() -> None:
+    house = House()
+    house.checkpoints.put(version(1), version(2))
+    house.checkpoints.damaged = {2}
+    with pytest.raises(VersionDamaged, match=r"model\.safetensors is not what its manifest says"):
+        await house.publisher.step()
+    assert (house.engine.tried, house.engine.version) == ([1], 1)
+    house.checkpoints.damaged.clear()
+    assert await house.publisher.step()
+    assert house.engine.version == 2
+
+
+async def test_an_engine_that_scores_short_prompts_is_probed_with_as_many_ids() -> None:
+    house = House(capabilities=replace(CAPABILITIES, longest_probe=2), probes={2: [-1.5]})
+    house.checkpoints.put(version(1))
+    assert await house.publisher.step()
+    house.checkpoints.put(version(2))
+    with pytest.raises(ProbeMismatch):
+        await house.publisher.step()
+
+
+def test_an_engine_that_cannot_take_what_the_learner_writes_is_a_setting_error() -> None:
+    whole, adapters = replace(CAPABILITIES, adapters=False), replace(CAPABILITIES, whole_weights=False)
+    check_capable(whole, lora_rank=0)
+    check_capable(adapters, lora_rank=8)
+    with pytest.raises(SettingError, match="lora_rank to 0"):
+        check_capable(whole, lora_rank=8)
+    with pytest.raises(SettingError, match="lora_rank above 0"):
+        check_capable(adapters, lora_rank=0)
 
 
 async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_it(tmp_path: Path) -> None:

@@ -85,11 +85,11 @@ def versions_of(home: Path, folder: Path) -> Versions:
     return Versions(root=home / VERSIONS, base=folder)
 
 
-def engine_of(settings: Settings, folder: Path) -> Engine:
-    """The embedded engine over the model, loaded. SettingError if it cannot serve this model."""
-    from afterwit.engines.embedded.engine import EmbeddedEngine
+async def engine_of(settings: Settings, folder: Path) -> Engine:
+    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model."""
+    from afterwit.engines.kinds import open_engine
 
-    return EmbeddedEngine.load(folder, settings.engine)
+    return await open_engine(folder, settings.engine)
 
 
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
@@ -182,8 +182,9 @@ def learn_stage(store: Store, trainer: Trainer) -> Learn:
 
 def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
     """The publish stage: it loads new versions into the engine and tells the store what is served."""
-    from afterwit.stages.publish import Publisher
+    from afterwit.stages.publish import Publisher, check_capable
 
+    check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
     return Publisher(
         engine=engine,
         checkpoints=versions,

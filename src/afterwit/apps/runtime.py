@@ -21,7 +21,7 @@ from afterwit.apps.doctor.finding import require
 from afterwit.apps.home import make_home, remember_model
 from afterwit.apps.model import model_folder
 from afterwit.checkpoints import Versions, exclusive
-from afterwit.core.errors import EngineError, SettingError, StoreError
+from afterwit.core.errors import SettingError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bind
@@ -113,16 +113,13 @@ class Runtime:
 
     async def _start_engine(self, folder: Path, versions: Versions) -> None:
         """Load the model, then its newest version: the first request already meets what was learned."""
-        self.engine = await asyncio.to_thread(build.engine_of, self._settings, folder)
+        self.engine = await build.engine_of(self._settings, folder)
         self._stack.push_async_callback(self.engine.close)
         settings = self._settings.publish
         publisher = build.publisher_of(self._settings, self.engine, versions, self.store)
         report = self._reporter("publish")
         back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
-        try:
-            await publisher.step()
-        except (EngineError, StoreError) as error:  # an older version is served, or the store lags behind
-            log.warning("publish: %s", error)
+        await publisher.start()
         self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
 
     async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:

@@ -6,6 +6,8 @@ AfterwitError
 ├── RequestError        a client's request that cannot be served (an HTTP status and a code)
 ├── EngineError         the engine could not do what it was asked
 │   ├── EngineUnavailable    it does not answer; asking again later may help
+│   ├── RequestRefused       the request does not fit the model: it never will
+│   │   └── ContextExceeded      the prompt is longer than the context
 │   └── ProbeMismatch        the weights it holds are not the learner's
 ├── JudgeUnavailable    the judge does not answer; the turn waits
 ├── JudgeRefused        the judge will not answer this question, asked again or not
@@ -54,6 +56,18 @@ class EngineError(AfterwitError):
 
 class EngineUnavailable(EngineError):
     """The engine does not answer; asking again later may help."""
+
+
+class RequestRefused(EngineError):
+    """The request does not fit the model, asked again or not. `field` is the field of `Generate` at fault."""
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ContextExceeded(RequestRefused):
+    """The prompt leaves no room for a response in the model's context."""
 
 
 class ProbeMismatch(EngineError):

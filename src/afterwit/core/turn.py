@@ -88,6 +88,14 @@ class Sampled:
     forced: tuple[bool, ...]
     """Tokens that a grammar or the caller forced: never in a loss."""
     basis: Basis = Basis.PROCESSED
+    cache_version: int | None = None
+    """The oldest version whose keys and values these tokens attended to; None: the engine did not say."""
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that had a part in the response; 0 for an empty one."""
+        sampled = min(self.versions, default=0)
+        return sampled if self.cache_version is None else min(sampled, self.cache_version)
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "versions", "forced"):

@@ -1,4 +1,4 @@
-"""The engine port: ids in, ids and log-probs out; weights staged, probed and promoted while it serves.
+"""The engine port: ids in, ids and log-probs out; weights are staged, probed and promoted while it serves.
 
 An engine knows tokens only. Rendering, detokenising, stop strings and tool calls belong to the gateway.
 """
@@ -19,25 +19,43 @@ class Weights(StrEnum):
 
     LIVE = "live"
     BASE = "base"
-    """The frozen starting weights: the embedded judge."""
+    """The frozen weights that learning started from: the embedded judge uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an engine says of itself."""
+    """What an engine says about its model. Plain values: reading them needs no torch."""
 
     name: str
+    """The engine's kind."""
     model: str
     context_length: int
     """Tokens of prompt and response together."""
     vocabulary: int
     end_ids: frozenset[int]
     """Ids that end a turn."""
-    basis: Basis
     dtype: str
     """What it computes in: `float32`, `bfloat16`, `float16`."""
     fingerprint: str
     """Hash of tokenizer and base weights; a store is bound to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do beyond sampling from live weights. Each field names the stage that asks."""
+
+    basis: Basis
+    """The distribution its log-probs are of. Gateway: recorded with each turn."""
+    base_weights: bool
+    """It serves the base weights beside the live ones. Judge: `judge.weights = "base"` needs it."""
+    forced_prefix: bool
+    """A response can be made to begin with given ids. Gateway: `tool_choice = "required"` needs it."""
+    whole_weights: bool
+    """`stage` takes a folder of whole weights. Publisher: `learner.lora_rank = 0` needs it."""
+    adapters: bool
+    """`stage` takes a LoRA adapter in PEFT's format. Publisher: `learner.lora_rank` above 0 needs it."""
+    longest_probe: int | None = None
+    """Most ids that `probe` scores; None: as many as the context holds. Publisher: cuts its probe to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +68,20 @@ class Generate:
     """Ids that the response must begin with: emitted first, flagged as forced."""
     weights: Weights = Weights.LIVE
     background: bool = False
-    """Yields to requests that are not."""
+    """It yields to requests that are not in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The next tokens of a response; `ended` on the last step only."""
+    """The next tokens of a response; `ended` is set on the last step only."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     versions: tuple[int, ...]
+    """The weight version that sampled each token."""
     forced: tuple[bool, ...]
+    cache_version: int | None = None
+    """The oldest version whose keys and values these tokens attended to; None: the engine does not know."""
     ended: str | None = None
     """"stop" (an end id, included in `ids`) or "length"."""
 
@@ -69,25 +90,36 @@ class Engine(Protocol):
     """What the stages need. Closing a generator cancels its request."""
 
     facts: Facts
+    capabilities: Capabilities
 
     @property
     def version(self) -> int:
         """The version that new tokens are sampled from."""
 
     def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """Stream one response. Raises EngineUnavailable when the engine does not answer."""
+        """Stream one response.
+
+        Raises RequestRefused if the request does not fit the model, EngineUnavailable if the engine does not
+        answer, EngineError if it fails.
+        """
 
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1]."""
+        """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1].
+
+        EngineError if nothing is staged or the ids cannot be scored.
+        """
 
     async def promote(self) -> None:
-        """Route every further decode step to the staged weights; no request fails or waits over one step."""
+        """Sample every further token from the staged weights. No request fails or waits over one step.
+
+        EngineError if nothing is staged.
+        """
 
     async def discard(self) -> None:
-        """Drop the staged weights."""
+        """Drop the staged weights, if there are any."""
 
     async def close(self) -> None:
-        """Stop and free everything."""
+        """Stop and free everything. Requests get EngineUnavailable. Closing twice is closing once."""

@@ -1,21 +1,23 @@
-"""The publish stage: see a new version, load it beside the live one, probe it, route to it."""
+"""The publish stage: load a new version beside the live one, check it, and route requests to it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from afterwit.core.errors import AfterwitError, ProbeMismatch
+from afterwit.core.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged
 from afterwit.core.ranges import above, at_least
-from afterwit.core.version import Version
-from afterwit.engines.port import Engine
+from afterwit.core.version import Probe, Version
+from afterwit.engines.port import Capabilities, Engine
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +29,15 @@ class PublishSettings:
     poll_s: float = 1.0
     """Seconds between two looks at the versions folder."""
     tolerance: float = 0.0
-    """Mean |difference| of the probe's log-probs, engine against learner, above which the old version stays.
-    0: 1e-4 where both compute in float32, else 0.05."""
+    """Mean |difference| of the probe's log-probs, engine against learner, up to which a version is served.
+    0: 1e-4 if both compute in float32, else 0.05."""
 
     def __post_init__(self) -> None:
         above(self, 0, "poll_s")
         at_least(self, 0, "tolerance")
 
     def tolerance_for(self, *dtypes: str) -> float:
-        """The tolerance where engine and learner compute in these torch dtypes."""
+        """The tolerance if engine and learner compute in these torch dtypes."""
         return self.tolerance or (1e-4 if set(dtypes) == {"float32"} else 0.05)
 
 
@@ -52,11 +54,14 @@ class Checkpoints(Protocol):
         """What its manifest says."""
 
     def weights(self, number: int) -> Path:
-        """Its Hugging Face folder."""
+        """The folder that its weights are in."""
+
+    def verify(self, number: int) -> None:
+        """Raise VersionDamaged if a file of it is not what its manifest says."""
 
 
 class Publisher:
-    """Brings the engine to the newest version that it agrees with the learner on.
+    """Brings the engine to the newest version whose log-probs are the learner's.
 
     `published` records a version that is served; it may raise StoreError while the store does not know it.
     """
@@ -75,55 +80,81 @@ class Publisher:
         self._tolerance = tolerance
         self._refused: set[int] = set()
         self._unrecorded: int | None = None
+        self._problem_at_start: AfterwitError | None = None
+
+    async def start(self) -> None:
+        """Serve what can be served before the first request. `run` reports what was wrong."""
+        try:
+            await self.step()
+        except AfterwitError as error:
+            log.warning("%s: %s", STAGE, error)
+            self._problem_at_start = error
 
     async def run(self, signals: Signals, *, report: Report, poll_s: float, back_off: BackOff) -> None:
         """Publish until told to stop. A refused version is the stage's health until another is served."""
-        health = StageHealth(STAGE, report)
         await work(
-            self.step,
+            self._reporting_step,
             signals=signals,
-            health=health,
+            health=StageHealth(STAGE, report),
             poll_s=poll_s,
             back_off=back_off,
             lasting=(ProbeMismatch,),
         )
 
-    async def step(self) -> bool:
-        """Serve the newest version that can be; False where that is the one served.
+    async def _reporting_step(self) -> bool:
+        if (problem := self._problem_at_start) is not None:
+            self._problem_at_start = None
+            raise problem
+        return await self.step()
 
-        Raises what was wrong with a newer one, after older ones (none that was taken back) were tried in its
-        place. A version that failed its probe is not tried again; one that could not be loaded is.
+    async def step(self) -> bool:
+        """Serve the newest version that can be served; False if that is the one served already.
+
+        Older versions, except those that were rolled back, are tried in the place of one that fails; then the
+        error of the newest is raised. A version that failed its probe is not tried again; one that is damaged
+        or could not be loaded is.
         """
         await self._record()
         newer = await asyncio.to_thread(
             candidates, self._checkpoints, self._engine.version, frozenset(self._refused)
         )
-        trouble: AfterwitError | None = None
+        problem: AfterwitError | None = None
         for version in newer:
             try:
                 await self._publish(version)
             except AfterwitError as error:
-                trouble = trouble or error
+                problem = problem or error
             else:
                 break
         await self._record()
-        if trouble:
-            raise trouble
+        if problem:
+            raise problem
         return bool(newer)
 
     async def _publish(self, version: Version) -> None:
+        await self._verify(version.number)
         await self._engine.stage(version.number, self._checkpoints.weights(version.number))
         try:
-            check_probe(version, await self._engine.probe(version.probe.ids), self._tolerance)
-        except ProbeMismatch:
-            self._refused.add(version.number)
-            await self._engine.discard()
-            raise
-        except AfterwitError:
+            await self._check(version)
+        except AfterwitError as error:
+            if isinstance(error, ProbeMismatch):
+                self._refused.add(version.number)
             await self._engine.discard()
             raise
         await self._engine.promote()
         self._unrecorded = version.number
+
+    async def _verify(self, number: int) -> None:
+        """Before the engine sees them: damaged files must not be blamed on the model."""
+        try:
+            await asyncio.to_thread(self._checkpoints.verify, number)
+        except VersionDamaged as error:
+            raise VersionDamaged(f"version {number} is not served, an older one is: {error}") from error
+
+    async def _check(self, version: Version) -> None:
+        cap = self._engine.capabilities.longest_probe
+        served = await self._engine.probe(version.probe.ids[:cap])
+        check_probe(version, served, self._tolerance)
 
     async def _record(self) -> None:
         if self._unrecorded is not None:
@@ -132,23 +163,38 @@ class Publisher:
 
 
 def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
-    """Versions above the served one that may be served in its place, newest first."""
+    """Versions above the served one that may be served instead, newest first."""
     numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
     known = [
         version
         for number in numbers
         if checkpoints.has_weights(number) and (version := checkpoints.get(number))
     ]
-    taken_back = {number for version in known for number in version.reverts}
-    return [version for version in known if version.number not in refused | taken_back]
+    rolled_back = {number for version in known for number in version.reverts}
+    return [version for version in known if version.number not in refused | rolled_back]
 
 
 def check_probe(version: Version, served: Sequence[float], tolerance: float) -> None:
     """ProbeMismatch unless the engine's log-probs are the learner's, up to the mean |difference|."""
-    pairs = list(zip(version.probe.logprobs, served, strict=True))
-    off = sum(abs(learner - engine) for learner, engine in pairs) / len(pairs)
-    if not off <= tolerance:
+    gap = probe_gap(version.probe, served)
+    if not gap <= tolerance:
         raise ProbeMismatch(
-            f"version {version.number} was not published: the engine's log-probs differ from the learner's "
-            f"by {off:.2g} on average, at most {tolerance:.2g} would do; the version before it stays"
+            f"version {version.number} is not served, an older one is: the engine's log-probs differ from "
+            f"the learner's by {gap:.2g} on average, and at most {tolerance:.2g} is right"
         )
+
+
+def probe_gap(probe: Probe, served: Sequence[float]) -> float:
+    """Mean |difference| in nats between the learner's log-probs and the engine's, which may score fewer."""
+    gaps = [abs(learner - engine) for learner, engine in zip(probe.logprobs, served, strict=False)]
+    if not gaps or len(served) > len(probe.logprobs):
+        raise ProbeMismatch(f"the engine scored {len(served)} of {len(probe.logprobs)} probe tokens")
+    return sum(gaps) / len(gaps)
+
+
+def check_capable(capabilities: Capabilities, *, lora_rank: int) -> None:
+    """SettingError unless the engine takes what a learner of this rank writes (0: whole weights)."""
+    if lora_rank and not capabilities.adapters:
+        raise SettingError("this engine takes no LoRA adapters: set learner.lora_rank to 0")
+    if not lora_rank and not capabilities.whole_weights:
+        raise SettingError("this engine takes no whole weights: set learner.lora_rank above 0, such as 16")

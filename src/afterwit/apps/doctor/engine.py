@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import SAMPLE
 from afterwit.core.turn import Basis, Sampled, Sampling
 from afterwit.engines.port import Engine, Generate
+from afterwit.stages.publish import check_capable, probe_gap
 from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
@@ -25,11 +27,19 @@ MOVED = 1e-3
 """How far the swap's test moves what trains, at random: a standard deviation."""
 
 
-def check(engine: Engine, policy: Policy, renderer: Renderer, base: Path) -> Iterator[Finding]:
-    """Every test of the engine; leaves `policy` moved."""
+def check(
+    opening: Coroutine[Any, Any, Engine],
+    policy: Policy,
+    renderer: Renderer,
+    base: Path,
+    *,
+    settings: Settings,
+) -> Iterator[Finding]:
+    """Every test of the engine that `opening` returns. `policy` is moved by them."""
     model = policy.model
-    tolerance = 1e-4 if _is_fp32(engine, model) else 0.05
     with asyncio.Runner() as runner:
+        engine = runner.run(opening)
+        tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
         yield tested(
             "sampled log-probs",
             lambda: runner.run(_rescored(engine, model, renderer, max(tolerance, 1e-3))),
@@ -37,7 +47,7 @@ def check(engine: Engine, policy: Policy, renderer: Renderer, base: Path) -> Ite
         )
         yield tested(
             "swap",
-            lambda: runner.run(_swapped(engine, policy, base, tolerance)),
+            lambda: runner.run(_swapped(engine, policy, base, settings.learner.lora_rank, tolerance)),
             remedy="the engine does not serve what the learner writes: do not train with it",
         )
         runner.run(engine.close())
@@ -54,7 +64,8 @@ async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
         logprobs=tuple(value for step in steps for value in step.logprobs),
         versions=tuple(value for step in steps for value in step.versions),
         forced=tuple(value for step in steps for value in step.forced),
-        basis=engine.facts.basis,
+        basis=engine.capabilities.basis,
+        cache_version=steps[0].cache_version,
     )
 
 
@@ -77,17 +88,18 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, 
     return said
 
 
-async def _swapped(engine: Engine, policy: Policy, base: Path, tolerance: float) -> str:
+async def _swapped(engine: Engine, policy: Policy, base: Path, lora_rank: int, tolerance: float) -> str:
     from afterwit.learner.scoring.score import probe
 
+    check_capable(engine.capabilities, lora_rank=lora_rank)
     _move(policy)
     with tempfile.TemporaryDirectory() as folder:
         policy.trained.write(Path(folder), base)
         expected = probe(policy.model)
         await engine.stage(1, Path(folder))
-    served = await engine.probe(expected.ids)
+    served = await engine.probe(expected.ids[: engine.capabilities.longest_probe])
     await engine.promote()
-    gap = sum(abs(a - b) for a, b in zip(served, expected.logprobs, strict=True)) / len(served)
+    gap = probe_gap(expected, served)
     said = f"served log-probs are {gap:.2g} nats from the learner's on average"
     expect(gap <= tolerance, f"{said}; at most {tolerance:g} is right")
     return said
@@ -101,7 +113,3 @@ def _move(policy: Policy) -> None:
         for parameter in policy.masters.named.values():
             parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=MOVED)
     policy.masters.publish()
-
-
-def _is_fp32(engine: Engine, model: PreTrainedModel) -> bool:
-    return (engine.facts.dtype, str(model.dtype)) == ("float32", "torch.float32")

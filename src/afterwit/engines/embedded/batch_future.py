@@ -1,4 +1,4 @@
-"""Responses that are waited for together."""
+"""Several responses that are awaited as one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from afterwit.engines.port import Step
 
 
 class BatchFuture:
-    """`done` holds the steps of all of them, in order, once the last has ended; the first error otherwise.
+    """`done` is set once the last response has ended: to the steps of each, in order, or to the first error.
 
-    Its listener is woken once, not once a token.
+    Whoever awaits it is woken once, not once a token.
     """
 
     def __init__(self, responses: int) -> None:
@@ -22,15 +22,15 @@ class BatchFuture:
         if not responses:
             self.done.set_result([])
 
-    def deliver(self, place: int) -> Deliver:
-        """What the response at a place hands its steps to, in the worker's thread."""
+    def deliver(self, index: int) -> Deliver:
+        """What takes the steps of one response, in the worker's thread."""
 
         def take(event: Step | Exception) -> None:
             if isinstance(event, Exception):
                 self._error = self._error or event
                 self._end()
                 return
-            self._steps[place].append(event)
+            self._steps[index].append(event)
             if event.ended:
                 self._end()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,74 +13,61 @@ from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.engines.embedded.batch_future import BatchFuture
+from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import (
     check_attention,
     device_and_dtype,
     load_module,
     load_version,
-    read_config,
-    read_facts,
+    pace_of,
 )
+from afterwit.engines.embedded.pace import Pace
 from afterwit.engines.embedded.runner import ModelRunner
 from afterwit.engines.embedded.script import Script, scripted
-from afterwit.engines.embedded.sequence import Deliver, ResponseSequence, check
+from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.worker import EventBuffer, Worker
+from afterwit.engines.fit import check_fits
 from afterwit.engines.port import Facts, Generate, Step, Weights
+from afterwit.weights.load import read_config
 
 Loader = Callable[[Path], nn.Module]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """What the engine is doing, for metrics."""
-
-    running: int
-    """Responses that hold a slot."""
-    waiting: int
-    """Requests in line for one."""
-    sampled: int
-    """Tokens since the start."""
 
 
 class EmbeddedEngine:
     """Implements `port.Engine`.
 
     Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
-    staged between `stage` and `promote` or `discard`, which is the peak: three copies, beside the keys and
-    values. Versions that are adapters share with the base what no adapter moves (embeddings, head, norms);
-    in half precision they share it all.
+    staged between `stage` and `promote` or `discard`. The peak is three copies, beside the keys and values.
+    Versions that are adapters share with the base what no adapter moves (embeddings, head, norms); in half
+    precision they share it all.
 
-    A response that is under way at a swap goes on from its old keys and values with the new weights; each
-    token's version is that of the weights whose logits it was drawn from.
+    A response that is under way at a swap goes on with the new weights over its old keys and values. Each
+    token's version is that of the weights whose logits it was drawn from; the step's `cache_version` is the
+    oldest version in its cache.
     """
 
     def __init__(
         self,
         module: nn.Module,
         facts: Facts,
-        settings: EmbeddedSettings,
         *,
+        slots: int,
+        pace: Pace,
         load: Loader,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
         """`load` reads a staged version's folder. `seed` makes requests that have none reproducible."""
         self.facts = facts
+        self.capabilities = CAPABILITIES
         self._load = load
         self._script = script
         self._seeds = random.Random(seed)
         self._events = EventBuffer()
-        runner = partial(
-            ModelRunner,
-            module,
-            0,
-            slots=settings.slots,
-            context_length=facts.context_length,
-            chunk=settings.prefill_chunk,
-        )
-        self._runners = {Weights.LIVE: runner(reserve=settings.slots // 4), Weights.BASE: runner(reserve=0)}
+        runner = partial(ModelRunner, module, 0, slots=slots, context_length=facts.context_length, pace=pace)
+        self._runners = {Weights.LIVE: runner(reserve=slots // 4), Weights.BASE: runner(reserve=0)}
         self._worker = Worker(tuple(self._runners.values()), self._events)
         self._staged: tuple[int, nn.Module] | None = None
         self._open = True
@@ -96,45 +82,44 @@ class EmbeddedEngine:
         script: Script | None = None,
         seed: int | None = None,
     ) -> EmbeddedEngine:
-        """The engine over a Hugging Face folder; SettingError, before anything runs, where it cannot be."""
+        """The engine over a Hugging Face folder. SettingError, before anything runs, if it cannot be."""
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        facts = read_facts(folder, read_config(folder), settings)
         device, dtype = device_and_dtype(settings)
+        config = read_config(folder).get_text_config()
+        facts = facts_of(folder, config.to_dict(), settings, dtype=str(dtype).removeprefix("torch."))
         try:
             module = load_module(folder, device, dtype)
         except EngineError as error:
             raise SettingError(str(error)) from error
         check_attention(module, facts.vocabulary)
-        load = partial(load_version, base=module, device=device, dtype=dtype)
-        return cls(module, facts, settings, load=load, script=script, seed=seed)
+        return cls(
+            module,
+            facts,
+            slots=settings.slots,
+            pace=pace_of(module, config, settings, device),
+            load=partial(load_version, base=module, device=device, dtype=dtype),
+            script=script,
+            seed=seed,
+        )
 
     @property
     def version(self) -> int:
         return self._runners[Weights.LIVE].version
 
-    @property
-    def counters(self) -> Counters:
-        runners = self._runners.values()
-        return Counters(
-            running=sum(len(runner.running) for runner in runners),
-            waiting=sum(len(runner.queue) for runner in runners),
-            sampled=sum(runner.sampled for runner in runners),
-        )
-
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
-        """One Step a token. RequestError where the request does not fit, EngineError where the model fails.
+        """One Step per token.
 
         Close the generator (`contextlib.aclosing`) to cancel: its slot is free before the next decode step.
         """
         self._check_open()
-        box: asyncio.Queue[Step | Exception] = asyncio.Queue()
-        deliver = partial(self._events.put, asyncio.get_running_loop(), box)
-        runner, sequence = self._runners[request.weights], self._stream(request, deliver)
+        events: asyncio.Queue[Step | Exception] = asyncio.Queue()
+        deliver = partial(self._events.put, asyncio.get_running_loop(), events)
+        runner, sequence = self._runners[request.weights], self._sequence(request, deliver)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
-                event = await box.get()
+                event = await events.get()
                 if isinstance(event, Exception):
                     raise event
                 yield event
@@ -144,14 +129,15 @@ class EmbeddedEngine:
             self._worker.post(partial(runner.cancel, sequence))
 
     async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
-        """Every response whole, from one batch that starts at once: alone in the engine, seeded requests give
-        the same ids and log-probs each time. Raises what `generate` raises, the first such error.
+        """Every response whole, from one batch that starts at once. Raises the first error of `generate`.
+
+        If nobody else uses the engine, seeded requests give the same ids and log-probs each time.
         """
         self._check_open()
         batch = BatchFuture(len(requests))
         sequences = [
-            (self._runners[request.weights], self._stream(request, batch.deliver(place)))
-            for place, request in enumerate(requests)
+            (self._runners[request.weights], self._sequence(request, batch.deliver(index)))
+            for index, request in enumerate(requests)
         ]
 
         def add() -> None:
@@ -162,7 +148,7 @@ class EmbeddedEngine:
         return await asyncio.wrap_future(batch.done)
 
     async def stage(self, version: int, folder: Path) -> None:
-        """Load a version beside the live one, in another thread; decoding goes on meanwhile."""
+        """Load a version in another thread; decoding goes on meanwhile."""
         self._check_open()
         self._staged = None
         module = await asyncio.to_thread(self._load, folder)
@@ -170,7 +156,7 @@ class EmbeddedEngine:
         self._staged = version, module
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        module = self._staging()[1]
+        module = self._staged_weights()[1]
         try:
             return await asyncio.to_thread(score, module, tuple(ids))
         except Exception as error:
@@ -178,7 +164,7 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        version, module = self._staging()
+        version, module = self._staged_weights()
         await asyncio.wrap_future(self._worker.call(partial(self._route, version, module)))
         self._staged = None
 
@@ -186,7 +172,6 @@ class EmbeddedEngine:
         self._staged = None
 
     async def close(self) -> None:
-        """Whoever is still served gets EngineUnavailable. Closing twice is once."""
         if not self._open:
             return
         self._open = False
@@ -199,8 +184,8 @@ class EmbeddedEngine:
         live = self._runners[Weights.LIVE]
         live.module, live.version = module, version
 
-    def _stream(self, request: Generate, deliver: Deliver) -> ResponseSequence:
-        check(request, self.facts)
+    def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
+        check_fits(request, self.facts)
         return ResponseSequence(
             request,
             facts=self.facts,
@@ -209,7 +194,7 @@ class EmbeddedEngine:
             deliver=deliver,
         )
 
-    def _staging(self) -> tuple[int, nn.Module]:
+    def _staged_weights(self) -> tuple[int, nn.Module]:
         if self._staged is None:
             raise EngineError("No weights are staged.")
         return self._staged

@@ -34,19 +34,19 @@ def prefill(
 
 
 def decode(
-    module: nn.Module, cache: SlotCache, first: int, ids: Sequence[int], places: Sequence[int]
+    module: nn.Module, cache: SlotCache, first: int, ids: Sequence[int], positions: Sequence[int]
 ) -> Tensor:
-    """Extend row first + i by ids[i] at position places[i]; each row's next-token logits, [B, V]."""
+    """Extend row first + i by ids[i] at position positions[i]; each row's next-token logits, [B, V]."""
     device, dtype = _where(module)
-    length = max(places) + 1
-    places_B = torch.tensor(places, device=device)
+    length = max(positions) + 1
+    positions_B = torch.tensor(positions, device=device)
     rows_B = torch.arange(first, first + len(ids), device=device)
-    cache.aim(Ragged(first=first, rows_B=rows_B, places_B=places_B, length=length))
-    beyond_BL = torch.arange(length, device=device) > places_B[:, None]
+    cache.aim(Ragged(first=first, rows_B=rows_B, positions_B=positions_B, length=length))
+    beyond_BL = torch.arange(length, device=device) > positions_B[:, None]
     mask_BL = torch.zeros(len(ids), length, dtype=dtype, device=device).masked_fill_(beyond_BL, -torch.inf)
     logits_B1V: Tensor = module(
         input_ids=torch.tensor(ids, device=device)[:, None],
-        position_ids=places_B[:, None],
+        position_ids=positions_B[:, None],
         attention_mask=mask_BL[:, None, None],
         past_key_values=cache,
         use_cache=True,

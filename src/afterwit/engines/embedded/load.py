@@ -2,87 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import PreTrainedModel
 
 from afterwit.core.errors import EngineError, SettingError
-from afterwit.core.turn import Basis
+from afterwit.engines.embedded import attention
 from afterwit.engines.embedded.cache import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill
+from afterwit.engines.embedded.pace import Pace
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.support import REMEDY, context_of, refusal
-from afterwit.engines.fingerprint import fingerprint
-from afterwit.engines.port import Facts
+from afterwit.engines.embedded.support import REMEDY
+from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
 
-
-def read_config(folder: Path) -> PreTrainedConfig:
-    """The folder's configuration; SettingError where there is none that transformers can read."""
-    if not (folder / "config.json").is_file():
-        raise SettingError(f"{folder} has no config.json: the model must be a Hugging Face folder.")
-    try:
-        return AutoConfig.from_pretrained(folder)
-    except (ValueError, OSError, KeyError) as error:
-        raise SettingError(f"transformers cannot read {folder / 'config.json'}: {error}") from error
-
-
-def read_facts(folder: Path, config: PreTrainedConfig, settings: EmbeddedSettings) -> Facts:
-    """What the engine will say of itself; SettingError where it cannot serve this model."""
-    plain = config.get_text_config().to_dict()
-    context_length = context_of(plain, settings.context_length)
-    if reason := refusal(plain, context_length):
-        raise SettingError(f"{folder} cannot be served by the embedded engine: {reason}")
-    identity = fingerprint(folder)
-    return Facts(
-        name="embedded",
-        model=folder.resolve().name,
-        context_length=context_length,
-        vocabulary=plain["vocab_size"],
-        end_ids=end_ids(folder, plain.get("eos_token_id")),
-        basis=Basis.PROCESSED,
-        dtype=str(device_and_dtype(settings)[1]).removeprefix("torch."),
-        fingerprint=identity,
-    )
-
-
-def end_ids(folder: Path, configured: int | list[int] | None) -> frozenset[int]:
-    """The ids that end a turn: generation_config.json's (else config.json's), and the tokenizer's own."""
-    named = _json(folder / "generation_config.json").get("eos_token_id")
-    ids = configured if named is None else named
-    return frozenset([ids] if isinstance(ids, int) else ids or ()) | _tokenizer_end(folder)
-
-
-def _tokenizer_end(folder: Path) -> frozenset[int]:
-    token = _json(folder / "tokenizer_config.json").get("eos_token")
-    text = token.get("content") if isinstance(token, dict) else token
-    if not text:
-        return frozenset()
-    path = folder / "tokenizer.json"
-    try:
-        number = Tokenizer.from_file(str(path)).token_to_id(text)
-    except Exception as error:  # tokenizers raises nothing narrower
-        raise SettingError(f"{path} cannot be read: {error}") from error
-    return frozenset() if number is None else frozenset({number})
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The file's object, empty where there is no file. SettingError where it is not JSON."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    except ValueError as error:
-        raise SettingError(f"{path} is not JSON: {error}") from error
-    return data
+BESIDE_ON = {"cpu": 32}
+"""`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
+tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
+BESIDE_ELSEWHERE = 512
 
 
 def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:
-    """Device and dtype with `auto` resolved; SettingError where the device is not there."""
+    """Device and dtype with `auto` resolved. SettingError if the device is not there."""
     name = settings.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -97,25 +42,26 @@ def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dt
 
 
 def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The folder's causal LM in evaluation mode, without gradients. EngineError where a weight is missing."""
+    """The folder's causal LM in evaluation mode, without gradients. EngineError if it cannot be loaded."""
     try:
-        module, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", output_loading_info=True, local_files_only=True
-        )
-    except Exception as error:
-        raise EngineError(f"transformers cannot load {folder}: {error}") from error
-    kinds = ("missing", "unexpected", "mismatched")
-    wrong = [f"{kind}: {sorted(map(str, keys))[:3]}" for kind in kinds if (keys := report[f"{kind}_keys"])]
-    if wrong:
-        raise EngineError(f"The weights in {folder} are not those of its config.json ({'; '.join(wrong)}).")
-    ready: nn.Module = module.to(device).eval().requires_grad_(False)
+        model = load_causal_lm(folder, dtype)
+    except SettingError as error:
+        raise EngineError(str(error)) from error
+    _attend_in_slots(model)
+    ready: nn.Module = model.to(device).eval().requires_grad_(False)
     return ready
+
+
+def _attend_in_slots(model: PreTrainedModel) -> None:
+    """Give the model our attention, if its attention can be replaced."""
+    if getattr(model, "_supports_attention_backend", False):
+        model.set_attn_implementation(attention.NAME)
 
 
 def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """A version's weights: whole ones from its folder, or the adapter there on `base`, which stays as it is.
 
-    EngineError where they cannot be had.
+    EngineError if they cannot be loaded.
     """
     try:
         lora = lora_of(folder)
@@ -126,11 +72,31 @@ def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: tor
         raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 
 
+def pace_of(module: nn.Module, config: Any, settings: EmbeddedSettings, device: torch.device) -> Pace:
+    """The limits on reading prompts; `config` is the text model's, `module` the model.
+
+    A token costs one multiplication per weight, embedding tables aside, and two per attended position, layer
+    and channel of the queries.
+    """
+    beside = settings.prefill_beside or BESIDE_ON.get(device.type, BESIDE_ELSEWHERE)
+    weights = sum(
+        weight.numel()
+        for layer in module.modules()
+        if not isinstance(layer, nn.Embedding)
+        for weight in layer.parameters(recurse=False)
+    )
+    width = config.num_attention_heads * (
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
+    span = weights / (2 * config.num_hidden_layers * width)
+    return Pace(chunk=settings.prefill_chunk, beside=beside, attention_span=span)
+
+
 @torch.inference_mode()
 def check_attention(module: nn.Module, vocabulary: int) -> None:
     """SettingError unless slots, chunks and a ragged batch give the logits of one plain forward.
 
-    This is what finds an attention that `support.refusal` does not know by name.
+    This finds an attention that `support.refusal` does not know by name.
     """
     device = next(module.parameters()).device
     ids = [(7 * place + 3) % vocabulary for place in range(12)]

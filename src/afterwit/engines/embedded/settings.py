@@ -10,25 +10,31 @@ from afterwit.core.ranges import at_least, one_of_its_choices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """Where the model runs and how many responses at once."""
+    """Where the model runs and how many responses it makes at once."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    kind: Literal["embedded"] = "embedded"
+    """Which engine samples. embedded: the model runs in this process."""
     device: str = "auto"
-    """torch device: `cpu`, `cuda`, `cuda:1`, `mps`. auto: a GPU where there is one, else the CPU."""
+    """torch device: `cpu`, `cuda`, `cuda:1`, `mps`. auto: a GPU if there is one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of weights, keys and values. auto: float32 on a CPU, bfloat16 on a GPU."""
+    """Precision of weights, keys and values. auto: float32 on a CPU, bfloat16 on a GPU."""
     context_length: int = 0
     """Tokens of prompt and response together. 0: the model's own, at most 32768."""
     slots: int = 16
-    """Responses sampled at once with live weights, and as many with base weights; more wait in line."""
+    """Responses sampled at once with live weights, and as many with base weights. Further requests wait."""
     prefill_chunk: int = 256
-    """Prompt tokens read between two decode steps: higher starts answers earlier, lower streams smoother."""
+    """Prompt tokens read between two decode steps, at an empty context; fewer at a long one, where each token
+    costs more. Higher reads prompts faster, lower streams more smoothly."""
+    prefill_beside: int = 0
+    """Prompt tokens per decode step that one prompt may cost, on average, while other responses decode. Lower
+    protects them better, higher reads long prompts faster. 0: 32 on a CPU, 512 on a GPU."""
     threads: int = 1
-    """CPU threads of torch. On cores that other work shares, two were several times slower than one.
-    0: leave torch's own choice."""
+    """CPU threads of torch. On cores shared with other work, two were several times slower than one.
+    0: torch's own choice."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         at_least(self, 1, "slots", "prefill_chunk")
-        at_least(self, 0, "context_length", "threads")
+        at_least(self, 0, "context_length", "prefill_beside", "threads")

@@ -1,4 +1,4 @@
-"""The engine's thread: carry out what was asked, step the runners, hand out what they made."""
+"""The engine's thread: run posted actions, step the model runners, hand out the events they made."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.queue import runs_now
 from afterwit.engines.embedded.runner import ModelRunner
 
-Event = tuple[asyncio.Queue[Any], Any]
+Delivery = tuple[asyncio.Queue[Any], Any]
+"""An event and the queue it goes to."""
 log = logging.getLogger(__name__)
 
 
 class EventBuffer:
-    """What a tick made, by event loop: each loop is woken once a tick, for all its sequences."""
+    """A tick's events by event loop: each loop is woken once a tick, for all its sequences."""
 
     def __init__(self) -> None:
-        self._events: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Any], Any]]] = defaultdict(
-            list
-        )
+        self._events: dict[asyncio.AbstractEventLoop, list[Delivery]] = defaultdict(list)
 
-    def put(self, loop: asyncio.AbstractEventLoop, box: asyncio.Queue[Any], event: Any) -> None:
-        self._events[loop].append((box, event))
+    def put(self, loop: asyncio.AbstractEventLoop, target: asyncio.Queue[Any], event: Any) -> None:
+        self._events[loop].append((target, event))
 
     def flush(self) -> None:
         events, self._events = self._events, defaultdict(list)
@@ -41,9 +40,9 @@ class EventBuffer:
                 log.debug("a client's event loop closed before its response ended")
 
 
-def _deliver(batch: list[Event]) -> None:
-    for box, event in batch:
-        box.put_nowait(event)
+def _deliver(batch: list[Delivery]) -> None:
+    for target, event in batch:
+        target.put_nowait(event)
 
 
 class Worker(threading.Thread):
@@ -77,7 +76,7 @@ class Worker(threading.Thread):
         return future
 
     def stop(self, error: Exception) -> Future[None]:
-        """End: whoever is running or waiting gets `error`."""
+        """End the thread; every request that runs or waits gets `error`."""
 
         def end() -> None:
             self._going = False
@@ -91,13 +90,13 @@ class Worker(threading.Thread):
             try:
                 self._drain_inbox()
                 self._step()
-            except Exception as error:  # ours, not one request's: none of them can be trusted to go on
+            except Exception as error:  # not one request's fault: none of them can go on safely
                 log.exception("the engine's step failed")
                 self._fail(EngineError(f"The engine failed: {error}"))
             self._events.flush()
 
     def _drain_inbox(self) -> None:
-        """Carry out what was posted; sleep where there is nothing else to do."""
+        """Run what was posted; sleep while there is nothing else to do."""
         if self._going and all(runner.idle for runner in self._runners):
             self._inbox.get()()
         while not self._inbox.empty():
@@ -105,12 +104,12 @@ class Worker(threading.Thread):
 
     def _step(self) -> None:
         self._tick += 1
-        people = any(runner.has_foreground for runner in self._runners)
+        foreground = any(runner.has_foreground for runner in self._runners)
+        decodes = any(runner.decodes for runner in self._runners)
         for runner in self._runners:
-            if runs_now(
-                background_only=not runner.has_foreground, foreground_elsewhere=people, tick=self._tick
-            ):
-                runner.tick(self._tick)
+            background_only = not runner.has_foreground
+            if runs_now(background_only=background_only, foreground_elsewhere=foreground, tick=self._tick):
+                runner.tick(self._tick, others_decode=decodes)
 
     def _fail(self, error: Exception) -> None:
         for runner in self._runners:

@@ -8,25 +8,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging
+from transformers import PreTrainedModel
 
 from afterwit.core.errors import SettingError, VersionDamaged
+from afterwit.weights.load import load_causal_lm
 
 REMEDY = "`afterwit rollback` returns to a version before it"
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """The folder's causal language model in `dtype`. SettingError where there is none."""
-    if not (folder / "config.json").is_file():
-        raise SettingError(f"{folder} holds no config.json: it is no Hugging Face model folder")
-    logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise SettingError(f"the model in {folder} cannot be loaded: {error}") from error
+    """The folder's causal language model in `dtype`. SettingError if transformers cannot load it."""
+    model = load_causal_lm(folder, dtype)
     _without_dropout(model)
     return model.to(device).eval()
 

@@ -57,8 +57,8 @@ def _hinteds(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
     """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
 
-    `fresh` is the mean over tokens that these very weights sampled: there engine and learner must agree,
-    while over older ones the policy has moved.
+    `fresh` is the mean over tokens that these weights sampled over a cache of their own: there engine and
+    learner must agree. Over other tokens they need not, as the policy has moved.
     """
     parts = [
         (target.mismatch_T[sample.mask_T].abs(), _fresh(item)[sample.mask_T.cpu()])
@@ -74,9 +74,13 @@ def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
 
 
 def _fresh(item: Item) -> Tensor:
-    """Which tokens [T] the version that is being updated sampled."""
-    versions_T = torch.tensor(item.turn.sampled.versions)
-    return versions_T == versions_T.min() + item.staleness
+    """Which tokens [T] the version that is being updated sampled, over a cache of its own: all or none.
+
+    A response that lives through a swap keeps the keys and values of older weights.
+    """
+    sampled = item.turn.sampled
+    fresh = sampled.oldest_version == min(sampled.versions) + item.staleness
+    return torch.full((len(sampled.ids),), fresh)
 
 
 def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:

@@ -27,6 +27,7 @@ from afterwit.stages.gateway.turn import (
     bind_request,
     check_model,
     check_token_ids,
+    check_tool_choice,
     prepare,
     try_store,
 )
@@ -54,6 +55,7 @@ class ModelEndpoint:
             asked = self._dialect.parse(body, settings.request_limits)
             check_model(asked, gateway.names)
             check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
+            check_tool_choice(asked.tool_choice, gateway.engine.capabilities)
             admission.take(asked.choices)
             user = scope_of(caller, headers.get("user-agent"))
             work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
@@ -117,7 +119,7 @@ class ModelEndpoint:
                 parser=ResponseParser(prompt.convention, reasoning=prompt.reasoning),
                 stops=prompt.sampling.stop,
                 one_call=not asked.parallel_calls,
-                basis=self._gateway.engine.facts.basis,
+                basis=self._gateway.engine.capabilities.basis,
                 text_of=renderer.decode if asked.logprobs else None,
             ),
         )

@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
-from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, RequestError
+from afterwit.core.errors import (
+    EngineError,
+    JudgeRefused,
+    JudgeUnavailable,
+    RequestError,
+    RequestRefused,
+    SettingError,
+)
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Generate, Step, Weights
@@ -19,6 +26,9 @@ class EngineJudge:
     """The engine below the gateway: its calls are recorded nowhere and yield to people's requests."""
 
     def __init__(self, engine: Engine, renderer: Renderer, *, weights: Weights, thinking: bool) -> None:
+        """SettingError if the engine does not serve these weights."""
+        if weights is Weights.BASE and not engine.capabilities.base_weights:
+            raise SettingError("this engine serves no base weights to judge with: set judge.weights to live")
         self._engine = engine
         self._renderer = renderer
         self._weights = weights
@@ -33,7 +43,7 @@ class EngineJudge:
         try:
             async with aclosing(self._engine.generate(request)) as steps:
                 return self.words(prompt, [step async for step in steps])
-        except RequestError as error:
+        except RequestRefused as error:
             raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
         except EngineError as error:
             raise JudgeUnavailable(f"the engine cannot judge: {error}") from error

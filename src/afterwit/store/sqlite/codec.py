@@ -47,6 +47,7 @@ def content_columns(turn: Turn) -> dict[str, Any]:
         "versions": pack_runs(sampled.versions),
         "forced": pack_flags(sampled.forced),
         "basis": sampled.basis,
+        "cache_version": sampled.cache_version,
         "message": orjson.dumps(turn.message.to_dict()),
         "finish": turn.finish,
         "teaches": turn.teaches,
@@ -88,6 +89,7 @@ def _read_sampled(row: sqlite3.Row) -> Sampled:
         versions=unpack_runs(row["versions"]),
         forced=unpack_flags(row["forced"]),
         basis=Basis(row["basis"]),
+        cache_version=row["cache_version"],
     )
 
 

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message
+from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
 from afterwit.wire.model_text.template import Template, read_templates
 from afterwit.wire.request import Field
 from afterwit.wire.surrogates import without_halves
@@ -27,7 +28,6 @@ from afterwit.wire.surrogates import without_halves
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
 _PINNED = 0.0
-SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Renderer:
@@ -68,15 +68,12 @@ class Renderer:
             tokenizer = Tokenizer.from_file(str(tokenizer_file))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise SettingError(f"{tokenizer_file} cannot be read: {error}") from error
-        config = _json(folder / "tokenizer_config.json")
-        special_tokens = _special_tokens(_json(folder / "special_tokens_map.json") | config)
         try:
-            templates = read_templates(folder, config)
             return cls(
                 tokenizer,
-                templates,
-                special_tokens=special_tokens,
-                end_ids=_end_ids(folder, tokenizer, special_tokens.get("eos_token")),
+                read_templates(folder, read_json(folder / "tokenizer_config.json")),
+                special_tokens=special_tokens(folder),
+                end_ids=end_ids(folder, tokenizer.token_to_id),
             )
         except jinja2.TemplateSyntaxError as error:
             raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
@@ -168,39 +165,3 @@ def _as_object(arguments: str) -> Any:
 
 def _strftime(seconds: float, form: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON object of a model folder; a file that is not there is an empty one."""
-    if not path.is_file():
-        return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SettingError(f"{path} is not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise SettingError(f"{path} holds no JSON object")
-    return data
-
-
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    tokens = {}
-    for name in SPECIAL_TOKENS:
-        value = config.get(name)
-        content = value.get("content") if isinstance(value, Mapping) else value
-        if isinstance(content, str):
-            tokens[name] = content
-    return tokens
-
-
-def _end_ids(folder: Path, tokenizer: Tokenizer, eos: str | None) -> frozenset[int]:
-    """What the generation config, the model's config and the tokenizer call the end of a turn."""
-    ids: set[object] = set()
-    for file in ("generation_config.json", "config.json"):
-        value = _json(folder / file).get("eos_token_id")
-        ids.update(value if isinstance(value, list) else [value])
-    ids.add(tokenizer.token_to_id(eos) if eos else None)
-    ends = frozenset(index for index in ids if isinstance(index, int))
-    if not ends:
-        raise SettingError(f"{folder} names no end-of-turn token (eos_token, eos_token_id)")
-    return ends

@@ -35,7 +35,7 @@ class _Model:
         return asyncio.run(self._answers(prompts))
 
     async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        engine, judge = build.engine_of(self._settings, self._folder), self._settings.judge
+        engine, judge = await build.engine_of(self._settings, self._folder), self._settings.judge
         client = build.judge_client(judge, engine, Renderer.load(self._folder))
         asks = (
             client.ask(

@@ -2,7 +2,13 @@
 
 from afterwit.stages.gateway.turn.binder import Bound, bind_request
 from afterwit.stages.gateway.turn.choice import Choice
-from afterwit.stages.gateway.turn.prepare import Prompt, check_model, check_token_ids, prepare
+from afterwit.stages.gateway.turn.prepare import (
+    Prompt,
+    check_model,
+    check_token_ids,
+    check_tool_choice,
+    prepare,
+)
 from afterwit.stages.gateway.turn.recorder import Recorder, try_store
 from afterwit.stages.gateway.turn.reply import Reply
 from afterwit.stages.gateway.turn.request import PreparedRequest
@@ -21,6 +27,7 @@ __all__ = [
     "bind_request",
     "check_model",
     "check_token_ids",
+    "check_tool_choice",
     "prepare",
     "try_store",
 ]

@@ -9,6 +9,7 @@ from typing import Protocol
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
+from afterwit.engines.port import Capabilities
 from afterwit.wire.model_text.conventions import NO_CALLS, Convention, convention_of
 from afterwit.wire.model_text.reasoning import opens_reasoning
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
@@ -69,6 +70,13 @@ def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
         if max(ids, default=0) >= vocabulary:
             message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
             raise RequestError(400, "invalid_value", message, param=field)
+
+
+def check_tool_choice(choice: ToolChoice, capabilities: Capabilities) -> None:
+    """Raise 400 if a tool call is required and the engine cannot force one."""
+    if choice is ToolChoice.REQUIRED and not capabilities.forced_prefix:
+        message = "This server's engine cannot force a tool call."
+        raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
 
 
 def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:

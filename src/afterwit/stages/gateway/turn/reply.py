@@ -115,6 +115,9 @@ class Reply:
             versions=tuple(chain.from_iterable(step.versions for step in self._steps)),
             forced=tuple(chain.from_iterable(step.forced for step in self._steps)),
             basis=self._basis,
+            cache_version=min(
+                (step.cache_version for step in self._steps if step.cache_version is not None), default=None
+            ),
         )
 
     def _clear(self, step: Step, place: int) -> str:

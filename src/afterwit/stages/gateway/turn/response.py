@@ -8,7 +8,13 @@ from contextlib import aclosing
 from time import perf_counter
 from typing import Any
 
-from afterwit.core.errors import EngineError, EngineUnavailable, RequestError
+from afterwit.core.errors import (
+    ContextExceeded,
+    EngineError,
+    EngineUnavailable,
+    RequestError,
+    RequestRefused,
+)
 from afterwit.engines.port import Generate, Step
 from afterwit.stages.gateway.context import Fault, Gateway
 from afterwit.stages.gateway.http import INTERNAL
@@ -16,6 +22,7 @@ from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.recorder import Recorder
 from afterwit.stages.gateway.turn.request import PreparedRequest
 from afterwit.stages.gateway.turn.writer import ResponseWriter
+from afterwit.wire.request import Field
 from afterwit.wire.response import Usage
 
 
@@ -39,6 +46,9 @@ class Response:
         """Sample and send all choices. Raises RequestError where a status can still tell the client."""
         try:
             await _together([self._complete(choice) for choice in self._choices])
+        except RequestRefused as error:
+            await self._tell(_refused(error), error)
+            return
         except EngineError as error:
             await self._fail(error)
             return
@@ -103,6 +113,10 @@ class Response:
         told = RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
         )
+        await self._tell(told, error)
+
+    async def _tell(self, told: RequestError, error: EngineError) -> None:
+        """Raise what the client is told, unless the response has begun and can carry it."""
         if not await self._writer.fail(told):
             raise told from error
 
@@ -114,6 +128,14 @@ class Response:
         """The weights that sampled the response's latest token."""
         versions = [choice.reply.version for choice in self._choices if choice.reply.version is not None]
         return max(versions, default=self._gateway.engine.version)
+
+
+def _refused(error: RequestRefused) -> RequestError:
+    """The engine's refusal as the client's fault."""
+    code = "context_length_exceeded" if isinstance(error, ContextExceeded) else "invalid_value"
+    return RequestError(
+        400, code, str(error), param=Field.MESSAGES if error.field == "prompt" else error.field
+    )
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -56,6 +56,7 @@ STATEMENTS = (
             versions BLOB NOT NULL,
             forced BLOB NOT NULL,
             basis TEXT NOT NULL,
+            cache_version INTEGER,
             message BLOB NOT NULL,
             finish TEXT NOT NULL,
             teaches INTEGER NOT NULL

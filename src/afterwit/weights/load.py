@@ -1,0 +1,68 @@
+"""A Hugging Face model folder through transformers, which never runs Python code that the folder brings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from afterwit.core.errors import SettingError
+
+KINDS_OF_MISFIT = ("missing", "unexpected", "mismatched")
+
+
+def read_config(folder: Path) -> PreTrainedConfig:
+    """The folder's configuration. SettingError if transformers cannot read it by itself."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise SettingError(f"{folder} has no config.json: the model must be a Hugging Face folder.")
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError) as error:
+        raise SettingError(own_code(folder) or f"transformers cannot read {path}: {error}") from error
+
+
+def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The folder's causal language model on the CPU. SettingError if it cannot be loaded whole."""
+    logging.disable_progress_bar()
+    read_config(folder)
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
+        raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
+    if wrong := _misfits(report):
+        raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+def own_code(folder: Path) -> str | None:
+    """A sentence for a folder whose model is Python code that it brings; None for any other."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict) or not config.get("auto_map"):
+        return None
+    return (
+        f"the model in {folder} needs Python code of its own (auto_map in config.json), which Afterwit does "
+        "not run: take a model that transformers knows by itself (Qwen3, Llama, Qwen2, SmolLM, ...)"
+    )
+
+
+def _misfits(report: dict[str, Any]) -> str:
+    """Which weights the file and the configuration do not share, in words; empty if they agree."""
+    found = {kind: sorted(map(str, report[f"{kind}_keys"]))[:3] for kind in KINDS_OF_MISFIT}
+    return "; ".join(f"{kind}: {names}" for kind, names in found.items() if names)

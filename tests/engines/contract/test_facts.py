@@ -1,0 +1,50 @@
+"""What every engine says about itself, and how one is chosen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from typing import get_args, get_type_hints
+
+import pytest
+
+from afterwit.core.turn import Basis
+from afterwit.engines.kinds import KINDS, EngineSettings
+from afterwit.engines.port import Engine
+from tests.engines.contract.factories import FACTORIES
+
+
+def test_every_kind_in_the_table_keeps_the_contract() -> None:
+    assert set(KINDS) <= set(FACTORIES)
+
+
+def test_the_section_engine_knows_every_kind_in_the_table() -> None:
+    members = get_args(EngineSettings) or (EngineSettings,)
+    assert {get_args(get_type_hints(member)["kind"])[0] for member in members} == set(KINDS)
+
+
+def test_port_table_and_facts_need_no_torch() -> None:
+    modules = "port, afterwit.engines.kinds, afterwit.engines.fit, afterwit.engines.embedded.facts"
+    code = f"import sys, afterwit.engines.{modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_facts_describe_the_model_and_cannot_be_changed(engine: Engine) -> None:
+    facts = engine.facts
+    assert facts.context_length > 0
+    assert facts.end_ids
+    assert all(0 <= index < facts.vocabulary for index in facts.end_ids)
+    assert facts.dtype in ("float32", "bfloat16", "float16")
+    assert facts.name
+    assert facts.model
+    assert facts.fingerprint
+    with pytest.raises(FrozenInstanceError):
+        facts.dtype = "int8"  # type: ignore[misc]
+
+
+def test_capabilities_are_stated(engine: Engine) -> None:
+    can = engine.capabilities
+    assert can.basis in Basis
+    assert can.whole_weights or can.adapters, "an engine must take new weights in some form"
+    assert can.longest_probe is None or can.longest_probe >= 2
