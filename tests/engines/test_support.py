@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 from afterwit.core.errors import SettingError
@@ -13,8 +14,17 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.load import check_attention
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import context_of, refusal
+from afterwit.learner.parameters.load import load_model
 from tests.engines.test_forward import load_toy
 from tests.fakes.models import tiny_qwen3
+
+
+def open_engine(folder: Path) -> object:
+    return EmbeddedEngine.load(folder, EmbeddedSettings())
+
+
+def load_learner(folder: Path) -> object:
+    return load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def configured(kind: str, **fields: object) -> dict[str, object]:
@@ -72,6 +82,18 @@ def test_a_folder_that_is_no_model_is_a_setting_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     with pytest.raises(SettingError, match="transformers cannot read"):
         EmbeddedEngine.load(tmp_path, EmbeddedSettings())
+
+
+@pytest.mark.parametrize("open_folder", [open_engine, load_learner])
+def test_a_model_that_brings_its_own_code_is_refused_with_what_it_needs(tmp_path: Path, open_folder) -> None:
+    """The defect: transformers asked on the terminal whether to run it."""
+    tiny_qwen3(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    code = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": code}))
+    (tmp_path / "own.py").write_text("raise SystemExit('foreign code ran')")
+    with pytest.raises(SettingError, match="needs Python code of its own"):
+        open_folder(tmp_path)
 
 
 def test_a_folder_without_weights_or_tokenizer_is_a_setting_error(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
-from afterwit.core.errors import EngineUnavailable
+from afterwit.core.errors import ContextExceeded, EngineUnavailable, RequestRefused
 from afterwit.stages.gateway.settings import GatewaySettings
 from tests.gateway.serving import USER, Serving, serving
 
@@ -24,6 +25,26 @@ async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(g
     gateway.engine.error = EngineUnavailable("gone")
     assert (await gateway.ask()).status_code == 502
     assert await gateway.records() == []
+
+
+async def test_a_request_that_the_engine_refuses_is_a_400_and_no_fault_of_the_engine(gateway: Serving):
+    gateway.engine.fail_after = 0
+    errors = {
+        "messages": ContextExceeded("too long", field="prompt"),
+        "logit_bias": RequestRefused("odd", field="logit_bias"),
+    }
+    for param, refused in errors.items():
+        gateway.engine.error = refused
+        answer = await gateway.ask()
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert (await gateway.http.get(root(gateway) + "/readyz")).status_code == 200
+
+
+async def test_a_tool_call_that_the_engine_cannot_force_is_refused(gateway: Serving):
+    gateway.engine.capabilities = replace(gateway.engine.capabilities, forced_prefix=False)
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    answer = await gateway.ask(tool_choice="required", tools=tools)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_tool_choice")
 
 
 async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recovered(gateway: Serving):

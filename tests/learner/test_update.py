@@ -16,6 +16,7 @@ from afterwit.learner.batch import Item
 from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import response_logits
 from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update.metrics import is_fresh
 from afterwit.learner.update.update import needs_base, update
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
@@ -273,3 +274,15 @@ def test_an_engine_that_sampled_from_the_same_weights_shows_no_mismatch(
     same = lesson(renderer, 0, tau=tau, basis=basis, logprobs=tuple(chosen.tolist()))
     _, metrics = moved(base, base, items_of([same], renderer, ObjectiveSettings()), ObjectiveSettings())
     assert metrics["mismatch_max"] < 1e-6  # the store and the learner keep log-probs in float32
+
+
+@pytest.mark.parametrize(
+    ("versions", "cache_version", "fresh"),
+    [((2, 2, 2), 2, True), ((2, 2, 2), None, True), ((2, 2, 2), 1, False), ((1, 2, 2), 1, False)],
+)
+def test_tokens_that_attended_to_an_older_versions_cache_are_no_fresh_mismatch(
+    renderer: Renderer, versions: tuple[int, ...], cache_version: int | None, fresh: bool
+) -> None:
+    sampled = lesson(renderer, 0, tokens=3, versions=versions, cache_version=cache_version)
+    (item,) = items_of([sampled], renderer, ObjectiveSettings())
+    assert is_fresh(replace(item, staleness=2 - min(versions))) is fresh

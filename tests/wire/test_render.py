@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from transformers import AutoTokenizer
 
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.engines.embedded.facts import facts_of
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.wire.model_text.render import Renderer, template_message
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
@@ -232,6 +235,30 @@ def test_the_end_ids_are_all_that_the_folder_names(folders):
     tokenizer = Tokenizer.from_file(str(folders["llama3"] / "tokenizer.json"))
     ends = {tokenizer.token_to_id(text) for text in ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")}
     assert Renderer.load(folders["llama3"]).end_ids == ends
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "named"),
+    [
+        ({"eos_token_id": 3}, {"eos_token_id": 5}, {3, 5}),
+        ({"eos_token_id": [3, 4]}, {}, {3, 4}),
+        ({}, {"eos_token_id": [5]}, {5}),
+        ({"eos_token_id": None}, {"text_config": {"eos_token_id": 6}}, {6}),
+    ],
+)
+def test_engine_and_renderer_end_a_turn_at_the_same_ids_wherever_the_folder_names_them(
+    folders, tmp_path, generation, config, named
+):
+    """The defect: the engine took the generation config's alone and sampled on past the others."""
+    folder = small(tmp_path / "m", folders["qwen3"], "x")
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    told = json.loads((folders["qwen3"] / "config.json").read_text())
+    told.pop("eos_token_id")
+    (folder / "config.json").write_text(json.dumps(told | config))
+    shutil.copy(folders["qwen3"] / "model.safetensors", folder)
+    renderer = Renderer.load(folder)
+    facts = facts_of(folder, told, EmbeddedSettings(), dtype="float32")
+    assert facts.end_ids == renderer.end_ids == named | {renderer.encode("<|im_end|>")[0]}
 
 
 def test_the_tokenizer_hash_tells_tokenizers_apart(folders):

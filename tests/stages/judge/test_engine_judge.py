@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from afterwit.core.errors import (
+    ContextExceeded,
     EngineError,
     EngineUnavailable,
     JudgeRefused,
     JudgeUnavailable,
     RequestError,
+    SettingError,
 )
 from afterwit.core.judging.voting import parse_evaluation
 from afterwit.core.message import Conversation
@@ -76,9 +79,17 @@ async def test_an_engine_that_fails_leaves_the_turn_waiting(renderer, error):
         await ask(engine_judge(engine, renderer))
 
 
+def test_an_engine_without_base_weights_judges_with_live_ones_only(renderer):
+    engine = engine_saying(renderer, "Good.")
+    engine.capabilities = replace(engine.capabilities, base_weights=False)
+    engine_judge(engine, renderer, weights=Weights.LIVE)
+    with pytest.raises(SettingError, match=r"judge\.weights to live"):
+        engine_judge(engine, renderer)
+
+
 async def test_a_question_that_does_not_fit_the_engine_is_a_refusal(renderer):
     engine = engine_saying(renderer, "Good.")
-    engine.fail_after, engine.error = 0, RequestError(400, "context_length_exceeded", "too long")
+    engine.fail_after, engine.error = 0, ContextExceeded("too long", field="prompt")
     with pytest.raises(JudgeRefused, match="too long"):
         await ask(engine_judge(engine, renderer))
 

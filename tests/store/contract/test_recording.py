@@ -33,7 +33,12 @@ def test_a_turn_comes_back_as_it_was_stored(store: Store) -> None:
         ),
         sampling=Sampling(max_tokens=9, seed=3, stop=("\n",), stop_ids=(7,), logit_bias=((5, -1.5),)),
         sampled=Sampled(
-            ids=(9, 151_935), logprobs=(-0.125, -3.5), versions=(3, 4), forced=(True, False), basis=Basis.RAW
+            ids=(9, 151_935),
+            logprobs=(-0.125, -3.5),
+            versions=(3, 4),
+            forced=(True, False),
+            basis=Basis.RAW,
+            cache_version=2,
         ),
         message=Message(role="assistant", content=None, tool_calls=(call,)),
         finish=Finish.TOOL_CALLS,

@@ -57,30 +57,30 @@ def _hinteds(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
     """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
 
-    `fresh` is the mean over tokens that these weights sampled over a cache of their own: there engine and
-    learner must agree. Over other tokens they need not, as the policy has moved.
+    `fresh` is the mean over responses that these weights alone made: there engine and learner must agree.
+    Over others they need not, as the policy has moved.
     """
     parts = [
-        (target.mismatch_T[sample.mask_T].abs(), _fresh(item)[sample.mask_T.cpu()])
+        (target.mismatch_T[sample.mask_T].abs().cpu(), is_fresh(item))
         for item, sample, target in found
         if target.mismatch_T is not None and not item.turn.sampling.truncated
     ]
     if not parts:
         return {}
-    mismatch = torch.cat([gaps.cpu() for gaps, _ in parts])
-    fresh = mismatch[torch.cat([fresh for _, fresh in parts])]
+    mismatch = torch.cat([gaps for gaps, _ in parts])
     metrics = {"mismatch_mean": mismatch.mean().item(), "mismatch_max": mismatch.max().item()}
-    return metrics | ({"mismatch_fresh": fresh.mean().item()} if len(fresh) else {})
+    if fresh := [gaps for gaps, of_this_version in parts if of_this_version]:
+        metrics["mismatch_fresh"] = torch.cat(fresh).mean().item()
+    return metrics
 
 
-def _fresh(item: Item) -> Tensor:
-    """Which tokens [T] the version that is being updated sampled, over a cache of its own: all or none.
+def is_fresh(item: Item) -> bool:
+    """Whether the version that is being updated sampled the response over keys and values of its own.
 
-    A response that lives through a swap keeps the keys and values of older weights.
+    A response that lived through a swap keeps the keys and values of older weights.
     """
     sampled = item.turn.sampled
-    fresh = sampled.oldest_version == min(sampled.versions) + item.staleness
-    return torch.full((len(sampled.ids),), fresh)
+    return sampled.oldest_version == min(sampled.versions) + item.staleness
 
 
 def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:
