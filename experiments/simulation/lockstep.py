@@ -26,7 +26,7 @@ class LockstepEngine:
         self._engine = engine
         self._waiting: list[tuple[Generate, asyncio.Future[list[Step]]]] = []
         self._batch: asyncio.Task[None] | None = None
-        self.facts = engine.facts
+        self.facts, self.capabilities = engine.facts, engine.capabilities
         self.stage, self.probe = engine.stage, engine.probe
         self.promote, self.discard, self.close = engine.promote, engine.discard, engine.close
 
