@@ -133,7 +133,7 @@ def test_a_crash_after_any_step_of_a_round_loses_and_repeats_nothing(kind: str, 
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example([*ROUND, World.crash, *ROUND, World.praise])
 @given(st.lists(st.sampled_from(STEPS), min_size=10, max_size=50))
 def test_crashes_between_any_steps_lose_and_repeat_nothing(
