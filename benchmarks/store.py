@@ -1,7 +1,7 @@
-"""What does one durable turn of 10 KB cost the store, in CPU time, against SQLite alone?
+"""CPU time of storing one turn of 10 KB, against SQLite alone.
 
-The floor inserts the same bytes, packed beforehand, into one table with one key, a transaction each. Left
-out: other processes, power loss (synchronous FULL).
+The floor inserts the same bytes, packed beforehand, into one table with one key, one transaction each. Not
+measured: other processes, and synchronous = FULL, which survives a power loss.
 """
 
 from __future__ import annotations

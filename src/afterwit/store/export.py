@@ -1,4 +1,4 @@
-"""A record as plain JSON: a line of `afterwit export` and of `afterwit turns --json`."""
+"""A turn as plain JSON: a line of `afterwit export` and of `afterwit turns --json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from afterwit.store.records import Record
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """What a list of turns shows."""
+    """The fields that a list of turns shows."""
     turn, verdict = record.turn, record.verdict
     return {
         "id": turn.id,
@@ -29,7 +29,7 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def whole(record: Record) -> dict[str, Any]:
-    """Everything that is stored of a turn, ids and log-probs included."""
+    """Everything stored about a turn, ids and log-probs included."""
     turn, verdict = record.turn, record.verdict
     return summary(record) | {
         "scope": turn.scope,

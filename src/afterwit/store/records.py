@@ -1,4 +1,4 @@
-"""What the store gives back beside core's nouns."""
+"""What the store returns, besides core's nouns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from afterwit.core.version import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A turn with everything that happened to it since."""
+    """A turn, with everything that happened to it since."""
 
     seq: int
-    """The order of arrival; pages of turns go on from it."""
+    """The order of arrival. A page of turns continues after it."""
     turn: Turn
     state: State
     reason: Reason | None
@@ -57,17 +57,17 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackOutcome:
-    """What came of a piece of feedback."""
+    """What became of feedback."""
 
     turn: str
     state: State
     trains: bool
-    """Whether the turn will be judged anew with it; False: recorded only."""
+    """Whether the turn is judged again with it; False: it is only recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Turns by state, and the skipped ones by reason. States and reasons without a turn are left out."""
+    """Numbers of turns by state, and of skipped turns by reason. Those without a turn are left out."""
 
     states: Mapping[State, int] = field(default_factory=dict)
     reasons: Mapping[Reason, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class VersionRecord:
     committed_at: float
     published_at: float | None
     trained: int
-    """How many turns it learned from as new ones."""
+    """Number of turns that it trained on as new ones."""
     replayed: int
 
 
@@ -98,9 +98,9 @@ class Committed:
     trained: int
     """Turns that became TRAINED."""
     unknown: int
-    """Turns it names that are not in this store."""
+    """Turns that it names and this store does not have."""
     repeated: tuple[str, ...]
-    """Turns that another standing version had trained already: two learners at work, which is an alarm."""
+    """Turns that another version had trained already: two learners are at work, which is an alarm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +110,11 @@ class Reconciled:
     committed: tuple[int, ...]
     """Versions whose manifests the store did not know."""
     lost: tuple[int, ...]
-    """Versions the store knew that are gone with everything that followed them."""
+    """Versions that the store knew and that are gone, with all their descendants."""
     returned: int
     """Turns of lost versions that wait to be trained again."""
     freed: tuple[str, ...]
-    """Turns that a learner which is gone held, and whose update no manifest names."""
+    """Turns that a dead learner held, in an update that no manifest names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

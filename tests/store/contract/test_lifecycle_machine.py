@@ -233,16 +233,16 @@ class Lifecycle(RuleBasedStateMachine):
         card = self.cards[name]
         owner = owner or card.holder or "one"
         trains = reason is None
-        stands = self.store.judged(
+        stored = self.store.judged(
             name, HINTED, rl=trains, opd=trains, reason=reason, owner=owner, now=self.now
         )
         if card.state is not State.ANSWERED or card.holder != owner:
-            assert stands == (card.state is not State.ANSWERED and card.judged_at == card.changes)
+            assert stored == (card.state is not State.ANSWERED and card.judged_at == card.changes)
         elif card.changes != card.seen:
             card.let_go()
-            assert not stands
+            assert not stored
         else:
-            assert stands
+            assert stored
             card.judged_at = card.changes
             card.trains = trains
             card.go(State.JUDGED if trains else State.SKIPPED, reason)

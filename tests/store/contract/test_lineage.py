@@ -95,7 +95,7 @@ def test_feedback_on_a_turn_whose_checkpoint_was_lost_has_it_judged_anew(store: 
     assert states(store, "a") == [State.ANSWERED]
 
 
-def test_a_version_whose_folder_was_pruned_stands_while_a_descendant_does(store: Store) -> None:
+def test_a_version_whose_folder_was_pruned_is_kept_while_a_descendant_is_there(store: Store) -> None:
     for name in "abc":
         add_judged(store, name)
     manifests = [BASE, a_version(1, ["a"]), a_version(2, ["b"]), a_version(3, ["c"])]

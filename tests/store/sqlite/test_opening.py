@@ -106,7 +106,7 @@ def test_a_folder_in_the_stores_place_is_refused(tmp_path: Path) -> None:
         SqliteStore.open(tmp_path, fingerprint=None)
 
 
-def test_migrations_run_in_order_from_where_a_store_stands_and_keep_what_is_there(path: Path) -> None:
+def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(path: Path) -> None:
     later = (*MIGRATIONS, ("ALTER TABLE meta ADD COLUMN note TEXT",), ("UPDATE meta SET note = 'seen'",))
     SqliteStore.open(path, fingerprint="model").close()
     database = open_database(path, fingerprint="model", migrations=later)

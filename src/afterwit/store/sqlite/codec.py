@@ -1,4 +1,4 @@
-"""Between core's nouns and the store's columns."""
+"""From core's nouns to the store's columns, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from afterwit.store.sqlite.packing import (
 )
 
 TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
-"""Fields of a turn that its narrow row holds as they are."""
+"""Fields of a turn that `turns` holds as they are."""
 
 
 def identity_columns(turn: Turn) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def read_vote(row: sqlite3.Row) -> Vote:
 
 
 def read_next_state(messages: bytes | None, feedback: sqlite3.Row | None) -> NextState | None:
-    """None where nothing followed."""
+    """None if nothing followed."""
     if messages is None and feedback is None:
         return None
     said = None if feedback is None else Feedback(reward=feedback["reward"], text=feedback["words"])
@@ -132,7 +132,7 @@ def read_next_state(messages: bytes | None, feedback: sqlite3.Row | None) -> Nex
 
 
 def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | None:
-    """From a row that holds the columns of `verdicts`, None in all of them where there is none."""
+    """From a row with the columns of `verdicts`, all None if there is no verdict."""
     if row["reward"] is None:
         return None
     return Verdict(
@@ -149,7 +149,7 @@ def read_record(
     feedback: sqlite3.Row | None,
     trained: Sequence[sqlite3.Row],
 ) -> Record:
-    """From the wide row of `reading.RECORD` and the rows that hang off it."""
+    """From the wide row of `reading.RECORD` and the rows that belong to it."""
     return Record(
         seq=row["seq"],
         turn=read_turn(row),

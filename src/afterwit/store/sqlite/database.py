@@ -1,4 +1,4 @@
-"""One SQLite connection: transactions that nest, and errors in plain words."""
+"""One SQLite connection, with nested transactions and errors in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from afterwit.core.errors import StoreError, StoreUnavailable
 
 
 class Database:
-    """Used by one thread at a time. Other processes may hold one of the same file."""
+    """Used by one thread at a time. Other processes may open the same file."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -25,7 +25,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. An inner transaction joins the outer one, and its failure is the outer one's."""
+        """All or nothing. An inner transaction joins the outer one, and fails it."""
         if self._depth:
             yield
             return

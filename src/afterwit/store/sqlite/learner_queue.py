@@ -13,10 +13,9 @@ NEWEST_WAITS_FOR_NOTHING = """
     SELECT state <> 'OPEN' AND answered_by IS NULL FROM turns LEFT JOIN next_states USING (seq)
     WHERE session = w.session AND kind = 'main' ORDER BY seq DESC LIMIT 1
 """
-"""A request that answers a turn is known by its id before its own turn is stored: until then that session has
-not ended."""
+"""`answered_by` is known before the turn that it names is stored: until then the session has not ended."""
 BEFORE_THE_JUDGE = "SELECT 1 FROM turns WHERE session = w.session AND +state = 'ANSWERED'"
-"""The plus has SQLite look through the session, not through all that the judge has."""
+"""The plus makes SQLite search the session, not all turns that wait for the judge."""
 ENDED = f"""
     SELECT DISTINCT session FROM waiting w
     WHERE ({NEWEST_WAITS_FOR_NOTHING}) AND NOT EXISTS ({BEFORE_THE_JUDGE})

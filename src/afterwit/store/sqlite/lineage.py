@@ -50,7 +50,7 @@ class SqliteLineage(Component):
         return True
 
     def _names(self, version: Version) -> bool:
-        """Whether the version that the store knows by this number learned from the same turns."""
+        """Whether the store's version of this number was trained on the same turns."""
         return set(self._trained_by(version.number)) == set(version.turns)
 
     def _write_version(self, version: Version, now: float) -> None:
@@ -86,7 +86,7 @@ class SqliteLineage(Component):
         return [current for current in found if current is not None]
 
     def _trained_by(self, number: int) -> tuple[str, ...]:
-        """The turns a version learned from as new ones."""
+        """The turns that a version was trained on as new ones."""
         rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND NOT replayed", (number,))
         return tuple(row["turn"] for row in rows)
 
@@ -129,7 +129,7 @@ class SqliteLineage(Component):
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
     def _forget(self, row: sqlite3.Row, now: float) -> int:
-        """Remove a lost version; how many turns wait to be trained again. Pruned ones cannot."""
+        """Remove a lost version, and return how many of its turns wait again: pruned ones do not."""
         found = [current for current in self._turns_of(row["number"]) if self._can_train_again(current)]
         for current in found:
             self._untrain(current, now)
@@ -146,7 +146,7 @@ class SqliteLineage(Component):
         return current.state is State.TRAINED and content is not None
 
     def _untrain(self, current: TurnState, now: float) -> None:
-        """Back to JUDGED; what was said after the verdict has the turn judged anew now that it can."""
+        """Back to JUDGED, or to ANSWERED if its next state changed after its verdict."""
         move(self._database, current, State.JUDGED, now=now)
         verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
         if verdict is None or verdict["revision"] != current.revision:

@@ -16,8 +16,8 @@ from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.turn_state import turn_state_of
 
 FIRST_HASHES = 4
-"""Prefix hashes looked up first, the deepest; then twice as many, and so on. A request's parent nearly always
-ends a message or two before the request does."""
+"""Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
+always ends a message or two before the request does."""
 
 CHILDREN = "(SELECT count(*) FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
 

@@ -1,4 +1,4 @@
-"""From a path to a connection: a store is created whole or not at all; a foreign one is left untouched."""
+"""From a path to a connection. A store is created whole or not at all; a foreign file stays untouched."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
 Migrations = Sequence[Sequence[str]]
 
 BUSY_MS = 10_000
-"""How long a statement waits for another process's transaction; ours take milliseconds."""
+"""Milliseconds that a statement waits for another process's transaction, which takes a few."""
 WAL_KEPT_BYTES = 64 * 2**20
-"""The log file shrinks to this after a checkpoint."""
+"""The log file shrinks to this many bytes after a checkpoint."""
 MAGIC = b"SQLite format 3\0"
 USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 
@@ -27,10 +27,10 @@ USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 def open_database(
     path: Path, *, fingerprint: str | None, synchronous: str = "NORMAL", migrations: Migrations = MIGRATIONS
 ) -> Database:
-    """Open the store at `path`, creating it where there is none, bound to `fingerprint` (None: whichever).
+    """Open the store at `path`, created if missing and bound to `fingerprint` (None: any model's).
 
-    Raises StoreMismatch for a newer schema, another fingerprint or a file that is no store, StoreError where
-    the disk or the permissions are in the way; the file is untouched then.
+    Raises StoreMismatch for a newer schema, another fingerprint or a file that is not a store, StoreError if
+    the disk or the permissions do not allow it. The file is untouched then.
     """
     try:
         if not path.exists():
@@ -52,7 +52,7 @@ def open_database(
 
 
 def _create(path: Path, migrations: Migrations) -> None:
-    """Build the file beside its place, then link it in: a crash leaves no half; of two creators one wins."""
+    """Build the file beside its place, then link it in: never half a store; of two creators one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     os.close(handle)
@@ -70,7 +70,7 @@ def _create(path: Path, migrations: Migrations) -> None:
 
 
 def _check_header(path: Path, newest: int) -> None:
-    """Refuse from the file's header alone what SQLite need not even open."""
+    """Refuse a foreign or newer file by its header, before SQLite opens it."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
@@ -90,7 +90,7 @@ def _refuse_newer(path: Path, schema: int, newest: int) -> None:
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """A connection to a store that is there; nothing is checked."""
+    """A connection to an existing store, unchecked."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -105,12 +105,12 @@ def schema_of(database: Database) -> int:
 
 
 def _check_schema(database: Database, newest: int) -> None:
-    """The header may lag behind the log after a crash: ask SQLite too."""
+    """After a crash the header may be older than the log: ask SQLite too."""
     _refuse_newer(database.path, schema_of(database), newest)
 
 
 def _bind(database: Database, fingerprint: str | None) -> None:
-    """The first fingerprint a store is opened with is the only one it accepts."""
+    """A store accepts only the first fingerprint that it was opened with."""
     if fingerprint is None:
         return
     bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
@@ -126,7 +126,7 @@ def _bind(database: Database, fingerprint: str | None) -> None:
 
 
 def migrate(database: Database, migrations: Migrations) -> None:
-    """Bring the schema to the newest, all steps or none."""
+    """Bring the schema to the newest version: all steps or none."""
     if schema_of(database) == len(migrations):
         return
     with database.transaction():

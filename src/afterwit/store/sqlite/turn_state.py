@@ -1,4 +1,4 @@
-"""The one place where a turn's state changes, and only as core's table permits."""
+"""The only place where a turn's state changes, as core's table of moves permits."""
 
 from __future__ import annotations
 
