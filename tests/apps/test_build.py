@@ -23,6 +23,7 @@ BUILT = {
     "Trainer",
     "Versions",
     "build_app",
+    "open_store",
 }
 
 

@@ -1,4 +1,4 @@
-"""Turns, verdicts and versions for the store's tests, and a store filled with them."""
+"""Turns, verdicts and versions for tests of the store."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_a_claim_takes_the_oldest_and_nobody_else_gets_them(store: Store) -> Non
     assert claimed(store, owner="two") == []
 
 
-def test_open_and_judged_turns_are_not_the_judges(store: Store) -> None:
+def test_the_judge_does_not_get_open_or_judged_turns(store: Store) -> None:
     add(store, "open")
     add_judged(store, "judged")
     assert claimed(store) == []
@@ -38,7 +38,7 @@ def test_an_expired_lease_is_claimed_by_another(store: Store) -> None:
     assert not store.judged("a", HINTED, rl=True, opd=True, reason=None, owner="one", now=11.0)
 
 
-def test_an_extended_lease_holds_and_tells_what_was_lost(store: Store) -> None:
+def test_an_extended_lease_holds_and_names_the_turns_that_are_still_held(store: Store) -> None:
     answered(store, "a", "b")
     claimed(store)
     store.release(["b"], owner="one", now=1.0)
@@ -119,7 +119,7 @@ def test_a_claim_of_named_turns_takes_those_that_still_wait(store: Store) -> Non
     assert [turn.seq for turn in store.waiting(now=1.0)] == [c + 1]
 
 
-def test_a_named_turn_that_newer_words_overtook_is_judged_again_instead(store: Store) -> None:
+def test_a_named_turn_whose_next_state_changed_is_judged_again_instead(store: Store) -> None:
     add_judged(store, "a")
     store.claim("learn", owner="dead", limit=1, lease_s=10.0, now=0.0)
     store.answer("a", NO + NO, answered_by=None, now=1.0)

@@ -95,7 +95,7 @@ def test_children_are_counted_without_side_turns(store: Store) -> None:
     assert store.branch("ghost") is None
 
 
-def test_branches_are_a_turns_children_but_for_retried_and_abandoned_ones(store: Store) -> None:
+def test_branches_are_a_turns_children_without_retried_and_abandoned_ones(store: Store) -> None:
     add(store, "a")
     for name in ("b", "c", "d", "e"):
         add(store, name, parent="a", reason=Reason.CLIENT_LEFT if name == "e" else None)

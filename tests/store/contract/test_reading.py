@@ -28,7 +28,7 @@ def test_turns_come_in_the_order_of_arrival_or_the_newest_first(store: Store) ->
     assert ids(store.turns(newest_first=True, limit=3)) == names[:-4:-1]
 
 
-def test_a_page_goes_on_after_the_last_ones_last(store: Store) -> None:
+def test_a_page_continues_after_the_last_turn_of_the_page_before(store: Store) -> None:
     for number in range(5):
         add(store, f"t{number}")
     first = list(store.turns(limit=2))
@@ -68,7 +68,7 @@ def test_an_exported_turn_is_plain_json_and_whole(store: Store) -> None:
     assert [vote["rejected"] for vote in line["votes"]] == [None, None, "no box"]
 
 
-def test_a_listed_turn_has_the_fields_of_the_specification(store: Store) -> None:
+def test_a_listed_turn_has_every_documented_field(store: Store) -> None:
     add(store, "a")
     line = json.loads(json.dumps(summary(store.turn("a"))))
     expected = {

@@ -1,4 +1,4 @@
-"""New turns, what answers them, and whom a request may belong to."""
+"""New turns, and what is said of them later."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_age_removes_what_ended_and_nothing_that_waits(store: Store) -> None:
     assert {record.turn.id for record in store.turns()} == {"judged", "answered", "open"}
 
 
-def test_what_a_versions_lineage_counts_stays_counted(store: Store) -> None:
+def test_pruned_turns_still_count_for_their_version(store: Store) -> None:
     one_of_each(store)
     store.prune(now=100.0, max_age_s=50.0, max_bytes=None)
     counts = store.counts()
@@ -135,7 +135,7 @@ def test_a_reverted_turn_returns_only_when_it_is_named(store: Store) -> None:
     assert store.turn("reverted").state is State.JUDGED
 
 
-def test_a_verdict_that_newer_words_overtook_is_judged_again_on_requeue(store: Store) -> None:
+def test_a_requeued_turn_whose_next_state_changed_is_judged_again(store: Store) -> None:
     add_judged(store, "a")
     store.skip(["a"], Reason.LEARNER_FAILED, now=1.0)
     store.answer("a", NO + NO, answered_by=None, now=2.0)

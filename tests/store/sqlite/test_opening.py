@@ -84,7 +84,7 @@ def test_another_programs_database_is_refused_untouched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"hello" * 100])
-def test_a_file_that_is_no_store_is_refused_untouched(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_store_is_refused_untouched(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(content)
     refused(path, "is not an Afterwit store")

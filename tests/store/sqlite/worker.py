@@ -1,4 +1,4 @@
-"""What the processes do that the tests start and kill."""
+"""The work of the processes that the tests start and kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROCESSES.set_forkserver_preload(["tests.store.sqlite.worker"])
 
 
 def run(work: Callable[..., None], *arguments: Any) -> int | None:
-    """The exit code of a process of its own: 0, or minus the signal that killed it."""
+    """Run it in a new process; its exit code, or minus the signal that killed it."""
     process = PROCESSES.Process(target=work, args=arguments)
     process.start()
     process.join()
@@ -33,7 +33,7 @@ def run(work: Callable[..., None], *arguments: Any) -> int | None:
 
 
 def note(file: Path, line: str) -> None:
-    """Survives the process: what is noted was acknowledged."""
+    """Append a line that survives the process. What is noted was acknowledged."""
     handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(handle, f"{line}\n".encode())
     os.close(handle)
@@ -44,7 +44,7 @@ def noted(file: Path) -> list[str]:
 
 
 class Mortal(Database):
-    """Kills its own process, as kill -9 does, when it comes to the statement numbered `die_at`."""
+    """Kills its own process, as kill -9 does, at the statement numbered `die_at`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, die_at: int | None) -> None:
         super().__init__(connection, path)

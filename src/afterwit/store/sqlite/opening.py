@@ -20,12 +20,18 @@ BUSY_MS = 10_000
 """Milliseconds that a statement waits for another process's transaction, which takes a few."""
 WAL_KEPT_BYTES = 64 * 2**20
 """The log file shrinks to this many bytes after a checkpoint."""
+SURVIVES_A_KILL = "NORMAL"
+"""The `synchronous` mode that keeps what was written when a process is killed, not when the power fails."""
 MAGIC = b"SQLite format 3\0"
 USER_VERSION_AT, APPLICATION_ID_AT, HEADER_BYTES = 60, 68, 100
 
 
 def open_database(
-    path: Path, *, fingerprint: str | None, synchronous: str = "NORMAL", migrations: Migrations = MIGRATIONS
+    path: Path,
+    *,
+    fingerprint: str | None,
+    synchronous: str = SURVIVES_A_KILL,
+    migrations: Migrations = MIGRATIONS,
 ) -> Database:
     """Open the store at `path`, created if missing and bound to `fingerprint` (None: any model's).
 

@@ -11,7 +11,7 @@ from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
 from afterwit.store.sqlite.leases import SqliteLeases
 from afterwit.store.sqlite.lineage import SqliteLineage
 from afterwit.store.sqlite.lookup import SqliteParentLookup
-from afterwit.store.sqlite.opening import open_database
+from afterwit.store.sqlite.opening import SURVIVES_A_KILL, open_database
 from afterwit.store.sqlite.reading import SqliteReading
 from afterwit.store.sqlite.recording import SqliteRecording
 from afterwit.store.sqlite.retention import SqliteRetention
@@ -32,7 +32,7 @@ class SqliteStore(
     """Implements the port `Store` over one file in WAL mode. Processes may open it side by side."""
 
     @classmethod
-    def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = "NORMAL") -> Self:
+    def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Self:
         """Open or create the store. `fingerprint` binds it to tokenizer and base weights; None: any store.
 
         `synchronous`: what was written survives a killed process with "NORMAL", and a power loss too with
