@@ -1,4 +1,4 @@
-"""A double of store and gateway: remembers turns in a dict and acts on what the pure code decides."""
+"""Conversations over the real binder and a store in memory."""
 
 from __future__ import annotations
 
@@ -8,44 +8,50 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.binding.bind import (
-    Binding,
-    Candidate,
-    ClientSession,
-    IncomingRequest,
-    added_messages,
-    bind,
-    client_session_of,
-    read_request,
-)
-from afterwit.core.binding.siblings import Branch, resolve
+from afterwit.core.binding import Binding, ClientSession, IncomingRequest, client_session_of, read_request
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
 from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.stages.gateway.turn.binder import bind_request, store_turn
+from afterwit.store import Store
 from afterwit.wire.openai_chat import OPENAI_CHAT
+from tests.fakes.turns import a_turn
+from tests.store.databases import store_in_memory
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SCOPE = "key/client"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A stored turn."""
+    """A turn that was asked for, and what the store knows of it by now."""
 
+    store: Store
     incoming: IncomingRequest
     binding: Binding
-    scope: str
     response: Message
-    delivered: bool
-    kind: Kind
-    number: int
-    superseded: bool = False
-    next_state: tuple[Message, ...] = ()
 
     @property
     def id(self) -> str:
         return self.incoming.turn
+
+    @property
+    def kind(self) -> Kind:
+        return self.store.turn(self.id).turn.kind
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.store.turn(self.id).turn.conversation
+
+    @property
+    def superseded(self) -> bool:
+        return self.store.turn(self.id).superseded_by is not None
+
+    @property
+    def next_state(self) -> tuple[Message, ...]:
+        known = self.store.turn(self.id).next_state
+        return () if known is None else known.messages
 
     @property
     def said(self) -> tuple[str | None, ...]:
@@ -54,13 +60,14 @@ class Row:
 
 
 class Memory:
-    """Turns in the order in which they were stored."""
+    """A store in memory, and the turns in the order in which they were stored."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Row] = {}
+        self.store = store_in_memory()
+        self.rows: list[Row] = []
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows.values())
+        return iter(self.rows)
 
     def ask(
         self,
@@ -72,9 +79,9 @@ class Memory:
         streamed: bool = True,
         delivered: bool = True,
     ) -> Row:
-        """One request, served with `response` (made from the turn's id where it has calls) and stored."""
-        number = len(self.rows)
-        turn = turn_id(1000.0 + number, number.to_bytes(10))
+        """One request, served with `response` (made from the turn's id if it has calls) and stored."""
+        now = float(len(self.rows))
+        turn = turn_id(1000.0 + now, len(self.rows).to_bytes(10))
         incoming = read_request(
             turn=turn,
             scope=scope,
@@ -82,93 +89,25 @@ class Memory:
             client=client or ClientSession(),
             streamed=streamed,
         )
-        binding = bind(incoming, self.candidates(incoming, scope))
-        kind = self._settle(binding)
-        row = Row(
-            incoming=incoming,
-            binding=binding,
+        bound = bind_request(self.store, incoming, scope, teaches=True, now=now)
+        said = response(turn) if callable(response) else response
+        binding = bound.binding
+        stored = a_turn(
+            turn,
             scope=scope,
-            response=response(turn) if callable(response) else response,
-            delivered=delivered,
-            kind=kind,
-            number=number,
+            session=binding.session,
+            parent=binding.parent,
+            kind=bound.kind,
+            created=now,
+            conversation=conversation,
+            message=said,
         )
-        self.rows[turn] = row
-        if binding.retry_of is not None:
-            self.rows[binding.retry_of].superseded = True
+        store_turn(self.store, bound, stored, own=(turn,), now=now)
+        if delivered:
+            self.store.delivered(turn)
+        row = Row(store=self.store, incoming=incoming, binding=binding, response=said)
+        self.rows.append(row)
         return row
-
-    def candidates(self, incoming: IncomingRequest, scope: str) -> list[Candidate]:
-        """What the store would find: by hash, by tool-call id, and recent side replies."""
-        hashes = set(incoming.hashes)
-        found = []
-        for row in self:
-            candidate = self._candidate(row)
-            hit = {candidate.prompt_hash, candidate.full_hash} & hashes or row.id in incoming.named
-            if row.scope == scope and (hit or row.kind is Kind.SIDE):
-                found.append(candidate)
-        return found + self._newest_of_client_session(incoming)
-
-    def _newest_of_client_session(self, incoming: IncomingRequest) -> list[Candidate]:
-        main = [
-            row
-            for row in self
-            if row.kind is Kind.MAIN
-            and row.incoming.client_session_hash == incoming.client_session_hash is not None
-        ]
-        return [replace(self._candidate(row), newest=True) for row in main[-1:]]
-
-    def _candidate(self, row: Row) -> Candidate:
-        full_hash, full_depth = row.incoming.full(row.response)
-        return Candidate(
-            turn=row.id,
-            session=row.binding.session,
-            parent=row.binding.parent,
-            prompt_hash=row.incoming.prompt_hash,
-            full_hash=full_hash,
-            depth=row.incoming.depth,
-            full_depth=full_depth,
-            delivered=row.delivered,
-            kind=row.kind,
-            created=float(row.number),
-            children=self._children(row.id),
-            side_text=row.response.content if row.kind is Kind.SIDE else None,
-            shape=row.incoming.shape,
-        )
-
-    def _children(self, turn: str) -> int:
-        return sum(row.binding.parent == turn and row.kind is not Kind.SIDE for row in self)
-
-    def _branch(self, row: Row) -> Branch:
-        return Branch(
-            turn=row.id, kind=row.kind, children=self._children(row.id), answered=bool(row.next_state)
-        )
-
-    def _settle(self, binding: Binding) -> Kind:
-        parent = None if binding.parent is None else self._branch(self.rows[binding.parent])
-        siblings = [
-            self._branch(row)
-            for row in self
-            if parent is not None
-            and row.binding.parent == parent.turn
-            and row.id not in (binding.retry_of, binding.rejects)
-            and row.delivered
-            and not row.superseded
-        ]
-        resolved = resolve(binding.kind, parent=parent, siblings=siblings)
-        for turn, kind in resolved.changes:
-            self.rows[turn].kind = kind
-        if resolved.confirmed is not None:
-            self._reanswer(self.rows[resolved.confirmed])
-        if binding.answers is not None and (binding.rejects or resolved.answers):
-            self.rows[binding.answers].next_state = binding.next_state
-        return resolved.kind
-
-    def _reanswer(self, confirmed: Row) -> None:
-        if confirmed.binding.parent is not None:
-            parent = self.rows[confirmed.binding.parent]
-            depth = parent.incoming.full(parent.response)[1]
-            parent.next_state = added_messages(confirmed.incoming.messages, parent.id, depth)
 
 
 def says(role: str, content: str | None = None, **fields: Any) -> Message:

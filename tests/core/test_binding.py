@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from afterwit.core.binding.bind import ClientSession, added_messages
+from afterwit.core.binding import ClientSession, added_messages
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 from tests.core.bindings import Memory, calls, says, talk, tree
+from tests.fakes.turns import a_turn
 
 HI = says("user", "Hi")
 HELLO = says("assistant", "Hello!")
@@ -329,7 +330,10 @@ def test_what_a_turn_brought_is_found_by_its_parents_call_where_the_history_was_
     turn = turn_id(1000.0, bytes(10))
     called = calls("read")(turn)
     result = says("tool", "x", tool_call_id=called.tool_calls[0].id)
-    assert added_messages((HI, called, result), turn, 9) == (result,)
-    assert added_messages((HI, result), turn, 9) == (result,)
-    assert added_messages((HI, HELLO, MORE), turn, 2) == (MORE,)
-    assert added_messages((HI, HELLO, MORE), turn, 9) == ()
+    parent = a_turn(turn, message=called)
+    assert added_messages((HI, called, result), parent, 9) == (result,)
+    assert added_messages((HI, result), parent, 9) == (result,)
+    spoken = a_turn(turn, message=HELLO)
+    assert added_messages((HI, HELLO, MORE), spoken, 2) == (MORE,)
+    assert added_messages((MORE, HI, HELLO, MORE), spoken, 9) == (MORE,)
+    assert added_messages((HI, SURE, MORE), spoken, 9) == ()

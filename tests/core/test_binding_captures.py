@@ -26,7 +26,7 @@ def test_hermes_background_review_is_beside_the_line_and_answers_nothing():
         ("main", None, 0),
         ("main", 0, 0),
         ("side", 1, 0),
-        ("side", None, 3),
+        ("side", None, 0),
         ("side", 2, 0),
         ("main", 1, 0),
         ("main", 5, 0),

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterwit.core.binding.bind import Candidate, ClientSession, bind
-from afterwit.core.binding.request import read_request
+from afterwit.core.binding import Candidate, ClientSession, Recent, bind, read_request
 from afterwit.core.ids import call_id, turn_id
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.core.turn import Kind
@@ -36,7 +35,7 @@ class Talk:
         self.marker, self.script, self.retell = marker, script, retell
         self.rows: list[Row] = []
 
-    def step(self, memory: Memory) -> bool:
+    def step(self, memory: Memory, *, delivered: bool = True) -> bool:
         """One request; False when the conversation is over."""
         if len(self.rows) == len(self.script):
             return False
@@ -49,7 +48,7 @@ class Talk:
             )
             return says("assistant", f"{self.marker} {len(self.rows)} {text}", tool_calls=tuple(made))
 
-        row = memory.ask(talk(*self.history), response)
+        row = memory.ask(talk(*self.history), response, delivered=delivered)
         self.rows.append(row)
         results = (says("tool", "ok", tool_call_id=call.id) for call in row.response.tool_calls)
         self.history += [self.retell(row.response), *map(self.retell, results)]
@@ -146,10 +145,9 @@ def test_scopes_never_cross(script):
 @given(script=scripts, where=st.integers(min_value=0, max_value=3))
 def test_a_retry_anywhere_stands_where_the_first_attempt_stood(script, where):
     memory, one = Memory(), Talk("a", script[: where + 1])
-    while one.step(memory):
+    while one.step(memory, delivered=len(one.rows) + 1 < len(one.script)):
         pass
     cut = one.rows[-1]
-    cut.delivered = False
     again = memory.ask(talk(*cut.incoming.messages), says("assistant", "again"))
     assert again.binding.retry_of == cut.id
     assert (again.binding.parent, again.binding.session) == (cut.binding.parent, cut.binding.session)
@@ -176,6 +174,7 @@ anything = st.builds(
     st.none() | words,
 )
 hashes = st.binary(min_size=16, max_size=16)
+retellable = st.builds(Recent, session=st.just("r"), texts=st.lists(words, max_size=3).map(tuple))
 
 
 @few
@@ -203,11 +202,16 @@ def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data
         kind=st.sampled_from(Kind),
         created=st.floats(min_value=0, max_value=9),
         children=st.integers(min_value=0, max_value=2),
-        side_text=st.none() | words,
+        answered=st.booleans(),
+        reply=st.none() | words,
     )
     candidates = data.draw(st.lists(stored, max_size=5, unique_by=lambda one: one.turn))
-    binding = bind(incoming, candidates)
-    assert binding.session in {incoming.turn, *(candidate.session for candidate in candidates)}
+    recent = data.draw(st.lists(retellable, max_size=2))
+    binding = bind(incoming, candidates, recent)
+    sessions = {one.session for one in (*candidates, *recent)}
+    assert binding.session in {incoming.turn, *sessions}
     assert binding.answers is None or binding.next_state
     assert all(message.role in ("user", "tool") for message in binding.next_state)
-    assert binding == bind(incoming, list(reversed(candidates))), "the order of candidates says nothing"
+    assert binding == bind(incoming, list(reversed(candidates)), recent), (
+        "the order of candidates says nothing"
+    )

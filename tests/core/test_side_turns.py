@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -26,9 +27,15 @@ AGENT = Shape(tools=frozenset({"read", "edit", "run", "web"}), streamed=True)
 HI = says("user", "Hi")
 
 
-def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN) -> Kind:
+def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, retells=False) -> Kind:
     return classify(
-        messages or (HI,), said=said, shape=shape, usual=usual, parent=parent, patterns=known_patterns()
+        messages or (HI,),
+        said=said,
+        shape=shape,
+        usual=usual,
+        parent=parent,
+        retells=retells,
+        patterns=known_patterns(),
     )
 
 
@@ -66,6 +73,29 @@ def test_another_shape_than_the_sessions_is_beside_it(shape):
 )
 def test_small_differences_and_unknown_habits_decide_nothing(shape, usual):
     assert kind(shape=shape, usual=() if usual is None else (usual,)) is Kind.MAIN
+
+
+MEMORY = Shape(tools=frozenset({"read", "edit", "note"}), streamed=True, system="other")
+"""Two of five tools are common."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (replace(MEMORY, tools=frozenset({"read", "edit", "run", "note"})), Kind.SIDE),
+        (replace(MEMORY, tools=frozenset({"read", "edit", "run", "note"}), system=""), Kind.MAIN),
+        (replace(MEMORY, tools=frozenset({"read", "edit", "run"})), Kind.MAIN),
+        (replace(MEMORY, tools=AGENT.tools | {"note"}), Kind.MAIN),
+        (replace(MEMORY, system=""), Kind.SIDE),
+    ],
+)
+def test_a_tool_set_that_is_only_somewhat_unlike_needs_another_system_text_as_well(shape, expected):
+    assert kind(shape=shape) is expected
+
+
+def test_a_new_conversation_that_carries_a_known_one_is_beside_it():
+    assert kind(usual=(), parent=None, retells=True) is Kind.SIDE
+    assert kind(usual=(), parent=None, retells=True, said=Kind.MAIN) is Kind.MAIN
 
 
 def test_whoever_is_handed_the_conversation_speaks_on_the_main_line():

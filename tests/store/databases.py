@@ -11,6 +11,9 @@ from typing import Protocol
 
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
+from afterwit.store.sqlite.database import Database as Connection
+from afterwit.store.sqlite.opening import connect, migrate
+from afterwit.store.sqlite.schema import MIGRATIONS
 
 MODEL = "model"
 
@@ -64,3 +67,11 @@ def _empty_store() -> bytes:
 
 DATABASES: Mapping[str, Callable[[Path], Database]] = {"sqlite": SqliteFile}
 """From an empty folder to a database."""
+
+
+def store_in_memory() -> SqliteStore:
+    """A store that nothing else sees."""
+    path = Path(":memory:")
+    database = Connection(connect(path, "OFF"), path)
+    migrate(database, MIGRATIONS)
+    return SqliteStore(database)

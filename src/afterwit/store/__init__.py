@@ -4,7 +4,7 @@
 """
 
 from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.port import Store
+from afterwit.store.port import ParentLookup, Store
 from afterwit.store.records import (
     Committed,
     Counts,
@@ -25,6 +25,7 @@ __all__ = [
     "FeedbackOutcome",
     "Filter",
     "Key",
+    "ParentLookup",
     "Pruned",
     "Reconciled",
     "Record",

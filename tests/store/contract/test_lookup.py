@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding.bind import Binding, IncomingRequest, bind, client_session_of, read_request
-from afterwit.core.binding.siblings import Branch
-from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding import (
+    Binding,
+    Branch,
+    IncomingRequest,
+    Recent,
+    Shape,
+    bind,
+    client_session_of,
+    read_request,
+)
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
@@ -63,7 +70,7 @@ def test_recent_side_replies_come_with_their_text_and_the_newest_first(store: St
         reply = Message(role="assistant", content=f"summary {number}")
         add(store, f"s{number}", kind=Kind.SIDE, reason=Reason.SIDE_TURN, message=reply)
     found = store.candidates(SCOPE, [], [], side_limit=2)
-    assert {(c.turn, c.side_text) for c in found} == {("s3", "summary 3"), ("s4", "summary 4")}
+    assert {(c.turn, c.reply) for c in found} == {("s3", "summary 3"), ("s4", "summary 4")}
 
 
 def test_a_candidate_knows_how_its_request_was_made(store: Store) -> None:
@@ -160,3 +167,34 @@ def test_a_conversation_of_many_turns_binds_each_to_the_one_before(store: Store)
         assert binding.parent == (f"t{number - 1}" if number else None)
         assert store.full_depth(f"t{number}") == 2 * number + 2
         said.append(reply)
+
+
+def test_replies_are_those_of_a_sessions_turns_without_its_side_turns(store: Store) -> None:
+    for number, kind in enumerate((Kind.MAIN, Kind.SIDE, Kind.UNKNOWN)):
+        reply = Message(role="assistant", content=f"<think>hm</think>  reply {number}")
+        add(store, f"t{number}", kind=kind, session="s", message=reply)
+    add(store, "other", session="another")
+    found = store.replies(SCOPE, {"s"})
+    assert [(one.turn, one.reply) for one in found] == [("t2", "reply 2"), ("t0", "reply 0")]
+    assert store.replies("other/agent", {"s"}) == []
+    assert [one.turn for one in store.replies(SCOPE, {"s", "another"}, limit=1)] == ["other"]
+
+
+def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None:
+    for number, session in enumerate(("a", "b", "a")):
+        asked = Conversation(messages=(Message(role="user", content=f"question {number}"),))
+        add(store, f"t{number}", session=session, conversation=asked)
+    add(store, "side", session="c", kind=Kind.SIDE)
+    assert store.recent(SCOPE) == [
+        Recent(session="a", texts=("question 2", "Done.")),
+        Recent(session="b", texts=("question 1", "Done.")),
+    ]
+    assert [one.session for one in store.recent(SCOPE, limit=1)] == ["a"]
+    assert store.recent("other/agent") == []
+
+
+def test_a_candidate_is_answered_once_messages_follow_it(store: Store) -> None:
+    add(store, "a")
+    assert [one.answered for one in store.candidates(SCOPE, [b"full a"], [])] == [False]
+    store.answer("a", NO, answered_by=None, now=1.0)
+    assert [one.answered for one in store.candidates(SCOPE, [b"full a"], [])] == [True]

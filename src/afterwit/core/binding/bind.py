@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterwit.core.binding.client_ids import ClientSession as ClientSession
-from afterwit.core.binding.client_ids import client_session_of as client_session_of
-from afterwit.core.binding.parents import Candidate as Candidate
 from afterwit.core.binding.parents import (
+    Candidate,
     Followed,
     followed,
-    latest,
     newest_of_client_session,
     quoted,
     rejected,
+    repeated,
     usual_shapes,
 )
-from afterwit.core.binding.request import IncomingRequest as IncomingRequest
-from afterwit.core.binding.request import added_messages as added_messages
-from afterwit.core.binding.request import next_state
-from afterwit.core.binding.request import read_request as read_request
+from afterwit.core.binding.request import IncomingRequest, next_state
+from afterwit.core.binding.retelling import Recent, retold
 from afterwit.core.binding.side_turns import Pattern, classify, known_patterns
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
@@ -33,12 +29,12 @@ from afterwit.core.turn import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Where a request stands, and which turn its last messages answer."""
+    """The place of a request in its session, and the turn that its last messages answer."""
 
     session: str
     parent: str | None
     kind: Kind
-    """MAIN or SIDE as the request itself shows; among siblings `lines.settle` has the last word."""
+    """MAIN or SIDE as the request itself shows; its siblings have the last word (`siblings.resolve`)."""
     retry_of: str | None = None
     """The turn that this one supersedes: the same prompt, whose answer had not arrived."""
     rejects: str | None = None
@@ -47,90 +43,117 @@ class Binding:
     """The turn that `next_state` answers: the rejected one, else the parent."""
     next_state: tuple[Message, ...] = ()
     reason: Reason | None = None
-    """Why the turn cannot train, where binding itself says so."""
+    """Why the turn cannot train, if binding itself says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Relation:
+    """How a request relates to a stored turn. Without any it begins a session, or a segment of `session`."""
+
+    session: str | None = None
+    parent: str | None = None
+    relative: Candidate | None = None
+    """The turn whose session shows what is usual."""
+    answers: str | None = None
+    after: int = 0
+    """Index of the first message that answers."""
+    retry_of: str | None = None
+    rejects: str | None = None
+    reason: Reason | None = None
 
 
 def bind(
-    incoming: IncomingRequest, candidates: Sequence[Candidate], patterns: Sequence[Pattern] | None = None
+    incoming: IncomingRequest,
+    candidates: Sequence[Candidate],
+    recent: Sequence[Recent] = (),
+    patterns: Sequence[Pattern] | None = None,
 ) -> Binding:
-    """Bind a request, given the stored turns of its scope that its `hashes` and `mentions` lead to.
+    """Bind a request.
 
-    `patterns` are those of known side turns; None: the package's own.
+    `candidates` are the stored turns of its scope that its `hashes` and `named` turns lead to. `recent` are
+    the newest conversations of its scope, which a request without a parent may retell. `patterns` are those
+    of known side turns; None: the package's own.
     """
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
-    found = followed(incoming, others)
-    parent = found[0] if len(found) == 1 else None
-    same = latest(
-        c for c in others if c.depth == incoming.depth > 0 and c.prompt_hash == incoming.prompt_hash
-    )
-    kind = _kind(incoming, None if parent is None else parent.candidate, others, patterns)
-    if same is not None and not same.arrived:
-        return _again(incoming, same, parent, kind, retried=True)
-    if len(found) > 1:
-        return Binding(session=incoming.turn, parent=None, kind=kind, reason=Reason.AMBIGUOUS_PARENT)
-    if same is not None and same.parent is not None:
-        return _again(incoming, same, parent, kind, retried=False)
-    deleted = None if same is not None else rejected(incoming, others, parent)
-    if deleted is not None:
-        return _rejecting(incoming, deleted, _kind(incoming, deleted, others, patterns))
-    if parent is not None:
-        return _following(incoming, parent, kind)
-    kin = quoted(incoming, others) or (newest_of_client_session(others) if kind is Kind.SIDE else None)
-    return Binding(session=incoming.turn if kin is None else kin.session, parent=None, kind=kind)
-
-
-def _kind(
-    incoming: IncomingRequest,
-    parent: Candidate | None,
-    candidates: Sequence[Candidate],
-    patterns: Sequence[Pattern] | None,
-) -> Kind:
-    return classify(
+    relation = _relation(incoming, others)
+    begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
+    retelling = retold(incoming, recent) if begins else None
+    relative = relation.relative
+    kind = classify(
         incoming.messages,
         said=incoming.client.turn_type,
         shape=incoming.shape,
-        usual=() if parent is None else usual_shapes(candidates, parent.session),
-        parent=None if parent is None else parent.kind,
+        usual=() if relative is None else usual_shapes(others, relative.session),
+        parent=None if relative is None else relative.kind,
+        retells=retelling is not None,
         patterns=known_patterns() if patterns is None else patterns,
     )
-
-
-def _following(incoming: IncomingRequest, parent: Followed, kind: Kind) -> Binding:
-    messages = next_state(incoming.messages[parent.after :], kind)
+    answering = next_state(incoming, relation.after, kind) if relation.answers is not None else ()
+    session = relation.session
+    if begins and session is None and kind is Kind.SIDE:
+        session = retelling or newest_of_client_session(others)
     return Binding(
-        session=parent.candidate.session,
-        parent=parent.candidate.turn,
+        session=incoming.turn if session is None else session,
+        parent=relation.parent,
         kind=kind,
-        answers=parent.candidate.turn if messages else None,
-        next_state=messages,
+        retry_of=relation.retry_of,
+        rejects=relation.rejects,
+        answers=relation.answers if answering else None,
+        next_state=answering,
+        reason=relation.reason,
     )
 
 
-def _again(
-    incoming: IncomingRequest, same: Candidate, parent: Followed | None, kind: Kind, *, retried: bool
-) -> Binding:
-    """The same prompt once more: it stands where the earlier turn stands."""
-    messages: tuple[Message, ...] = ()
-    if parent is not None and parent.candidate.turn == same.parent:
-        messages = next_state(incoming.messages[parent.after :], kind)
-    return Binding(
+def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Relation:
+    """The first that holds: a retry, ambiguous, a regeneration, compacted, rejecting, following, none."""
+    summary = quoted(incoming, candidates)
+    parents = followed(incoming, candidates, summary)
+    parent = parents[0] if len(parents) == 1 else None
+    same = repeated(incoming, candidates)
+    if same is not None and not same.arrived:
+        return _again(same, parent, retry_of=same.turn)
+    if len(parents) > 1:
+        return _Relation(reason=Reason.AMBIGUOUS_PARENT)
+    if same is not None and same.parent is not None:
+        return _again(same, parent, retry_of=None)
+    if summary is not None and (parent is None or summary.message >= parent.after):
+        return _Relation(session=summary.candidate.session)
+    deleted = rejected(incoming, candidates, parent) if same is None else None
+    if deleted is not None:
+        return _rejecting(incoming, deleted)
+    return _Relation() if parent is None else _following(parent)
+
+
+def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:
+    """The same prompt once more takes the place of the earlier turn."""
+    follows = parent is not None and parent.candidate.turn == same.parent
+    return _Relation(
         session=same.session,
         parent=same.parent,
-        kind=kind,
-        retry_of=same.turn if retried else None,
-        answers=same.parent if messages else None,
-        next_state=messages,
+        relative=None if parent is None else parent.candidate,
+        answers=same.parent if follows else None,
+        after=parent.after if parent is not None else 0,
+        retry_of=retry_of,
     )
 
 
-def _rejecting(incoming: IncomingRequest, deleted: Candidate, kind: Kind) -> Binding:
-    """A sibling of the turn whose response was taken out, which what follows answers."""
-    messages = next_state(incoming.messages[incoming.message_after(deleted.depth) :], kind)
-    return Binding(
+def _rejecting(incoming: IncomingRequest, deleted: Candidate) -> _Relation:
+    """A sibling of the turn whose response was taken out. What follows answers that turn if nothing did."""
+    return _Relation(
         session=deleted.session,
         parent=deleted.parent,
-        kind=kind,
+        relative=deleted,
+        answers=None if deleted.answered else deleted.turn,
+        after=incoming.message_after(deleted.depth),
         rejects=deleted.turn,
-        answers=deleted.turn if messages else None,
-        next_state=messages,
+    )
+
+
+def _following(parent: Followed) -> _Relation:
+    return _Relation(
+        session=parent.candidate.session,
+        parent=parent.candidate.turn,
+        relative=parent.candidate,
+        answers=parent.candidate.turn,
+        after=parent.after,
     )

@@ -1,13 +1,11 @@
-"""The evidence of kinship: which stored turns a request follows, rejects or quotes."""
+"""Parent lookup: which stored turns a request follows, repeats, rejects or quotes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from afterwit.core.binding.client_text import without_retelling
-from afterwit.core.binding.request import IncomingRequest, after_call
-from afterwit.core.binding.segments import collapse, plain_text
+from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.side_turns import Shape
 from afterwit.core.turn import Kind
 
@@ -32,10 +30,12 @@ class Candidate:
     kind: Kind
     created: float
     children: int
-    side_text: str | None = None
-    """The reply of a recent side turn."""
+    answered: bool = False
+    """Messages that follow it are known."""
+    reply: str | None = None
+    """Its reply as it is compared, if that was looked up."""
     shape: Shape | None = None
-    """How its request was made; None where that was not kept."""
+    """How its request was made; None if that was not kept."""
     newest: bool = False
     """It is the newest main-line turn under the session id that the client sends."""
 
@@ -53,16 +53,28 @@ class Followed:
     after: int
 
 
-def followed(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
-    """The turn that a request follows; several where it cannot be told which; none for a new conversation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quoted:
+    """A side turn whose reply the request quotes, and the index of the message that does."""
 
-    Evidence deeper in the request is better. A tool-call id of ours beats a prefix that ends before it: what
-    stands between was rewritten, the id was not.
+    candidate: Candidate
+    message: int
+
+
+def followed(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], summary: Quoted | None
+) -> list[Followed]:
+    """The turn that a request follows; several if it cannot be told which; none for a new conversation.
+
+    Evidence deeper in the request is better. A tool-call id of ours, or a reply of a session that is known to
+    go on here, beats a prefix that ends before it: what comes between was rewritten.
     """
     by_prefix = _by_prefix(incoming, candidates)
     called = _by_call(incoming, candidates)
-    if called is not None and all(called.after > prefix.after for prefix in by_prefix):
-        return [called]
+    said = _by_reply(incoming, candidates, _continued(called, summary))
+    deepest = max((one for one in (called, said) if one is not None), key=lambda one: one.after, default=None)
+    if deepest is not None and all(deepest.after > prefix.after for prefix in by_prefix):
+        return [deepest]
     return by_prefix
 
 
@@ -87,13 +99,60 @@ def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Foll
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
-    return Followed(candidate=candidate, after=after_call(incoming.messages, index))
+    return Followed(candidate=candidate, after=incoming.after_call(index))
+
+
+def _by_reply(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], sessions: Collection[str]
+) -> Followed | None:
+    """The newest turn whose reply is the last one of the request, of a session that goes on here.
+
+    A compaction keeps the last replies behind a summary: their prompts are gone, they are not.
+    """
+    said = [c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE]
+    reply = incoming.last_reply
+    found = None if reply is None else latest(c for c in said if c.reply == reply[1])
+    return None if found is None or reply is None else Followed(candidate=found, after=reply[0] + 1)
+
+
+def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
+    """Sessions that a request is known to go on, by a call that it names or a summary that it quotes."""
+    return _continued(_by_call(incoming, candidates), quoted(incoming, candidates))
+
+
+def _continued(*evidence: Followed | Quoted | None) -> set[str]:
+    return {one.candidate.session for one in evidence if one is not None}
+
+
+def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates, and others that come with their replies."""
+    said = {candidate.turn: candidate.reply for candidate in replies}
+    known = {candidate.turn for candidate in candidates}
+    merged = [replace(c, reply=said[c.turn]) if c.turn in said else c for c in candidates]
+    return merged + [candidate for candidate in replies if candidate.turn not in known]
+
+
+def repeated(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Candidate | None:
+    """The newest turn with the same prompt."""
+    return latest(
+        c for c in candidates if c.depth == incoming.depth > 0 and c.prompt_hash == incoming.prompt_hash
+    )
+
+
+def quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Quoted | None:
+    """The newest side turn whose reply, a summary, is part of a message."""
+    side = (c for c in candidates if c.kind is Kind.SIDE and len(c.reply or "") >= LONG_REPLY)
+    for candidate in sorted(side, key=_age, reverse=True):
+        for index, text in enumerate(incoming.texts):
+            if (candidate.reply or "") in text:
+                return Quoted(candidate=candidate, message=index)
+    return None
 
 
 def rejected(
     incoming: IncomingRequest, candidates: Sequence[Candidate], parent: Followed | None
 ) -> Candidate | None:
-    """The turn from whose prompt, but not whose response, the request goes on; None where that is uncertain.
+    """The turn from whose prompt, but not whose response, the request goes on; None if that is uncertain.
 
     What comes next must not be an assistant's message: then the response was edited, and nobody complained.
     """
@@ -117,31 +176,21 @@ def rejected(
     return None if onward.role == "assistant" else latest(last)
 
 
-def quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Candidate | None:
-    """The side turn, a summary, whose reply stands in this conversation: a compacted form of an older one."""
-    texts = [plain_text(message) for message in incoming.messages]
-    return latest(c for c in candidates if _is_quoted(c.side_text or "", texts))
-
-
 def usual_shapes(candidates: Sequence[Candidate], session: str) -> set[Shape]:
     """How the requests of a session's conversation were made, as far as they are among the candidates."""
     main = (c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
     return {c.shape for c in main if c.shape is not None}
 
 
-def newest_of_client_session(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The turn whose session a side turn serves that has a prompt of its own, where the client's id tells."""
-    return latest(c for c in candidates if c.newest)
-
-
-def _is_quoted(reply: str, texts: Sequence[str]) -> bool:
-    reply = collapse(without_retelling(reply))
-    return len(reply) >= LONG_REPLY and any(reply in text for text in texts)
-
-
-def _age(candidate: Candidate) -> tuple[float, str]:
-    return candidate.created, candidate.turn
+def newest_of_client_session(candidates: Sequence[Candidate]) -> str | None:
+    """The session of the newest main-line turn under the client's own session id."""
+    newest = latest(c for c in candidates if c.newest)
+    return None if newest is None else newest.session
 
 
 def latest(candidates: Iterable[Candidate]) -> Candidate | None:
     return max(candidates, key=_age, default=None)
+
+
+def _age(candidate: Candidate) -> tuple[float, str]:
+    return candidate.created, candidate.turn

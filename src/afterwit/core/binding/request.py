@@ -1,10 +1,10 @@
-"""A request as it is bound: its fingerprints, the turns it names, what it brings to the turn it answers."""
+"""An incoming request as it is bound: read once, into segments, fingerprints and the turns that it names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from afterwit.core.binding.client_ids import ClientSession
 from afterwit.core.binding.client_text import is_boilerplate
@@ -12,10 +12,10 @@ from afterwit.core.binding.segments import Segment, extend, fingerprints, plain_
 from afterwit.core.binding.side_turns import Shape, shape_of
 from afterwit.core.ids import turn_of_call
 from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Kind
+from afterwit.core.turn import Kind, Turn
 
 MOST_NAMED = 64
-"""Older calls tell nothing that later ones do not."""
+"""Turns that are looked up by the calls that a request names. Older calls tell nothing more."""
 _CALL_IN_TEXT = re.compile(r"\bcall_?[0-9a-z]{28}\b", re.IGNORECASE)
 
 
@@ -26,12 +26,14 @@ class IncomingRequest:
     turn: str
     """The id that the (first) response will have; a new session is named after it."""
     messages: tuple[Message, ...]
+    texts: tuple[str, ...]
+    """Each message's text as it is compared."""
     client: ClientSession
     shape: Shape
     segments: tuple[Segment, ...]
     fingerprints: tuple[bytes, ...]
     """Entry d is of the first d segments."""
-    mentions: Mapping[str, int] = field(default_factory=dict)
+    mentions: Mapping[str, int]
     """Turns whose tool calls are named, with the index of the first message that does, in that order."""
 
     @property
@@ -46,7 +48,7 @@ class IncomingRequest:
 
     @property
     def client_session_hash(self) -> bytes | None:
-        """What every turn under the client's own session id has in common; None without such an id."""
+        """Hash of the client's session id; None if it sent none."""
         return None if self.client.session is None else self.fingerprints[0]
 
     @property
@@ -58,17 +60,27 @@ class IncomingRequest:
         """Segments of the prompt."""
         return len(self.segments)
 
+    @property
+    def last_reply(self) -> tuple[int, str] | None:
+        """Index and text of the last message of the assistant; None if there is none, or it says nothing."""
+        index = last_reply(self.messages)
+        return (index, self.texts[index]) if index is not None and self.texts[index] else None
+
     def starts_with(self, fingerprint: bytes, depth: int) -> bool:
-        """Whether a fingerprint of `depth` segments is of this prompt's first ones."""
+        """Whether a fingerprint of `depth` segments is that of this prompt's first ones."""
         return depth <= self.depth and self.fingerprints[depth] == fingerprint
 
     def message_after(self, depth: int) -> int:
         """Index of the first message behind the first `depth` segments."""
         return self.segments[depth - 1].message + 1 if depth else 0
 
+    def after_call(self, index: int) -> int:
+        """Index of the first message behind a call, given the first message that names it."""
+        return _after_call(self.messages, index)
+
     def full(self, response: Message) -> tuple[bytes, int]:
         """The fingerprint and the number of segments of the prompt with its response."""
-        said = segments_of((response,))
+        said = segments_of((response,), (plain_text(response),))
         return extend(self.prompt_hash, said), self.depth + len(said)
 
 
@@ -77,10 +89,12 @@ def read_request(
 ) -> IncomingRequest:
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
-    segments = segments_of(messages)
+    texts = tuple(plain_text(message) for message in messages)
+    segments = segments_of(messages, texts)
     return IncomingRequest(
         turn=turn,
         messages=messages,
+        texts=texts,
         client=client,
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
@@ -89,47 +103,61 @@ def read_request(
     )
 
 
-def added_messages(messages: Sequence[Message], parent: str, depth: int) -> tuple[Message, ...]:
-    """What a prompt added to `parent`, whose calls it names or whose segments are its first `depth`."""
-    called = _mentions(messages).get(parent)
+def next_state(incoming: IncomingRequest, after: int, kind: Kind) -> tuple[Message, ...]:
+    """The next state among the messages from `after` on: all up to the assistant's next one.
+
+    Messages that hold only the client's text are nobody's reaction. Of a side turn only tool results count:
+    the rest was written to obtain a title or a summary, but a tool did return what it returned.
+    """
+    return _reaction(incoming.messages, after, kind)
+
+
+def added_messages(messages: Sequence[Message], parent: Turn, depth: int) -> tuple[Message, ...]:
+    """The next state of `parent` that a stored prompt added: behind the parent's call or reply, or behind the
+    `depth` segments of the parent's prompt and response."""
+    called = _mentions(messages).get(parent.id)
     if called is not None:
-        return next_state(messages[after_call(messages, called) :], Kind.MAIN)
-    segments = segments_of(messages)
-    return next_state(
-        messages[segments[depth - 1].message + 1 :] if 0 < depth <= len(segments) else (), Kind.MAIN
-    )
+        return _reaction(messages, _after_call(messages, called), Kind.MAIN)
+    reply, last = plain_text(parent.message), last_reply(messages)
+    if reply and last is not None and plain_text(messages[last]) == reply:
+        return _reaction(messages, last + 1, Kind.MAIN)
+    segments = segments_of(messages, tuple(plain_text(message) for message in messages))
+    if not 0 < depth <= len(segments):
+        return ()
+    return _reaction(messages, segments[depth - 1].message + 1, Kind.MAIN)
 
 
-def after_call(messages: Sequence[Message], index: int) -> int:
-    """Where what follows a call begins, given the first message that names it: the call or a result."""
+def last_reply(messages: Sequence[Message]) -> int | None:
+    """Index of the last message of the assistant."""
+    return next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), None)
+
+
+def _after_call(messages: Sequence[Message], index: int) -> int:
+    """Behind the call itself, or from the result on if the call was cut off."""
     return index + 1 if messages[index].role == "assistant" else index
 
 
-def next_state(messages: Sequence[Message], kind: Kind) -> tuple[Message, ...]:
-    """The next state among the messages after a response: all up to the assistant's next one.
-
-    Messages that only inject text are nobody's reaction. Of a side turn only tool results count: the rest was
-    written to obtain a title or a summary, but a tool did return what it returned.
-    """
-    spoken = next((i for i in range(len(messages)) if _speaks(messages, i)), len(messages))
+def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
     roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
-    return tuple(
-        message
-        for message in messages[:spoken]
-        if message.role in roles and (message.role == "tool" or plain_text(message))
-    )
+    kept = []
+    for index in range(after, len(messages)):
+        message, before = messages[index], messages[index - 1].content if index > after else None
+        if _speaks(message, before):
+            break
+        if message.role in roles and (message.role == "tool" or plain_text(message)):
+            kept.append(message)
+    return tuple(kept)
 
 
-def _speaks(messages: Sequence[Message], index: int) -> bool:
-    """Whether the assistant does, not its client in its place."""
-    message, before = messages[index], messages[index - 1].content if index else None
+def _speaks(message: Message, before: str | None) -> bool:
+    """Whether the assistant speaks itself, and not its client in its place."""
     if message.role != "assistant":
         return False
     return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")
 
 
 def _mentions(messages: Sequence[Message]) -> dict[str, int]:
-    """Turns whose tool-call ids stand in a message: as a call, as a result's, or written out in the text."""
+    """Turns whose tool-call ids a message holds: as a call, as a result's, or written out in the text."""
     first: dict[str, int] = {}
     for index, message in enumerate(messages):
         for identifier in _named_calls(message):

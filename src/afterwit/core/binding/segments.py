@@ -30,12 +30,13 @@ class Segment:
     """Index of the message it comes from."""
 
 
-def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
-    """The segments of a conversation: system text has none, empty text has none, each call is one."""
+def segments_of(messages: Sequence[Message], texts: Sequence[str]) -> tuple[Segment, ...]:
+    """The segments of a conversation, `texts` being its `plain_text`s: system text has none, empty text has
+    none, each call is one."""
     return tuple(
         Segment(parts=parts, message=index)
-        for index, message in enumerate(messages)
-        for parts in _parts(message)
+        for index, (message, text) in enumerate(zip(messages, texts, strict=True))
+        for parts in _parts(message, text)
     )
 
 
@@ -65,10 +66,9 @@ def collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def _parts(message: Message) -> Iterable[tuple[str, ...]]:
+def _parts(message: Message, text: str) -> Iterable[tuple[str, ...]]:
     if message.role in _SYSTEM:
         return
-    text = plain_text(message)
     if message.role == "tool":
         yield "tool", plain_id(message.tool_call_id or ""), text
         return

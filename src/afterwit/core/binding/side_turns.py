@@ -6,6 +6,7 @@ The first sign decides.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from afterwit.core.binding.segments import collapse, plain_text
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 
+_SYSTEM = ("system", "developer")
 UNLIKE = 0.5
 """Share of common tools under which two tool sets are not one agent's."""
+DOUBTFUL = 2 / 3
+"""Share under which they are not, if tools are missing and the system text is another one as well."""
 TINY = 2
 """Messages beside the system's."""
 
@@ -30,28 +34,47 @@ class Shape:
 
     tools: frozenset[str]
     streamed: bool
+    system: str = ""
+    """Hash of the system text."""
     tiny: bool = False
+    """Has one or two messages beside the system's. Not stored."""
 
     def __str__(self) -> str:
         """One line for the store; `Shape.read` reads it."""
-        return json.dumps({"streamed": self.streamed, "tools": sorted(self.tools)}, separators=(",", ":"))
+        data = {"streamed": self.streamed, "system": self.system, "tools": sorted(self.tools)}
+        return json.dumps(data, separators=(",", ":"))
 
     @classmethod
     def read(cls, line: str) -> Shape:
         data = json.loads(line)
-        return cls(tools=frozenset(data["tools"]), streamed=data["streamed"])
+        return cls(tools=frozenset(data["tools"]), streamed=data["streamed"], system=data["system"])
 
 
 def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
     """The shape of a request."""
-    said = [message for message in conversation.messages if message.role not in ("system", "developer")]
+    system = [message.content or "" for message in conversation.messages if message.role in _SYSTEM]
     names = (tool["function"]["name"] for tool in conversation.tools)
-    return Shape(tools=frozenset(names), streamed=streamed, tiny=len(said) <= TINY)
+    return Shape(
+        tools=frozenset(names),
+        streamed=streamed,
+        system=_digest(collapse(" ".join(system))),
+        tiny=len(conversation.messages) - len(system) <= TINY,
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
-    """Whether a request is not made as its session's usually are."""
-    if usual.tools and len(shape.tools & usual.tools) < UNLIKE * len(shape.tools | usual.tools):
+    """Whether a request is not made as its session's usually are.
+
+    A tool set that is only somewhat unlike needs a second sign: people switch tools on and off.
+    """
+    common, all_tools = len(shape.tools & usual.tools), len(shape.tools | usual.tools)
+    if usual.tools and common < UNLIKE * all_tools:
+        return True
+    if common < DOUBTFUL * all_tools and usual.tools - shape.tools and shape.system != usual.system:
         return True
     return usual.streamed and not shape.streamed and (shape.tiny or shape.tools != usual.tools)
 
@@ -101,9 +124,6 @@ def matches(messages: Sequence[Message], patterns: Sequence[Pattern]) -> Pattern
     return next(found, None)
 
 
-_SYSTEM = ("system", "developer")
-
-
 def open_messages(messages: Sequence[Message]) -> Sequence[Message]:
     """The messages after the last of the assistant."""
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
@@ -117,11 +137,13 @@ def classify(
     shape: Shape,
     usual: Collection[Shape],
     parent: Kind | None,
+    retells: bool,
     patterns: Sequence[Pattern],
 ) -> Kind:
-    """MAIN or SIDE. `said` is the client's word, `usual` the known shapes of the session's earlier turns.
+    """MAIN or SIDE. `said` is the client's word, `usual` the known shapes of the session's earlier turns,
+    `retells` whether a message of a new conversation holds a known one.
 
-    Whoever has tools and goes on from nothing but tool results was handed the conversation: their tools are
+    An agent with tools that goes on from nothing but tool results was handed the conversation: its tools are
     not the session's, and it is the main line all the same.
     """
     if said is not None:
@@ -129,6 +151,6 @@ def classify(
     handed = bool(shape.tools) and {message.role for message in open_messages(messages)} == {"tool"}
     if usual and not handed and all(differs(shape, one) for one in usual):
         return Kind.SIDE
-    if matches(messages, patterns) is not None or parent is Kind.SIDE:
+    if retells or matches(messages, patterns) is not None or parent is Kind.SIDE:
         return Kind.SIDE
     return Kind.MAIN

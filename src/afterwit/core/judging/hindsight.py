@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from afterwit.core.binding.client_text import without_client_text
+from afterwit.core.binding import without_client_text
 from afterwit.core.judging.voting import Decided, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Turn

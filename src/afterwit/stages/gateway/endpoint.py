@@ -9,7 +9,7 @@ from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.binding.bind import ClientSession, client_session_of, read_request
+from afterwit.core.binding import ClientSession, client_session_of, read_request
 from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.auth import Caller, Permission, scope_of

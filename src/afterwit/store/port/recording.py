@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from afterwit.core.binding.bind import Candidate
-from afterwit.core.binding.siblings import Branch
-from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding import Branch, Candidate, Recent, Shape
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn
@@ -85,9 +83,17 @@ class ParentLookup(Protocol):
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. `turn_ids` are the turns that its tool-call ids name. The newest
-        `side_limit` side turns come with their text, which a compacted conversation may quote. If the client
-        names its sessions, the newest main turn of `client_session` comes too.
+        `side_limit` side turns come with their replies, which a compacted conversation may quote. If the
+        client names its sessions, the newest main turn of `client_session` comes too.
         """
+        ...
+
+    def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
+        """The newest turns of these sessions, side turns left out, with their replies."""
+        ...
+
+    def recent(self, scope: str, *, limit: int = 4) -> list[Recent]:
+        """The conversations of a scope that went on last, the newest first, with what was said last."""
         ...
 
     def branch(self, turn: str) -> Branch | None:

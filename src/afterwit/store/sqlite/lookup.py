@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import orjson
 
-from afterwit.core.binding.bind import Candidate
-from afterwit.core.binding.siblings import Branch
-from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding import Branch, Candidate, Recent, Shape, plain_text
+from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.turn_state import turn_state_of
 
+TURNS_OF_ONE = 8
+"""Newest turns looked at for each conversation that is wanted: several may be of one conversation."""
+MESSAGES_OF_ONE = 16
+"""Last messages of a conversation that are compared with a message that may retell it."""
+LARGEST_CONVERSATION = 4 << 20
+"""Bytes; a larger one is not compared."""
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
 always ends a message or two before the request does."""
 
 CHILDREN = "(SELECT count(*) FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
 
+ANSWERED = "EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq) AS answered"
 CANDIDATE = (
     "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
-    f" t.kind, t.created, c.shape, {CHILDREN}"
+    f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN}"
 )
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
@@ -46,11 +52,33 @@ class SqliteParentLookup(Component):
         sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
         newest = {row["id"]: row for row in self._newest(scope, client_session)}
         plain = [
-            _candidate(row, None, newest=turn in newest)
+            _candidate(row, newest=turn in newest)
             for turn, row in (found | newest).items()
             if turn not in sides
         ]
-        return plain + [_candidate(row, orjson.loads(row["message"])["content"]) for row in sides.values()]
+        return plain + [_candidate(row, reply=_reply(row)) for row in sides.values()]
+
+    def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
+        rows = self._database.rows(
+            f"{CANDIDATE}, c.message {FOUND} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
+            " AND t.kind <> 'side' AND c.message IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
+            (*sessions, scope, limit),
+        )
+        return [_candidate(row, reply=_reply(row)) for row in rows]
+
+    def recent(self, scope: str, *, limit: int = 4) -> list[Recent]:
+        rows = self._database.rows(
+            "SELECT seq, session FROM turns WHERE kind = 'main' AND scope = ? ORDER BY seq DESC LIMIT ?",
+            (scope, limit * TURNS_OF_ONE),
+        )
+        newest = {row["session"]: row["seq"] for row in reversed(rows)}
+        seqs = sorted(newest.values(), reverse=True)[:limit]
+        contents = self._database.rows(
+            "SELECT t.session, c.conversation, c.message FROM contents c JOIN turns t USING (seq)"
+            f" WHERE c.seq IN ({marks(len(seqs))}) AND length(c.conversation) <= ? ORDER BY c.seq DESC",
+            (*seqs, LARGEST_CONVERSATION),
+        )
+        return [_recent(row) for row in contents]
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -103,7 +131,18 @@ def _branch(row: sqlite3.Row) -> Branch:
     )
 
 
-def _candidate(row: sqlite3.Row, side_text: str | None, *, newest: bool = False) -> Candidate:
+def _reply(row: sqlite3.Row) -> str:
+    return plain_text(Message.from_dict(orjson.loads(row["message"])))
+
+
+def _recent(row: sqlite3.Row) -> Recent:
+    messages = orjson.loads(row["conversation"])["messages"][-MESSAGES_OF_ONE:]
+    said = [Message.from_dict(message) for message in messages]
+    texts = tuple(plain_text(message) for message in said if message.role not in ("system", "developer"))
+    return Recent(session=row["session"], texts=(*texts, _reply(row)))
+
+
+def _candidate(row: sqlite3.Row, *, reply: str | None = None, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
         session=row["session"],
@@ -116,7 +155,8 @@ def _candidate(row: sqlite3.Row, side_text: str | None, *, newest: bool = False)
         kind=Kind(row["kind"]),
         created=row["created"],
         children=row["children"],
-        side_text=side_text,
+        answered=bool(row["answered"]),
+        reply=reply,
         shape=None if row["shape"] is None else Shape.read(row["shape"]),
         newest=newest,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from afterwit.core.binding.bind import Binding, IncomingRequest, added_messages, bind
-from afterwit.core.binding.siblings import Resolution, resolve
-from afterwit.core.turn import Kind
-from afterwit.store import Store
+from afterwit.core.binding import (
+    Binding,
+    IncomingRequest,
+    Resolution,
+    added_messages,
+    bind,
+    carrying,
+    continued_sessions,
+    resolve,
+    with_replies,
+)
+from afterwit.core.terms import untrainable
+from afterwit.core.turn import Kind, Turn
+from afterwit.store import ParentLookup, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where a request stands."""
+    """A request with its place in its session."""
 
     incoming: IncomingRequest
     binding: Binding
     kind: Kind
-    """As its siblings leave it so far."""
+    """What its siblings so far make of it."""
     answered: bool
-    """It added_messages the next state of an earlier turn."""
+    """It brought the next state of an earlier turn."""
 
 
 def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
-    """Bind a request, and record what it says of earlier turns: nothing where its key does not teach."""
-    found = store.candidates(
-        scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
-    )
-    binding = bind(incoming, found)
+    """Bind a request, and record what it says of earlier turns: nothing if its key does not teach."""
+    binding = look_up(store, incoming, scope)
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
         _apply(store, resolved, now)
@@ -43,11 +50,48 @@ def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches
     )
 
 
-def resolve_again(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
-    """The kind of a turn that is about to be stored: siblings may have come while it was sampled.
+def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
+    """Bind a request to what the store holds.
 
-    `own` are the turns of its own response: they contend with nobody.
+    Replies are read only if a compaction may have kept one, and recent conversations only if the request has
+    no parent and may retell one.
     """
+    found = store.candidates(
+        scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
+    )
+    sessions = continued_sessions(incoming, found) if incoming.last_reply is not None else ()
+    if sessions:
+        found = with_replies(found, store.replies(scope, sessions))
+    binding = bind(incoming, found)
+    if binding.parent is None and binding.reason is None and carrying(incoming):
+        return bind(incoming, found, store.recent(scope))
+    return binding
+
+
+def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
+    """Store a turn of a bound request. `own`: the turns of its response; the first may be a retry."""
+    incoming, binding = bound.incoming, bound.binding
+    full_hash, full_depth = incoming.full(turn.message)
+    settled = replace(turn, kind=_kind_now(store, bound, own=own, now=now))
+    store.add_turn(
+        settled,
+        prompt_hash=incoming.prompt_hash,
+        full_hash=full_hash,
+        depth=incoming.depth,
+        full_depth=full_depth,
+        delivered=False,
+        reason=untrainable(settled) or binding.reason,
+        now=now,
+        shape=incoming.shape,
+        client_session=incoming.client_session_hash,
+        supersedes=binding.retry_of if turn.id == incoming.turn else None,
+    )
+    if incoming.client.done:
+        store.end_session(settled.session, now=now)
+
+
+def _kind_now(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
+    """The kind of a turn that is about to be stored: siblings may have come while it was sampled."""
     if bound.binding.parent is None:
         return bound.kind
     resolved = _resolved(store, bound.binding, own=own)
@@ -64,7 +108,7 @@ def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolu
 
 
 def _apply(store: Store, resolved: Resolution, now: float) -> None:
-    """What an incoming decides of earlier turns."""
+    """Record what a request decides of earlier turns."""
     for turn, kind in resolved.changes:
         store.set_kind(turn, kind, now=now)
     if resolved.confirmed is not None:
@@ -76,6 +120,7 @@ def _answer_again(store: Store, confirmed: str, now: float) -> None:
     turn = store.turn(confirmed).turn
     if turn.parent is None:
         return
-    messages = added_messages(turn.conversation.messages, turn.parent, store.full_depth(turn.parent))
+    parent = store.turn(turn.parent).turn
+    messages = added_messages(turn.conversation.messages, parent, store.full_depth(parent.id))
     if messages:
         store.answer(turn.parent, messages, answered_by=confirmed, now=now)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from afterwit.core.errors import StoreError
-from afterwit.core.terms import untrainable
 from afterwit.core.turn import Finish, Turn
 from afterwit.stages.gateway.context import Fault, Gateway
-from afterwit.stages.gateway.turn.binder import Bound, resolve_again
+from afterwit.stages.gateway.turn.binder import Bound, store_turn
 from afterwit.stages.gateway.turn.choice import Choice
 from afterwit.stages.gateway.turn.request import PreparedRequest
 from afterwit.store import Store
@@ -59,29 +57,10 @@ class Recorder:
             self._gateway.metrics.unrecorded.inc()
 
     def _writing(self, choice: Choice, finish: Finish, bound: Bound) -> Callable[[Store], bool]:
-        turn, incoming = self._turn(choice, finish, bound), bound.incoming
-        full_hash, full_depth = incoming.full(turn.message)
-        retried = bound.binding.retry_of if choice.index == 0 else None
-        now = self._gateway.now()
+        turn, own, now = self._turn(choice, finish, bound), self._request.turns, self._gateway.now()
 
         def write(store: Store) -> bool:
-            kind = resolve_again(store, bound, own=self._request.turns, now=now)
-            settled = replace(turn, kind=kind)
-            store.add_turn(
-                settled,
-                prompt_hash=incoming.prompt_hash,
-                full_hash=full_hash,
-                depth=incoming.depth,
-                full_depth=full_depth,
-                delivered=False,
-                reason=untrainable(settled) or bound.binding.reason,
-                now=now,
-                shape=incoming.shape,
-                client_session=incoming.client_session_hash,
-                supersedes=retried,
-            )
-            if incoming.client.done:
-                store.end_session(settled.session, now=now)
+            store_turn(store, bound, turn, own=own, now=now)
             return True
 
         return write

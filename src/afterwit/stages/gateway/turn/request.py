@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from afterwit.core.binding.bind import IncomingRequest
+from afterwit.core.binding import IncomingRequest
 from afterwit.core.ids import choice_turn
 from afterwit.stages.gateway.turn.prepare import Prompt
 from afterwit.wire.request import ModelRequest

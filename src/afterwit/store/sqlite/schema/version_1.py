@@ -42,6 +42,7 @@ STATEMENTS = (
     "CREATE INDEX turns_by_full ON turns (full_hash)",
     "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
     "CREATE INDEX turns_by_client ON turns (client_session, seq) WHERE client_session IS NOT NULL",
+    "CREATE INDEX main_turns ON turns (scope, seq) WHERE kind = 'main'",
     "CREATE INDEX side_turns ON turns (scope, seq) WHERE kind = 'side'",
     """
         CREATE TABLE contents (

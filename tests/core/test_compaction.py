@@ -1,0 +1,149 @@
+"""A session goes on when its client compacts it, in the three forms that clients use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Kind
+from tests.core.bindings import Memory, Row, calls, replay, says, talk, tree
+
+INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")
+SUMMARY = says("assistant", "The person had a command run by a tool, twice; both times it said hello. " * 2)
+NEW = says("user", "And now run the tests, please")
+FINE = says("assistant", "They pass.")
+
+
+def written_out(messages: Sequence[Message]) -> str:
+    """A conversation as text, as pi and OpenClaw write it."""
+    lines = []
+    for message in messages:
+        if message.role != "system" and message.content:
+            lines.append(f"[{message.role.capitalize()}]: {message.content[:2000]}")
+        lines += [f"[Assistant tool calls]: {call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n\n".join(lines)
+
+
+def summarised(memory: Memory, row: Row) -> Row:
+    """The session is sent inside one message, under other instructions and without tools."""
+    history = [*row.incoming.messages, row.response]
+    request = says("user", f"<conversation>\n{written_out(history)}\n</conversation>\nSummarise it.")
+    return memory.ask(talk(INSTRUCTION, request), SUMMARY)
+
+
+def handed_on(content: str = "") -> Message:
+    return says(
+        "user", f"The conversation so far was compacted:\n<summary>\n{SUMMARY.content}\n</summary>{content}"
+    )
+
+
+def as_before(row: Row, *messages: Message) -> Conversation:
+    """A request of the same agent: its system text and its tools."""
+    system = [message for message in row.incoming.messages if message.role == "system"]
+    return replace(row.conversation, messages=(*system, *messages))
+
+
+@pytest.fixture(params=["hermes", "openclaw", "smolagents_code", "mini_swe_agent"])
+def session(request: pytest.FixtureRequest) -> tuple[Memory, list[Row]]:
+    memory = Memory()
+    return memory, replay(request.param, memory)
+
+
+def main_line(rows: Sequence[Row]) -> Row:
+    return [row for row in rows if row.kind is Kind.MAIN][-1]
+
+
+def test_a_request_that_carries_the_session_in_one_message_is_a_side_turn_of_it(session):
+    memory, rows = session
+    last = main_line(rows)
+    known = {row.id: row.next_state for row in rows}
+    side = summarised(memory, last)
+    assert (side.kind, side.binding.parent, side.binding.session) == (Kind.SIDE, None, last.binding.session)
+    assert {row.id: row.next_state for row in rows} == known
+
+
+def test_a_summary_alone_begins_a_new_segment_of_the_session(session):
+    memory, rows = session
+    last = main_line(rows)
+    known = {row.id: row.next_state for row in rows}
+    summarised(memory, last)
+    after = memory.ask(as_before(last, handed_on(), NEW), FINE)
+    assert (after.kind, after.binding.parent) == (Kind.MAIN, None)
+    assert after.binding.session == last.binding.session
+    assert {row.id: row.next_state for row in rows} == known
+
+
+def test_behind_a_kept_suffix_the_parent_is_the_last_reply(session):
+    """Summary, an old user message, a call and its result, the reply, the new message."""
+    memory, rows = session
+    last = main_line(rows)
+    asked = as_before(last, *last.incoming.messages[1:], last.response, NEW)
+    called = memory.ask(asked, calls("read"))
+    result = says("tool", "12 passed", tool_call_id=called.response.tool_calls[0].id)
+    reply = says("assistant", "All twelve tests pass.")
+    said = memory.ask(as_before(last, *asked.messages[1:], called.response, result), reply)
+    summarised(memory, last)
+    kept = (handed_on(), NEW, called.response, result, reply, says("user", "Wrong: run them all"))
+    after = memory.ask(as_before(last, *kept), FINE)
+    assert (after.binding.parent, after.binding.session) == (said.id, last.binding.session)
+    assert (after.kind, said.kind) == (Kind.MAIN, Kind.MAIN)
+    assert said.said == ("Wrong: run them all",)
+    assert called.next_state == (result,)
+
+
+def test_a_kept_suffix_without_calls_is_found_by_the_reply_that_the_summary_leads_to(session):
+    memory, rows = session
+    last = main_line(rows)
+    reply = says("assistant", "All twelve tests pass.")
+    said = memory.ask(as_before(last, *last.incoming.messages[1:], last.response, NEW), reply)
+    summarised(memory, last)
+    after = memory.ask(as_before(last, handed_on(), NEW, reply, says("user", "Thanks")), FINE)
+    assert (after.binding.parent, after.kind) == (said.id, Kind.MAIN)
+    assert said.said == ("Thanks",)
+
+
+def test_kept_user_messages_reject_nothing_and_known_next_states_stay():
+    memory = Memory()
+    asked = says("user", "Run the tests")
+    first = memory.ask(talk(asked), says("assistant", "They fail."))
+    summarise = says("user", "Your task is to create a detailed summary of the conversation so far.")
+    memory.ask(talk(asked, first.response, summarise), SUMMARY)
+    after = memory.ask(talk(asked, handed_on()), FINE)
+    assert (after.binding.rejects, after.binding.session, after.kind) == (None, first.id, Kind.MAIN)
+    assert first.next_state == ()
+
+
+def test_a_known_next_state_is_not_replaced_by_a_rejection():
+    memory = Memory()
+    asked, complaint = says("user", "Run the tests"), says("user", "Run them all")
+    first = memory.ask(talk(asked), says("assistant", "They fail."))
+    memory.store.answer(first.id, [complaint], answered_by=None, now=9.0)
+    after = memory.ask(talk(asked, says("user", "Something else")), FINE)
+    assert (after.binding.rejects, after.binding.answers) == (first.id, None)
+    assert first.next_state == (complaint,)
+
+
+def test_a_person_who_quotes_one_reply_begins_a_conversation_of_their_own(session):
+    memory, rows = session
+    reply = main_line(rows).response.content or "hello"
+    other = memory.ask(talk(says("user", f"Another agent said: {reply}\nIs it right?")), FINE)
+    assert (other.kind, other.binding.session) == (Kind.MAIN, other.id)
+
+
+def test_a_session_compacted_twice_stays_one(session):
+    memory, rows = session
+    last = main_line(rows)
+    summarised(memory, last)
+    segment = memory.ask(
+        as_before(last, handed_on(), NEW), says("assistant", "The first two tests pass now.")
+    )
+    again = says("assistant", "The tests were run, and the first two of them pass by now. " * 2)
+    request = says("user", written_out([*segment.incoming.messages, segment.response]))
+    side = memory.ask(talk(INSTRUCTION, request), again)
+    after = memory.ask(as_before(last, says("user", f"So far:\n{again.content}"), NEW), FINE)
+    assert side.binding.session == after.binding.session == last.binding.session
+    assert (side.kind, after.kind) == (Kind.SIDE, Kind.MAIN)
+    assert len(tree([*rows, segment, side, after])) == len(rows) + 3
