@@ -24,6 +24,7 @@ QUESTIONS = (
     "exact",
     "update",
     "segments",
+    "load",
     "lora",
     "engine",
     "gateway",

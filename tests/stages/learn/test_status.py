@@ -93,4 +93,4 @@ def test_a_lag_is_over_when_nothing_waits_any_more(
     with place.store() as store:
         place.learn(store).run(lambda: False, follow=False)
         assert status(store).ok
-        assert status(store).message.startswith("version 2; no judged turn waits")
+        assert status(store).message == "version 2; no judged turn is left"

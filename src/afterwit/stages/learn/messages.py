@@ -24,6 +24,11 @@ def on_waiting(choice: Choice, settings: LearnerSettings, *, version: int) -> st
     return f"{count}: the next update starts {_condition(choice, settings)}"
 
 
+def on_drained(version: int) -> str:
+    """That a learner which was asked to learn from what is there has done so."""
+    return f"version {version}; no judged turn is left"
+
+
 def _condition(choice: Choice, settings: LearnerSettings) -> str:
     left_s = settings.max_wait_s - choice.oldest_s
     if left_s <= 0:

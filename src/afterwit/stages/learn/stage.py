@@ -17,7 +17,7 @@ from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import Health
-from afterwit.stages.learn.messages import on_death, on_waiting, sentence
+from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
 from afterwit.stages.worker import described, frames
 from afterwit.store import Store
 
@@ -84,7 +84,7 @@ class Learn:
             self._health.forget()
         self._last_step_failed = False
         if not worked:
-            self._report_waiting()
+            self._report_waiting(follow=follow)
         return worked
 
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
@@ -99,8 +99,9 @@ class Learn:
         self._attempts.attempt(records, self._choice, progress)
         return True
 
-    def _report_waiting(self) -> None:
-        message = on_waiting(self._choice, self._settings, version=self._trainer.versions.newest())
+    def _report_waiting(self, *, follow: bool) -> None:
+        version = self._trainer.versions.newest()
+        message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
         self._health.waits(message, ready=self._choice.ready, held=self._choice.held)
 
     def _catch_up(self) -> None:
