@@ -2,7 +2,7 @@
 
 A discrete-event replay: a real store, the learner's own choice of batches, and a clock. An update moves the
 clock by the tokens it runs (shared prefixes once, three hints a turn), and by a tenth of a published batch
-for all else (3 to 10 percent on the demo's model). The pace is that of published batches: 16 turns, the oldest
+for all else (3 to 10 percent on the demo model). The pace is that of published batches: 16 turns, the oldest
 first. Each turn is sampled by the weights that are newest half a batch's time before it is judged.
 
 The traffic: 16 people in sessions of 16 turns, or each turn in a session of its own, which shares nothing.
