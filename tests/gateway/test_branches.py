@@ -1,4 +1,4 @@
-"""Lines of a session over HTTP: side turns, rivals, regenerations."""
+"""Branches of a session over HTTP: side turns, siblings, regenerations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_a_turn_that_its_client_calls_a_side_turn_is_served_and_does_not_t
     assert (record.turn.kind, record.reason) == (Kind.SIDE, Reason.SIDE_TURN)
 
 
-async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answers_its_parent(
+async def test_of_two_siblings_the_one_that_is_continued_is_the_conversation_and_answers_its_parent(
     gateway: Serving,
 ):
     await gateway.ask()
@@ -38,7 +38,7 @@ async def test_of_two_rivals_the_one_that_goes_on_is_the_conversation_and_answer
     assert [message.content for message in parent.next_state.messages] == ["Another way."]
 
 
-async def test_rivals_that_are_sampled_at_the_same_time_are_seen_as_such(gateway: Serving):
+async def test_siblings_that_are_sampled_at_the_same_time_are_found(gateway: Serving):
     await gateway.ask()
     gateway.engine.pause_after = 1
     asked = [
@@ -51,7 +51,7 @@ async def test_rivals_that_are_sampled_at_the_same_time_are_seen_as_such(gateway
     assert {one.turn.kind, other.turn.kind} == {Kind.UNKNOWN}
 
 
-async def test_choices_of_one_response_are_no_rivals(gateway: Serving):
+async def test_choices_of_one_response_are_all_main_turns(gateway: Serving):
     await gateway.ask()
     await gateway.ask([*GREETED, user("Go on.")], n=3)
     records = await gateway.records()

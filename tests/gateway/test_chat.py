@@ -1,4 +1,4 @@
-"""Answers over a real socket: streamed and whole, and that both say the same."""
+"""Responses over a real socket: a stream and a body hold the same."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_usage_counts_what_the_engine_was_given_and_gave(gateway: Serving)
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-async def test_choices_are_turns_of_their_own_with_seeds_of_their_own(gateway: Serving):
+async def test_each_choice_is_a_turn_with_its_own_seed(gateway: Serving):
     answer = await gateway.ask(n=3, seed=5)
     records = await gateway.records()
     assert len({record.turn.id for record in records}) == 3
@@ -129,7 +129,7 @@ async def test_choices_are_turns_of_their_own_with_seeds_of_their_own(gateway: S
     assert [request.sampling.seed for request in gateway.engine.asked] == [5, 6, 7]
 
 
-async def test_where_no_call_may_be_made_none_is_offered_and_none_is_read(gateway: Serving):
+async def test_if_no_call_may_be_made_the_prompt_has_no_tools_and_a_call_is_content(gateway: Serving):
     gateway.says[:] = [CALL]
     message = (await gateway.ask(tools=[TOOL], tool_choice="none")).json()["choices"][0]["message"]
     assert message["content"].startswith("<tool_call>")
@@ -144,7 +144,9 @@ async def test_where_no_call_may_be_made_none_is_offered_and_none_is_read(gatewa
         ({"type": "function", "function": {"name": "read"}}, '"path": "a"}}\n</tool_call>'),
     ],
 )
-async def test_a_required_call_is_begun_by_force_and_those_tokens_are_flagged(gateway: Serving, choice, rest):
+async def test_the_start_of_a_required_call_is_forced_and_its_tokens_are_flagged(
+    gateway: Serving, choice, rest
+):
     gateway.says[:] = [rest]
     answer = (await gateway.ask(tools=[TOOL], tool_choice=choice, stop=["\n{"])).json()["choices"][0]
     assert answer["finish_reason"] == "tool_calls"
@@ -175,7 +177,7 @@ async def test_a_cut_response_says_length(gateway: Serving):
     assert (await gateway.ask(max_tokens=2)).json()["choices"][0]["finish_reason"] == "length"
 
 
-async def test_the_sampled_tokens_log_probs_are_served_and_no_others(gateway: Serving):
+async def test_only_the_sampled_tokens_log_probs_are_served(gateway: Serving):
     content = (await gateway.ask(logprobs=True)).json()["choices"][0]["logprobs"]["content"]
     assert "".join(token["token"] for token in content) == "Hello there."
     assert content[1]["logprob"] == -0.25
@@ -219,7 +221,7 @@ async def test_the_settings_may_force_the_main_lines_temperature(tmp_path, rende
         assert record.turn.sampling.temperature == 0.6
 
 
-async def test_a_response_that_takes_too_long_is_delivered_as_far_as_it_got(tmp_path, renderer):
+async def test_a_response_that_takes_too_long_is_delivered_with_what_was_sampled(tmp_path, renderer):
     async with serving(tmp_path, renderer, settings=GatewaySettings(response_timeout_s=0.2)) as gateway:
         gateway.engine.pause_after = 3
         answer = (await gateway.ask()).json()

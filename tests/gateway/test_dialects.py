@@ -42,6 +42,7 @@ async def test_a_dialect_knows_the_prompts_tokens_first_and_the_stop_string_last
 
 async def test_turns_of_all_dialects_are_recorded_alike(both: Serving):
     await both.ask([{"role": "user", "content": "Open it."}])
+    await both.app.in_flight.idle()
     await ask_plainly(both)
     one, other = await both.records()
     assert one.turn.prompt_ids == other.turn.prompt_ids
@@ -66,6 +67,7 @@ async def test_errors_of_every_layer_have_the_form_and_the_field_names_of_their_
     assert await wrong(await ask_plainly(both)) == (429, "queue_full", None)
     both.engine.resume.set()
     await running
+    await both.app.in_flight.idle()
     both.engine.pause_after, both.engine.fail_after = None, 0
     assert await wrong(await ask_plainly(both)) == (500, "engine_failed", None)
     both.engine.fail_after = 3

@@ -1,4 +1,4 @@
-"""Extreme values: every number is sampled with or refused, and text that is no text never ends in a 5xx."""
+"""Extreme values: numbers are used or refused, and broken or huge text never ends in a 5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client gets when something is wrong: with its request, its key, the engine, or the hour."""
+"""What a client gets if its request, its key or the engine is at fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def root(gateway: Serving) -> str:
     return gateway.url.removesuffix("/v1")
 
 
-async def test_an_engine_that_fails_before_the_first_token_is_told_by_a_status(gateway: Serving):
+async def test_an_engine_that_fails_before_the_first_token_gives_an_error_status(gateway: Serving):
     gateway.engine.fail_after = 0
     for stream in (False, True):
         answer = await gateway.ask(stream=stream)
@@ -47,7 +47,7 @@ async def test_a_tool_call_that_the_engine_cannot_force_is_refused(gateway: Serv
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_tool_choice")
 
 
-async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recovered(gateway: Serving):
+async def test_a_failed_engine_is_not_ready_until_it_answers_or_some_time_has_passed(gateway: Serving):
     async def ready() -> int:
         return (await gateway.http.get(root(gateway) + "/readyz")).status_code
 
@@ -63,7 +63,7 @@ async def test_a_failed_engine_is_not_ready_until_it_answers_or_may_have_recover
     assert await ready() == 200
 
 
-async def test_a_fault_of_our_own_is_told_in_the_stream_and_nothing_of_it_is_shown(gateway: Serving, caplog):
+async def test_an_internal_error_ends_the_stream_and_its_text_is_not_shown(gateway: Serving, caplog):
     gateway.engine.fail_after = 3
     gateway.engine.error = ZeroDivisionError("the-secret-word")
     answer = await gateway.ask(stream=True)
@@ -104,20 +104,20 @@ async def test_one_choice_that_fails_ends_the_others(gateway: Serving):
         (b'{"messages": [{"role": "user", "content": "x"}]}', "missing_model"),
     ],
 )
-async def test_bodies_that_are_no_request_are_a_400(gateway: Serving, body, code):
+async def test_a_body_that_is_not_a_request_is_a_400(gateway: Serving, body, code):
     answer = await gateway.http.post(
         "/chat/completions", content=body, headers={"content-type": "application/json"}
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
-async def test_a_body_in_another_form_is_a_415(gateway: Serving):
+async def test_a_body_of_another_media_type_is_a_415(gateway: Serving):
     for headers in ({"content-type": "text/plain"}, {"content-encoding": "gzip"}):
         answer = await gateway.http.post("/chat/completions", content=b"{}", headers=headers)
         assert answer.status_code == 415
 
 
-async def test_a_body_that_is_too_large_is_a_413_told_or_untold(tmp_path, renderer):
+async def test_a_body_that_is_too_large_is_a_413_with_and_without_content_length(tmp_path, renderer):
     async with serving(tmp_path, renderer, settings=GatewaySettings(max_body_bytes=1000)) as gateway:
         answer = await gateway.ask([{"role": "user", "content": "x" * 2000}])
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
@@ -140,7 +140,7 @@ async def test_a_body_that_stalls_is_a_408(tmp_path, renderer):
         writer.close()
 
 
-async def test_one_request_too_many_is_told_when_to_come_back(tmp_path, renderer):
+async def test_a_request_too_many_is_a_429_with_retry_after(tmp_path, renderer):
     async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as gateway:
         gateway.engine.pause_after = 0
         first = asyncio.ensure_future(gateway.ask())
@@ -166,7 +166,7 @@ async def test_a_drain_finishes_the_running_stream_and_refuses_the_new(gateway: 
 
 
 @pytest.mark.parametrize("path", ["/nope", "/v1/nope", "/v1/completions", "/v1/chat/completions/"])
-async def test_what_is_not_there_is_a_quick_404_in_json(gateway: Serving, path):
+async def test_an_unknown_path_is_a_404_in_json(gateway: Serving, path):
     answer = await gateway.http.get(root(gateway) + path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_route")
 
@@ -222,7 +222,7 @@ async def test_a_foreign_host_and_a_foreign_page_are_refused(gateway: Serving):
     assert "access-control-allow-origin" not in (await gateway.ask()).headers
 
 
-async def test_with_keys_nobody_comes_in_without_one(gateway: Serving):
+async def test_if_there_are_keys_a_request_needs_one(gateway: Serving):
     key = await gateway.add_key("ann", "chat")
     for path in ("/chat/completions", "/feedback"):
         answer = await gateway.http.post(path, json={"model": "tiny", "messages": USER})
@@ -235,7 +235,7 @@ async def test_with_keys_nobody_comes_in_without_one(gateway: Serving):
     assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer")
 
 
-async def test_each_scope_opens_its_own_door(gateway: Serving):
+async def test_each_scope_permits_its_own_endpoint(gateway: Serving):
     doors = {
         "chat": ("POST", gateway.url + "/chat/completions", {"model": "tiny", "messages": USER}),
         "teach": ("POST", gateway.url + "/feedback", {"response_id": "x", "thumb": "up"}),
@@ -250,7 +250,7 @@ async def test_each_scope_opens_its_own_door(gateway: Serving):
             assert (answer.status_code == 403) == (held != needed)
 
 
-async def test_probes_need_no_key_and_are_told_nothing_but_the_word(gateway: Serving):
+async def test_probes_need_no_key_and_see_only_the_status(gateway: Serving):
     key = await gateway.add_key("ann", "read")
     bare = await gateway.http.get(root(gateway) + "/readyz")
     assert (bare.status_code, bare.json()) == (200, {"status": "ready"})

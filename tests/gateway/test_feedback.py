@@ -41,7 +41,7 @@ async def test_feedback_answers_the_turn_and_wakes_the_judge(gateway: Serving, s
     assert gateway.woken == [True]
 
 
-async def test_each_choice_takes_its_own(gateway: Serving):
+async def test_each_choice_takes_its_own_feedback(gateway: Serving):
     response = (await gateway.ask(n=2)).json()["id"]
     assert (await give(gateway, response_id=response, choice=1, thumb="down")).status_code == 200
     first, second = await gateway.records()
@@ -49,7 +49,7 @@ async def test_each_choice_takes_its_own(gateway: Serving):
     assert (await give(gateway, response_id=response, choice=2, thumb="up")).status_code == 404
 
 
-async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: Serving):
+async def test_feedback_on_a_turn_that_cannot_train_is_recorded_and_the_response_says_so(gateway: Serving):
     response = (await gateway.ask(presence_penalty=1)).json()["id"]
     answer = (await give(gateway, turn=response.removeprefix("chatcmpl-"), thumb="up")).json()
     assert (answer["trains"], answer["state"]) == (False, "SKIPPED")
@@ -78,7 +78,7 @@ async def test_a_turn_that_cannot_train_records_it_and_says_so(gateway: Serving)
         ({"response_id": "chatcmpl-" + "é" * 26, "thumb": "up"}, 404),
     ],
 )
-async def test_what_is_no_feedback_is_refused(gateway: Serving, body, status):
+async def test_malformed_feedback_is_refused(gateway: Serving, body, status):
     assert (await give(gateway, **body)).status_code == status
 
 

@@ -8,5 +8,5 @@ from tests.gateway.golden import CASES, path_of, transcript
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_stream_is_byte_for_byte_as_agreed(name, tmp_path, renderer):
+async def test_a_stream_equals_its_golden_transcript_byte_for_byte(name, tmp_path, renderer):
     assert await transcript(name, tmp_path, renderer) == path_of(name).read_bytes()

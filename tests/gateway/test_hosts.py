@@ -1,4 +1,4 @@
-"""What keeps web pages and other machines out."""
+"""Host and Origin: web pages and other machines are refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from afterwit.stages.gateway.auth.hosts import check_host, check_origin, host_na
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST", "127.0.0.1", "127.8.9.1", "::1", "[::1]", "::ffff:127.0.0.1"]
 )
-def test_this_machine_is_known_by_all_its_names(host):
+def test_all_names_of_this_machine_are_loopback(host):
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize(
     "host", ["", "example.org", "localhost.example.org", "10.0.0.1", "0.0.0.0", "127.1", "::2"]
 )
-def test_no_other_name_is_this_machine(host):
+def test_no_other_name_is_loopback(host):
     assert not is_loopback(host)
 
 
@@ -43,13 +43,13 @@ def refused(check, *arguments, **options):
     return caught.value.status
 
 
-def test_without_keys_a_foreign_host_is_refused_because_a_page_may_have_rebound_its_name():
+def test_without_keys_a_foreign_host_is_refused():
     check_host("127.0.0.1:8720", (), keyed=False)
     assert refused(check_host, "evil.org:8720", (), keyed=False) == 403
     assert refused(check_host, None, (), keyed=False) == 403
 
 
-def test_hosts_can_be_allowed_and_with_keys_any_will_do_until_some_are_named():
+def test_allowed_hosts_pass_and_with_keys_every_host_passes_unless_some_are_allowed():
     check_host("lab.example:80", ("lab.example",), keyed=False)
     check_host("lab.example", (), keyed=True)
     assert refused(check_host, "lab.example", ("other.example",), keyed=True) == 403

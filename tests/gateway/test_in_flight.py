@@ -1,4 +1,4 @@
-"""Places: how many there are, and what waits for them to be free."""
+"""Requests in flight: the limit, and the drain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from afterwit.core.errors import RequestError
 from afterwit.stages.gateway.http.in_flight import InFlight
 
 
-def test_what_does_not_fit_is_told_to_come_back():
+def test_a_request_that_does_not_fit_is_a_429():
     places = InFlight(3)
     with places.admit() as first:
         first.take(2)

@@ -1,4 +1,4 @@
-"""Keys: their look, their scopes, and how long they are remembered."""
+"""Keys: their form, their scopes, and how long they stay known."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Keys:
 CHAT = Key("ann", frozenset({"chat"}), hash_key("aw-1"))
 
 
-def test_new_keys_are_told_by_their_prefix_and_never_alike():
+def test_new_keys_have_a_prefix_and_differ():
     one, other = new_key(), new_key()
     assert one.startswith("aw-")
     assert len(one) > 40
@@ -71,7 +71,7 @@ def test_sessions_are_partitioned_by_key_and_client_family():
     assert owner_of(scope_of(ann, "a/b")) == "ann/lab"
 
 
-def test_a_scope_is_granted_by_itself_and_admin_is_all():
+def test_a_scope_permits_only_itself_and_admin_permits_everything():
     reader = Caller(name="r", scopes=frozenset({"read"}))
     with pytest.raises(RequestError) as refused:
         reader.require(Permission.CHAT)
@@ -82,7 +82,7 @@ def test_a_scope_is_granted_by_itself_and_admin_is_all():
         admin.require(scope)
 
 
-async def test_without_keys_this_machine_may_do_all_and_others_nothing():
+async def test_without_keys_this_machine_may_do_everything_and_others_nothing():
     cache = Keys().cache()
     await cache.refresh()
     assert cache.caller("anything", "127.0.0.1") is LOCAL
@@ -92,7 +92,7 @@ async def test_without_keys_this_machine_may_do_all_and_others_nothing():
     assert refused.value.status == 403
 
 
-async def test_with_keys_an_unknown_one_is_refused_and_none_is_nobody():
+async def test_if_there_are_keys_an_unknown_key_is_refused_and_no_key_has_no_caller():
     cache = Keys(CHAT).cache()
     await cache.refresh()
     assert cache.caller("aw-1", "10.0.0.7") == Caller(name="ann", scopes=frozenset({"chat"}))
@@ -117,7 +117,7 @@ async def test_keys_are_read_again_only_after_a_while_and_then_a_revoked_one_is_
         cache.caller("aw-1", "127.0.0.1")
 
 
-async def test_keys_are_remembered_while_the_store_fails_but_nobody_comes_in_before_they_were_read():
+async def test_keys_stay_known_while_the_store_fails_but_nobody_may_call_before_they_were_read():
     keys = Keys(CHAT)
     cache = keys.cache()
     keys.fails = True

@@ -95,7 +95,7 @@ async def test_the_clients_own_stream_helper_puts_the_deltas_together(world: Wor
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
-async def test_a_required_call_begins_as_one_whatever_the_model_would_rather_say(world: World, choice: Any):
+async def test_a_required_call_is_made_whatever_the_model_would_say(world: World, choice: Any):
     answer = await world.client.chat.completions.create(
         model="afterwit", messages=ASKED, tools=[TOOL], tool_choice=choice, max_tokens=60
     )
@@ -119,7 +119,7 @@ async def test_sampled_responses_repeat_with_their_seed_and_differ_without(world
     assert once[0] != once[1]
 
 
-async def test_models_and_their_context_length_are_there_to_be_read(world: World):
+async def test_models_are_listed_with_their_context_length(world: World):
     models = [model.model_dump() async for model in world.client.models.list()]
     assert {model["context_length"] for model in models} == {2048}
     one = (await world.client.models.retrieve("afterwit")).model_dump()
@@ -128,7 +128,7 @@ async def test_models_and_their_context_length_are_there_to_be_read(world: World
         await world.client.models.retrieve("gpt-9")
 
 
-async def test_errors_are_the_clients_own_kinds(world: World):
+async def test_errors_have_the_clients_own_exception_types(world: World):
     with pytest.raises(openai.NotFoundError):
         await world.client.chat.completions.create(model="gpt-9", messages=ASKED)
     long: list[Any] = [{"role": "user", "content": "long " * 3000}]
@@ -139,7 +139,7 @@ async def test_errors_are_the_clients_own_kinds(world: World):
         await world.client.chat.completions.create(model="afterwit", messages=ASKED, temperature=3)
 
 
-async def test_a_client_that_stops_reading_frees_the_engine(world: World):
+async def test_a_client_that_leaves_frees_the_engine(world: World):
     stream = await world.client.chat.completions.create(
         model="afterwit", messages=ASKED, stream=True, max_tokens=1500, extra_body={"ignore_eos": True}
     )

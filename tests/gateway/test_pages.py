@@ -1,4 +1,4 @@
-"""What a gateway says of itself: its models, its health, its numbers."""
+"""Models, health and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def root(gateway: Serving) -> str:
     return gateway.url.removesuffix("/v1")
 
 
-async def test_models_say_how_much_they_can_read(gateway: Serving):
+async def test_models_have_a_context_length(gateway: Serving):
     listed = (await gateway.http.get("/models")).json()
     assert [model["id"] for model in listed["data"]] == ["tiny", "afterwit"]
     one = (await gateway.http.get("/models/tiny")).json()
@@ -22,12 +22,12 @@ async def test_models_say_how_much_they_can_read(gateway: Serving):
     assert (await gateway.http.get("/models/other")).json()["error"]["code"] == "model_not_found"
 
 
-async def test_the_root_says_what_this_is(gateway: Serving, root: str):
+async def test_the_root_gives_name_and_version(gateway: Serving, root: str):
     assert (await gateway.http.get(root + "/")).json() == {"name": "afterwit", "version": __version__}
     assert (await gateway.http.get(root + "/healthz")).json() == {"status": "ok"}
 
 
-async def test_readyz_shows_every_stage_in_its_own_words_and_a_broken_learner_does_not_stop_serving(
+async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does_not_stop_serving(
     gateway: Serving, root: str
 ):
     await gateway.store.call(lambda store: store.set_status("judge", True, "Idle.", now=1.0))

@@ -46,7 +46,7 @@ async def test_a_record_is_in_the_store_before_the_streams_last_events_leave(gat
     assert found == {"finish": 1}
 
 
-async def test_a_session_that_its_client_ends_waits_for_nothing_and_a_late_reply_reopens_it(
+async def test_a_session_that_its_client_ends_is_skipped_at_once_and_a_late_reply_reopens_it(
     gateway: Serving,
 ):
     await gateway.ask()

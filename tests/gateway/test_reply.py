@@ -1,4 +1,4 @@
-"""A growing reply: what may be shown when, and what is recorded."""
+"""A growing reply: what is sent when, and what is recorded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_record_holds_every_sampled_token_and_the_message_only_what_was_show
     st.lists(st.sampled_from(["a", " ", "\n", "<", "<tool", CALL]), max_size=6).map("".join),
     st.integers(2, 40),
 )
-def test_tokens_that_come_in_one_step_say_what_they_say_one_by_one(text, size):
+def test_tokens_in_one_step_give_the_same_reply_as_one_by_one(text, size):
     together, one_by_one = reply(), reply()
     assert spoken(run(together, steps(text, size))) == spoken(run(one_by_one, steps(text, 1)))
     assert together.message(str) == one_by_one.message(str)
@@ -89,7 +89,7 @@ def test_no_part_of_a_stop_string_is_ever_shown(text, stops, size):
     assert stopped if any(stop in text for stop in stops) else shown == text
 
 
-def test_what_was_sampled_of_a_stop_string_is_recorded_and_nothing_after_it_is_awaited():
+def test_the_tokens_of_a_stop_string_are_recorded_and_the_reply_is_done():
     growing = reply(stops=["stop"])
     assert spoken(growing.push(step("go st"))) == "go"
     growing.push(step("op"))
@@ -98,13 +98,13 @@ def test_what_was_sampled_of_a_stop_string_is_recorded_and_nothing_after_it_is_a
     assert spoken(growing.finish()) == " "
 
 
-def test_a_forced_opening_is_no_stop_string():
+def test_a_forced_opening_is_not_matched_with_stop_strings():
     growing = reply(stops=["\n", "{"])
     growing.push(step(CALL[:20], forced=True))
     assert not growing.done
 
 
-def test_the_end_token_is_not_shown_with_the_log_probs_and_a_hidden_stop_is_not_either():
+def test_the_log_probs_leave_out_the_end_token_and_a_stop_string():
     growing = reply(text_of=decode, stops=["X"])
     run(growing, steps("abX", 1))
     shown = growing.logprobs()
@@ -114,7 +114,7 @@ def test_the_end_token_is_not_shown_with_the_log_probs_and_a_hidden_stop_is_not_
     assert [token.text for token in plain.logprobs()] == ["a", "b"]
 
 
-def test_log_probs_come_with_the_text_that_they_are_of():
+def test_log_probs_come_with_their_text():
     growing = reply(text_of=decode, stops=["bc"])
     growing.push(step("a"))
     assert [token.text for token in growing.logprobs()] == ["a"]
@@ -124,7 +124,7 @@ def test_log_probs_come_with_the_text_that_they_are_of():
     assert [token.text for token in growing.logprobs()] == ["b", "d"]
 
 
-def test_where_calls_may_not_be_parallel_the_first_one_ends_the_response():
+def test_if_calls_may_not_be_parallel_the_first_one_ends_the_response():
     growing = reply(one_call=True)
     events = run(growing, steps(CALL + CALL, 7))
     assert [event.name for event in events if isinstance(event, ParsedCall)] == ["read"]
@@ -149,7 +149,7 @@ def test_calls_end_a_response_with_tool_calls_unless_it_was_cut():
     assert cut.ending is Finish.LENGTH
 
 
-def test_a_reply_that_nobody_ended_was_cut():
+def test_a_reply_without_an_end_was_cut():
     growing = reply()
     growing.push(step("half"))
     growing.finish()

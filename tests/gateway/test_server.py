@@ -1,4 +1,4 @@
-"""The socket: how it is had, and how it is given back."""
+"""The socket: start and stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from afterwit.stages.gateway.http import Listener, bind
 from tests.gateway.serving import USER, serving
 
 
-def test_a_port_in_use_is_said_with_the_address_and_the_flag():
+def test_the_error_for_a_port_in_use_names_the_address_and_the_flag():
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
@@ -20,7 +20,7 @@ def test_a_port_in_use_is_said_with_the_address_and_the_flag():
             bind("127.0.0.1", port)
 
 
-async def test_a_stop_lets_the_running_stream_finish_and_then_nothing_listens(tmp_path, renderer):
+async def test_a_stop_waits_for_the_running_stream_and_closes_the_port(tmp_path, renderer):
     async with serving(tmp_path, renderer) as gateway:
         listener = Listener(gateway.app, bind("127.0.0.1", 0))
         await listener.start()
@@ -37,7 +37,9 @@ async def test_a_stop_lets_the_running_stream_finish_and_then_nothing_listens(tm
                 await http.get("/models")
 
 
-async def test_a_stream_that_outlasts_the_drain_ends_as_at_a_length_limit_and_is_recorded(tmp_path, renderer):
+async def test_a_stream_that_outlasts_the_drain_ends_with_finish_reason_length_and_is_recorded(
+    tmp_path, renderer
+):
     async with serving(tmp_path, renderer) as gateway:
         listener = Listener(gateway.app, bind("127.0.0.1", 0))
         await listener.start()

@@ -1,4 +1,4 @@
-"""Weights change under running streams: no request fails, and every token knows who sampled it."""
+"""Weights change under running streams: no request fails, and every token has its version."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_tool_result_names_its_call():
     assert message(role="function", content="ok", name="f").role == "tool"
 
 
-def test_consecutive_and_trailing_user_messages_stand_as_they_are():
+def test_consecutive_and_trailing_user_messages_are_kept():
     request = parse(messages=HI * 3)
     assert [said.role for said in request.conversation.messages] == ["user"] * 3
 
@@ -154,7 +154,7 @@ def test_template_arguments_reach_the_conversation():
     }
 
 
-def test_fields_it_does_not_know_are_ignored():
+def test_unknown_fields_are_ignored():
     assert (
         parse(store=False, service_tier="auto", reasoning={"effort": "low"}, user="u", metadata={}) == parse()
     )
@@ -270,7 +270,7 @@ half_right = st.dictionaries(
     | st.fixed_dictionaries({"messages": st.lists(half_right, min_size=1, max_size=3)})
     | st.fixed_dictionaries({"messages": st.just(HI), "tools": st.lists(half_right, max_size=2)})
 )
-def test_no_json_at_all_raises_anything_but_a_400(body):
+def test_any_json_is_parsed_or_refused_with_a_400(body):
     status = None
     try:
         OPENAI_CHAT.parse(body, LIMITS)

@@ -11,7 +11,7 @@ from afterwit.wire.feedback import feedback_body, parse_feedback
 
 
 @given(st.floats(0, 2**40), st.binary(min_size=9, max_size=9), st.integers(0, 127))
-def test_a_choice_names_the_turn_so_many_ids_after_the_first(now, entropy, choice):
+def test_a_choice_names_the_turn_that_many_ids_after_the_first(now, entropy, choice):
     first, wanted = (turn_id(now, entropy + bytes([index])) for index in (0, choice))
     assert (
         parse_feedback({"response_id": "chatcmpl-" + first, "choice": choice, "thumb": "up"}).turn == wanted
@@ -19,7 +19,7 @@ def test_a_choice_names_the_turn_so_many_ids_after_the_first(now, entropy, choic
     assert parse_feedback({"turn": first, "text": "x"}).turn == first
 
 
-def test_whoever_gives_feedback_is_told_whether_it_trains():
+def test_the_response_to_feedback_says_whether_the_turn_trains():
     said = [feedback_body("t", state, trains=trains)["message"] for state, trains in CASES]
     assert said[0].startswith("Recorded; the turn will be judged")
     assert "has trained already" in said[1]

@@ -36,14 +36,14 @@ def read(text: str, convention: Convention = HERMES, *, reasoning: bool = False,
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 
 
-def test_the_template_tells_the_convention():
+def test_the_convention_follows_from_the_template():
     assert convention_of(QWEN3_TEMPLATE) is HERMES
     assert convention_of(LLAMA3_TEMPLATE) is LLAMA
     assert convention_of("{{ messages }}") is NO_CALLS
     assert convention_of("<tool_call>\n<function=f>") is NO_CALLS
 
 
-def test_thought_content_and_parallel_calls_are_told_apart():
+def test_reasoning_content_and_parallel_calls_are_separated():
     thought, content, calls, message = read(f"<think>\nI should.\n</think>\n\nLet me.\n{CALL}\n{CALL}")
     assert (thought, content) == ("I should.", "Let me.")
     assert calls == [(0, "read", '{"path": "a.txt"}'), (1, "read", '{"path": "a.txt"}')]
@@ -70,7 +70,7 @@ def test_content_streams_before_the_response_ends():
     assert parser.finish() == []
 
 
-def test_a_thought_streams_before_it_closes():
+def test_reasoning_streams_before_it_ends():
     parser = ResponseParser(HERMES)
     assert parser.push("<think>\nso ") == [ReasoningDelta(text="so")]
     assert parser.push("far</th") == [ReasoningDelta(text=" far")]
@@ -78,7 +78,7 @@ def test_a_thought_streams_before_it_closes():
     assert parser.push("\nDone.") == [TextDelta(text="Done.")]
 
 
-def test_a_prompt_may_leave_the_thought_open():
+def test_a_prompt_may_leave_the_reasoning_open():
     assert opens_reasoning("<|im_start|>assistant\n<think>\n")
     assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert read("hm\n</think>\n\nyes", reasoning=True)[:2] == ("hm", "yes")
@@ -94,13 +94,13 @@ def test_the_arguments_are_the_text_that_was_sampled():
         assert calls == [(0, "f", written)]
 
 
-def test_a_closing_tag_inside_an_argument_closes_nothing():
+def test_an_end_mark_inside_an_argument_is_part_of_the_argument():
     arguments = json.dumps({"text": "write </tool_call> here"})
     text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
     assert read(text)[2] == [(0, "f", arguments)]
 
 
-def test_an_argument_that_holds_closing_tags_without_end_is_content():
+def test_an_unfinished_argument_with_many_end_marks_is_content():
     text = '<tool_call>{"name": "f", "arguments": {"a": "' + "</tool_call>" * 50
     for at in ((), tuple(range(0, len(text), 7))):
         assert read(text, at=at)[1:3] == (text, [])
@@ -131,7 +131,7 @@ def test_a_good_call_survives_a_malformed_one_before_it():
     assert [name for _, name, _ in calls] == ["read"]
 
 
-def test_a_call_whose_closing_tag_was_left_out_is_a_call():
+def test_a_call_without_its_end_mark_is_a_call():
     assert read(CALL.removesuffix("\n</tool_call>"))[2] == [(0, "read", '{"path": "a.txt"}')]
 
 
@@ -140,7 +140,7 @@ def test_arguments_written_as_a_string_are_the_object_in_it():
     assert read(text)[2] == [(0, "f", '{"a": 1}')]
 
 
-def test_a_bare_response_is_one_call_or_several():
+def test_a_llama_response_is_one_call_or_several():
     one = '{"name": "read", "parameters": {"path": "a"}}'
     assert read(one, LLAMA)[1:3] == ("", [(0, "read", '{"path": "a"}')])
     assert len(read(f"<|python_tag|>{one}; {one}\n{one}", LLAMA)[2]) == 3
@@ -149,11 +149,11 @@ def test_a_bare_response_is_one_call_or_several():
 @pytest.mark.parametrize(
     "text", ['{"a": 1}', "{not json", '{"name": "f", "parameters": {}} and more', "Hi {"]
 )
-def test_a_bare_response_that_is_no_call_is_content(text):
+def test_a_llama_response_that_is_not_a_call_is_content(text):
     assert read(text, LLAMA)[1:3] == (text, [])
 
 
-def test_plain_text_streams_in_the_bare_convention():
+def test_plain_text_streams_in_the_llama_convention():
     parser = ResponseParser(LLAMA)
     assert parser.push("Hello ") == [TextDelta(text="Hello ")]
 

@@ -47,16 +47,16 @@ def test_a_call_that_fits_its_schema_decides_nothing(arguments):
         ('{"path": "a"', "are not JSON"),
         ("path=a", "are not JSON"),
         ('{"path": NaN}', "are not JSON"),
-        ('["a"]', "are no JSON object"),
-        ("null", "are no JSON object"),
-        ('"{}"', "are no JSON object"),
+        ('["a"]', "are not a JSON object"),
+        ("null", "are not a JSON object"),
+        ('"{}"', "are not a JSON object"),
     ],
 )
 def test_a_call_that_its_schema_refuses_is_an_error(arguments, words):
     assert words in schema_error(calls(arguments), (tool(READ),))
 
 
-def test_one_bad_call_among_good_ones_is_enough():
+def test_one_bad_call_among_good_ones_is_an_error():
     assert schema_error(calls('{"path": "a"}', "{"), (tool(READ),)) is not None
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_tool_is_an_error_with_and_without_tools():
     assert schema_error(calls("{}", name="write"), ()) == "there is no tool write"
 
 
-def test_a_call_that_could_not_be_read_is_an_error_where_there_are_tools():
+def test_a_call_that_could_not_be_read_is_an_error_if_there_are_tools():
     said = Message(role="assistant", content='<tool_call>\n{"name": "read", "arg')
     assert schema_error(said, (tool(READ),)) == "a tool call could not be read"
     assert schema_error(said, ()) is None
@@ -92,7 +92,7 @@ def test_a_tool_without_parameters_takes_any_object_and_no_arguments_at_all():
         [1],
     ],
 )
-def test_a_schema_that_cannot_be_applied_is_no_fault_of_the_response(schema):
+def test_a_schema_that_cannot_be_applied_refuses_nothing(schema):
     assert schema_error(calls('{"path": "a"}'), (tool(schema),)) is None
 
 
@@ -114,5 +114,5 @@ json_values = st.recursive(
 
 
 @given(json_values, st.text(max_size=20))
-def test_no_schema_and_no_arguments_make_it_fail(schema, arguments):
+def test_no_schema_and_no_arguments_raise(schema, arguments):
     schema_error(calls(arguments), (tool(schema), {"function": schema}))

@@ -22,7 +22,7 @@ _ENDED = "Recorded only: the turn does not train."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackRequest:
-    """Which turn it is about, and what was said."""
+    """The turn, and the feedback on it."""
 
     turn: str
     feedback: Feedback
@@ -32,7 +32,7 @@ def parse_feedback(body: Mapping[str, Any]) -> FeedbackRequest:
     """`{response_id, choice?}` or `{turn}`, with `thumb`, `verdict` or `text`. Raises RequestError(400)."""
     reward, text = _reward(body), _text(body)
     if reward is None and text is None:
-        raise _wrong("thumb", "Say something: thumb (up, down), verdict (success, failure) or text.")
+        raise _wrong("thumb", "Send thumb (up, down), verdict (success, failure) or text.")
     return FeedbackRequest(turn=_turn(body), feedback=Feedback(reward=reward, text=text))
 
 
@@ -40,7 +40,7 @@ def _turn(body: Mapping[str, Any]) -> str:
     name = "response_id" if body.get("response_id") is not None else "turn"
     value, choice = body.get(name), body.get("choice")
     if not isinstance(value, str) or not value:
-        raise _wrong("response_id", "Name the response: response_id, the id of a chat completion.")
+        raise _wrong("response_id", "Name the response: response_id is the id of a response.")
     if choice is None:
         choice = 0
     if not isinstance(choice, int) or isinstance(choice, bool) or not 0 <= choice <= MAX_CHOICE:
@@ -49,7 +49,7 @@ def _turn(body: Mapping[str, Any]) -> str:
         return choice_turn(turn_of_response(value), choice)
     except ValueError as error:
         raise RequestError(
-            404, "turn_not_found", "That is no response of this server.", param=name
+            404, "turn_not_found", "No response of this server has this id.", param=name
         ) from error
 
 
@@ -70,7 +70,7 @@ def _text(body: Mapping[str, Any]) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip():
-        raise _wrong("text", "text must be words.")
+        raise _wrong("text", "text must hold more than white space.")
     if len(text) > MAX_TEXT:
         raise _wrong("text", f"text is limited to {MAX_TEXT} characters, not {len(text)}.")
     return text
@@ -81,7 +81,7 @@ def _wrong(param: str, message: str) -> RequestError:
 
 
 def feedback_body(turn: str, state: State, *, trains: bool) -> dict[str, Any]:
-    """What came of it, for programs and for people."""
+    """The response's body: what the feedback does, for programs and for people."""
     recorded_only = _TRAINED if state is State.TRAINED else _ENDED
     words = "Recorded; the turn will be judged with it." if trains else recorded_only
     return {"object": "feedback", "turn": turn, "state": state, "trains": trains, "message": words}

@@ -1,4 +1,4 @@
-"""Reading one field of a foreign JSON object: the value, or a RequestError 400 that names the field."""
+"""Reads one field of a client's JSON object: the value, or a RequestError 400 that names the field."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def as_number(value: Any, param: str, *, low: float, high: float) -> float:
 
 
 DEEPEST = 100
-"""Levels of nesting in what is kept as it came: more than schemas have, fewer than can be written again."""
+"""Levels of nesting in values that are stored as they came. Schemas have fewer; JSON writers allow more."""
 
 
 def shallow(value: Any, param: str) -> None:
-    """Raise 400 where `value` nests deeper than anything can be stored."""
+    """Raise 400 if `value` nests deeper than what can be stored."""
     level = [value]
     for _ in range(DEEPEST):
         inner = [

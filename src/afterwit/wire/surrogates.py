@@ -1,4 +1,4 @@
-r"""Halves of surrogate pairs in JSON text: `"\ud83d"` alone is valid JSON, but it is no character.
+r"""Halves of surrogate pairs in JSON text: `"\ud83d"` alone is valid JSON, but not a character.
 
 Clients write it when they cut a text inside an emoji, and models can write it too. No tokenizer, no hash and
 no UTF-8 takes it, so it is read as U+FFFD.

@@ -1,1 +1,1 @@
-"""The door: an OpenAI-compatible endpoint that records every turn before it lets go of its last event."""
+"""The gateway: serves the model to clients, and records every turn before its last event is sent."""

@@ -41,7 +41,7 @@ class GatewayApp:
 
     @property
     def in_flight(self) -> InFlight:
-        """What is under way: drain it before the server stops."""
+        """Requests that are not answered yet: drain them before the server stops."""
         return self.gateway.in_flight
 
     def error_body(self, path: str, error: RequestError) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ def build_app(
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
-    """The gateway over an engine and a store. `wake_judge` is called when a turn was answered."""
+    """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered."""
     keys = KeyCache(
         lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=now
     )

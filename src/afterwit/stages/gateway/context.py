@@ -45,5 +45,5 @@ class Gateway:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Model names that this gateway answers to."""
+        """The model names that requests may use."""
         return (self.engine.facts.model, *self.settings.aliases)

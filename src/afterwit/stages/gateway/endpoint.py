@@ -1,4 +1,4 @@
-"""The model's endpoint in one dialect: one request's way from its body to its last byte."""
+"""The model's endpoint in one dialect: from a request's body to the last byte of its response."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from afterwit.stages.gateway.turn import (
     PreparedRequest,
     Recorder,
     Reply,
-    Response,
     ResponseWriter,
+    RunningResponse,
     bind_request,
     check_model,
     check_token_ids,
@@ -39,7 +39,7 @@ from afterwit.wire.response import ResponseHead
 
 
 class ModelEndpoint:
-    """Raw ASGI: it streams, and it must notice when its client leaves."""
+    """Raw ASGI, because it streams and must notice when its client leaves."""
 
     def __init__(self, gateway: Gateway, dialect: Dialect) -> None:
         self._gateway, self._dialect = gateway, dialect
@@ -59,7 +59,7 @@ class ModelEndpoint:
             admission.take(asked.choices)
             user = scope_of(caller, headers.get("user-agent"))
             work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
-            # a long conversation is read in a thread, so that the streams of others go on
+            # a long conversation is rendered in a thread, so that other streams go on
             in_thread = size >= settings.thread_from_bytes
             request = await asyncio.to_thread(work) if in_thread else work()
             await self._respond(request, receive, send)
@@ -67,7 +67,7 @@ class ModelEndpoint:
     def _prepare(
         self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession
     ) -> PreparedRequest:
-        """Render the conversation, and fingerprint it for binding."""
+        """Render the conversation, and hash its segments for binding."""
         gateway, now = self._gateway, self._gateway.now()
         context_length = gateway.engine.facts.context_length
         return PreparedRequest(
@@ -90,12 +90,14 @@ class ModelEndpoint:
         choices = [self._choice(request, index, bound) for index in range(request.asked.choices)]
         encoder = self._dialect.encoder(request.asked, _head(request))
         writer = ResponseWriter(send, encoder, list(_headers(request, bound)))
-        response = Response(self._gateway, request, choices, Recorder(self._gateway, request, bound), writer)
+        response = RunningResponse(
+            self._gateway, request, choices, Recorder(self._gateway, request, bound), writer
+        )
         if not await until_disconnect(response.run(), receive, finished=lambda: response.over):
             await response.abandon()
 
     async def _bind(self, request: PreparedRequest) -> Bound | None:
-        """Where the request stands; None if the store fails."""
+        """The request's session and parent; None if the store fails."""
         work = partial(
             bind_request,
             incoming=request.incoming,
@@ -125,7 +127,7 @@ class ModelEndpoint:
         )
 
     def _sampling(self, sampling: Sampling, index: int, bound: Bound | None) -> Sampling:
-        """A choice's own seed, and the temperature that the settings force on the main line."""
+        """The sampling of one choice: its own seed, and the temperature that the settings may force."""
         forced = self._gateway.settings.force_temperature
         if sampling.seed is not None and index:
             sampling = replace(sampling, seed=_signed_64(sampling.seed + index))
@@ -149,7 +151,7 @@ def _head(request: PreparedRequest) -> ResponseHead:
 
 
 def _headers(request: PreparedRequest, bound: Bound | None) -> Iterator[tuple[bytes, bytes]]:
-    """Which turn this is; nothing if it could not be bound, because then it is not recorded."""
+    """The turn's id and session; nothing if the turn could not be bound, because then it is not recorded."""
     if bound is not None:
         yield b"x-afterwit-turn", request.incoming.turn.encode()
         yield b"x-afterwit-session", bound.binding.session.encode()

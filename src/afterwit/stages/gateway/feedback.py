@@ -1,4 +1,4 @@
-"""`POST /v1/feedback`: what somebody says of a turn explicitly."""
+"""`POST /v1/feedback`: explicit feedback on a turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedbac
 
 
 class FeedbackEndpoint:
-    """Needs the scope `teach` and the key that the turn belongs to."""
+    """Needs the scope `teach`, and the key of the turn or an admin's."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class StageStatus(Protocol):
-    """A stage's word on itself, as the store keeps it."""
+    """A stage's health, as the store keeps it."""
 
     @property
     def stage(self) -> str: ...
@@ -22,7 +22,7 @@ class StageStatus(Protocol):
 
 
 class Metrics:
-    """One registry a gateway, so that several may live in one process."""
+    """One registry for each gateway: several may run in one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,7 +49,7 @@ class Metrics:
         self._requests.labels(route, status).inc()
 
     def answered(self, usage: Usage, seconds: float) -> None:
-        """A whole response has left."""
+        """A whole response was sent."""
         self._prompt.inc(usage.prompt)
         self._completion.inc(usage.completion)
         self._response.observe(seconds)
@@ -62,7 +62,7 @@ class Metrics:
         turns: Mapping[tuple[str, str], int],
         stages: Iterable[StageStatus],
     ) -> bytes:
-        """The exposition text, with what is only known when asked. `turns`: (state, reason) -> count."""
+        """The exposition text, with the gauges set to these values. `turns`: (state, reason) -> count."""
         self._in_flight.set(in_flight)
         self._version.set(version)
         self._turns.clear()

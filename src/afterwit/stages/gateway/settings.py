@@ -11,36 +11,36 @@ from afterwit.wire.request import RequestLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Limits and names. Where it listens is `serve`'s."""
+    """Limits and names. The address belongs to `serve`."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     aliases: tuple[str, ...] = ("afterwit",)
-    """Names that mean the served model beside its own: a client's configuration need not change with it."""
+    """Other names of the served model: a client's configuration can stay when the model changes."""
     max_body_bytes: int = 16 * 2**20
     """Bytes. The largest real request seen has 60 kB; a context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
-    """Choices being generated or waiting for the engine. One more is told to come back (429)."""
+    """Requests being read, and choices being sampled or waiting for the engine. One more gets a 429."""
     retry_after_s: int = 2
-    """Seconds a client is told to wait after a 429."""
+    """Seconds that a client should wait after a 429 or 503."""
     max_choices: int = 16
     """The largest `n` of one request."""
     body_timeout_s: float = 30.0
-    """Seconds between two pieces of a request's body: a sender that stalls holds no place for ever."""
+    """Seconds between two pieces of a request's body: a client that stalls is cut off."""
     response_timeout_s: float = 900.0
-    """Seconds for one whole response: what was sampled by then is delivered, cut as by a length limit."""
+    """Seconds for one response. It then ends as at a length limit, with what was sampled."""
     max_tokens: int = 8192
-    """Tokens of a response whose client names no limit; always clamped to what fits the context."""
+    """Tokens of a response if the client names no limit. Any limit is cut to what fits the context."""
     force_temperature: float | None = None
-    """Sample main-line turns at this temperature whatever the client asked, so that all train alike."""
+    """Temperature of all main-line turns, whatever the client asked, so that all train alike."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names answered to beside loopback's; with keys and nothing here, every Host is."""
+    """Host names that requests may use beside loopback's. Empty, with keys: any Host."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of pages that may call, as `https://name:port`; a page of the same host always may."""
+    """Origins of web pages that may call, as `https://name:port`. Pages of the same host always may."""
     key_refresh_s: float = 2.0
-    """Seconds that keys are remembered: after this a revoked key is refused."""
+    """Seconds between two readings of the keys: a revoked key is refused after this time."""
     thread_from_bytes: int = 16_384
-    """Bytes of a request's body from which rendering leaves the event loop, so that streams go on."""
+    """Bytes of a request's body. Larger ones are rendered in a thread, so that streams go on."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "max_body_bytes", "max_requests", "max_choices", "max_tokens")

@@ -75,7 +75,7 @@ def _as_call(data: Any, written: str) -> WrittenCall | None:
         arguments = _as_written(written, arguments)
     elif not isinstance(arguments, str) or not _is_object(arguments):
         return None
-    # a half of a surrogate pair cannot be sent to anybody
+    # half a surrogate pair cannot be sent to the client
     return None if _SURROGATE.search(data["name"] + arguments) else WrittenCall(data["name"], arguments)
 
 
@@ -87,11 +87,11 @@ def _is_object(text: str) -> bool:
 
 
 MOST_LOOKS = 8
-"""Places that may look like the arguments' key before the arguments are written anew; each is parsed."""
+"""Places tried for the arguments, each parsed, before they are serialised again."""
 
 
 def _as_written(call: str, arguments: dict[str, Any]) -> str:
-    """The arguments' own text within a call's: what was sampled is what the client receives."""
+    """The arguments as they stand in the call: the client receives what was sampled."""
     for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
         try:
             parsed, end = _DECODER.raw_decode(call, found.end())

@@ -1,4 +1,4 @@
-"""Whether a response's tool calls are ones that its tools could take."""
+"""Checks a response's tool calls against the schemas of its tools."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from afterwit.wire.surrogates import without_halves
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is wrong with the first call that no tool takes, in words; None where every call is well formed.
+    """What is wrong with the first bad call, in words; None if every call is well formed.
 
-    Wrong are an unknown name, arguments that are no JSON object or that the tool's JSON schema refuses, and,
-    where there are tools, a call that could not be read at all.
+    A call is bad if its tool is unknown, if its arguments are not a JSON object, or if the tool's schema
+    refuses them. If there are tools, a call that could not be read is bad too.
     """
     schemas = dict(_declared(tool) for tool in tools)
     if tools and holds_unread_call(response.content or ""):
@@ -40,14 +40,14 @@ def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
     except orjson.JSONDecodeError:
         return f"the arguments of {call.name} are not JSON"
     if not isinstance(arguments, dict):
-        return f"the arguments of {call.name} are no JSON object"
+        return f"the arguments of {call.name} are not a JSON object"
     return _refusal(call.name, arguments, schemas[call.name])
 
 
 def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
-    """A schema that cannot be applied refuses nothing: that is no fault of the response.
+    """The schema's objection, None if it has none. A schema that cannot be applied refuses nothing.
 
-    References are not fetched and patterns match in linear time: schemas come from whoever may chat.
+    Any client can send a schema: references are not fetched, and patterns match in linear time.
     """
     if not schema:
         return None

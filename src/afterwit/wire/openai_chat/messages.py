@@ -12,7 +12,7 @@ from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_typ
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
-_THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
 def parse_messages(value: Any, max_messages: int) -> tuple[Message, ...]:
@@ -43,7 +43,7 @@ def _message(value: Any, where: str) -> Message:
 
 
 def _content(value: Any, where: str) -> str | None:
-    """The text of a message; parts are lines of it."""
+    """The text of a message; each part is a line of it."""
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -53,12 +53,12 @@ def _content(value: Any, where: str) -> str | None:
 
 
 def _part(value: Any, where: str) -> str | None:
-    """A part's text, None for a thought: the prompt is what the template makes of the rest."""
+    """A part's text, None for reasoning: templates get it from its own field, if at all."""
     if isinstance(value, str):
         return value
     part = as_object(value, where)
     kind = as_text(part.get("type"), f"{where}.type")
-    if kind in _THOUGHT_PARTS:
+    if kind in _REASONING_PARTS:
         return None
     if kind not in _TEXT_PARTS:
         raise RequestError(

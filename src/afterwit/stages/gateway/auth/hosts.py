@@ -1,4 +1,4 @@
-"""Which Host and Origin a request may carry: pure. It stops web pages from talking to a local port."""
+"""Checks of Host and Origin, without I/O: they stop web pages from calling a local port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=256)
 def host_name(authority: str) -> str:
-    """The name in a Host header: `[::1]:80` -> `::1`; empty where it cannot be read."""
+    """The name in a Host header: `[::1]:80` -> `::1`; empty if it cannot be read."""
     try:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:

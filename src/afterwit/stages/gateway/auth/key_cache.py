@@ -25,7 +25,7 @@ class Key(Protocol):
 
 
 class KeyCache:
-    """Reads all keys at most once in `refresh_s` seconds; a revoked key is refused after that time."""
+    """Reads all keys at most once in `refresh_s` seconds: a revoked key is refused after that time."""
 
     def __init__(
         self, read: Callable[[], Awaitable[Iterable[Key]]], *, refresh_s: float, now: Callable[[], float]
@@ -71,7 +71,7 @@ class KeyCache:
     def caller(self, key: str | None, client: str | None) -> Caller | None:
         """Who this is; None if a key is needed and none was sent.
 
-        Raises 401 for an unknown key, and 403 without keys for another machine.
+        Raises 401 for an unknown key, and 403 for another machine while there are no keys.
         """
         if not self.keyed:
             if client and not is_loopback(client):

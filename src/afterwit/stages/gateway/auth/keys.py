@@ -1,4 +1,4 @@
-"""API keys: how they look, how they are kept, and what a caller may do."""
+"""API keys: their form, their hash, and what they permit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Permission(StrEnum):
 
 
 def hash_key(key: str) -> str:
-    """What the store holds of a key. Keys are random and long: a fast hash is enough."""
+    """What the store keeps of a key. Keys are long and random, so a fast hash is enough."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -53,7 +53,7 @@ class Caller:
 
 
 LOCAL = Caller(name="local", scopes=frozenset(Permission))
-"""Whoever talks over loopback while there are no keys."""
+"""The caller from this machine while there are no keys."""
 
 _FAMILY = re.compile(r"[a-z0-9._-]+")
 
@@ -65,7 +65,7 @@ def scope_of(caller: Caller, user_agent: str | None) -> str:
 
 
 def owner_of(scope: str) -> str:
-    """The name of the key that a turn's scope begins with."""
+    """The name of the key in a turn's scope."""
     return scope.rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""Reading a request's body: whole, JSON, and not larger or slower than allowed."""
+"""Reads a request's body as JSON, within limits of size and time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from afterwit.core.errors import RequestError
 from afterwit.wire.surrogates import without_halves
 
 HEARD_OUT = 4
-"""How many times the limit is read, and thrown away, before a sender is cut off."""
+"""Times the limit. So much of a body that is too large is read and dropped before its sender is cut off."""
 
 
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
-    """Raise 413 or 415 for what the headers already tell."""
+    """Raise 413 or 415 if the headers alone are enough to refuse the body."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > HEARD_OUT * limit:
         raise _too_large(limit)
@@ -32,7 +32,7 @@ def check_headers(headers: Mapping[str, str], limit: int) -> None:
 async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece.
 
-    A body that is somewhat too large is read to its end first: who is cut off while sending hears no answer.
+    A body that is somewhat too large is read to its end first: a client that is cut off reads no answer.
     """
     pieces: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""What is under way: the limit behind 429, what a drain waits for, and how it is cut short."""
+"""Requests in flight: the limit behind 429, and how a server waits for them or cuts them short."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from afterwit.core.errors import RequestError
 
 
 class InFlight:
-    """Counts places: one for a request that is read, then one for each of its choices until its end."""
+    """Counts places: one for each request that is being read, then one for each choice until its end."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -50,18 +50,18 @@ class InFlight:
                 self._timeouts.discard(timeout)
 
     def cut(self) -> None:
-        """End the time of everything under way now."""
+        """End the time of everything in flight now."""
         now = asyncio.get_running_loop().time()
         for timeout in self._timeouts:
             timeout.reschedule(now)
 
     async def drain(self) -> None:
-        """Take nothing new; return when everything under way has ended."""
+        """Refuse new requests; return when nothing is in flight."""
         self.draining = True
         await self.idle()
 
     async def idle(self) -> None:
-        """Return when nothing is under way."""
+        """Return when nothing is in flight."""
         await self._idle.wait()
 
 

@@ -29,7 +29,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(**uvicorn)
         self._limits, self._idle, self._error_body = limits, idle, error_body
         self._head_bytes = 0
-        """Of the headers that are being received."""
+        """Bytes of the headers that are being received."""
         self._head_timer: asyncio.TimerHandle | None = None
         """Runs until the headers are complete."""
         self._probe_timer: asyncio.TimerHandle | None = None
@@ -76,10 +76,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._idle.add(self)
 
     def eof_received(self) -> bool:  # type: ignore[override] # uvicorn's always closes
-        """Whether the connection stays open for the answer.
+        """Whether to keep the connection open for the answer.
 
-        It does if the request is complete and nothing of the answer was sent. Once an answer streams, the end
-        of input means that its reader left.
+        It stays open if the request is complete and no byte of the answer was sent. After the first byte, the
+        end of input means that the client left.
         """
         cycle = self.cycle
         if cycle is None or cycle.more_body or cycle.response_started:
@@ -121,9 +121,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer = self._probe_timer = None
 
     def _probe(self, left: int) -> None:
-        """Ask whether the client that ended its input still listens, until the answer begins.
+        """Find out whether a client that ended its input still reads, until the answer begins.
 
-        A client that half-closed skips a `100 Continue`. For one that is gone, writing fails.
+        A client that half-closed skips a `100 Continue`. If the client is gone, writing fails.
         """
         self._probe_timer = self.loop.call_later(self._limits.probe_s, self._send_probe, left)
 

@@ -1,4 +1,4 @@
-"""The gateway on a socket: uvicorn, started and stopped by whoever owns the process."""
+"""The gateway on a socket: uvicorn, started and stopped by the process that owns it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SettingError where the address cannot be had. Port 0 takes a free one."""
+    """A listening socket. Raises SettingError if the address cannot be used. Port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,14 +35,14 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        why = "is in use already" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+        why = "is in use already" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
         raise SettingError(f"{host}:{port} {why}; choose another with --host or --port") from error
     sock.setblocking(False)
     return sock
 
 
 class Application(Protocol):
-    """What is served: it counts what is under way, so that a stop can wait for it."""
+    """What a Listener serves. It counts its requests, so that a stop can wait for them."""
 
     @property
     def in_flight(self) -> InFlight: ...
@@ -53,7 +53,7 @@ class Application(Protocol):
 
 
 class Listener:
-    """Serves an application on a socket until it is stopped. Signals are its owner's."""
+    """Serves an application on a socket until it is stopped. It handles no signals."""
 
     def __init__(
         self, app: Application, sock: socket.socket, limits: ConnectionLimits = DEFAULT_LIMITS
@@ -87,7 +87,7 @@ class Listener:
         return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
     async def start(self) -> None:
-        """Return when it accepts connections. SettingError where another process was faster."""
+        """Return when it accepts connections. Raises SettingError if another process took the address."""
         self._task = asyncio.ensure_future(self._server.serve(sockets=[self._sock]))
         ready = asyncio.ensure_future(self._server.ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +99,7 @@ class Listener:
                 raise SettingError(f"{self.url}: {error.strerror}; choose another address") from error
 
     async def stop(self, drain_s: float) -> None:
-        """Refuse new requests, give running ones `drain_s` seconds, cut them as a limit does, close."""
+        """Refuse new requests, give running ones `drain_s` seconds, end them as at a length limit, close."""
         try:
             async with asyncio.timeout(drain_s):
                 await self._app.in_flight.drain()
@@ -112,7 +112,7 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, and with word of its start."""
+    """uvicorn without its signal handlers, and with an event for its start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""What a gateway says of itself: its models, its health, its numbers."""
+"""Served models, health and metrics."""
 
 from afterwit.stages.gateway.status.pages import Pages
 

@@ -1,4 +1,4 @@
-"""How the whole is: the stages' own words from the store, and what the gateway knows first-hand. Pure."""
+"""Health: what the stages report in the store, and what the gateway knows itself. No I/O."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from afterwit.store import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """`serving` is what a load balancer asks; a learner that is down does not stop serving."""
+    """`serving` is for load balancers: serving goes on while the learner is down."""
 
     serving: bool
     version: int
     stages: tuple[Status, ...]
 
     def to_dict(self, *, details: bool) -> dict[str, Any]:
-        """The page. Without `details` only whether it serves: sentences may name files and addresses."""
+        """The page. Without `details` only one word, because messages may name files and addresses."""
         healthy = all(status.ok for status in self.stages)
         word = ("ready" if healthy else "degraded") if self.serving else "not_serving"
         if not details:
@@ -33,11 +33,11 @@ class Health:
 
 
 ENGINE_DOWN_S = 30.0
-"""Seconds for which a failed engine counts as down: then requests may find out whether it still is."""
+"""Seconds for which a failed engine counts as down. After them, requests find out whether it still is."""
 
 
 def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Health:
-    """Put together what the stages say and what the gateway sees."""
+    """Combine what the stages report with what the gateway knows."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
     if isinstance(statuses, StoreError):

@@ -1,4 +1,4 @@
-"""What is asked of a gateway beside answers: its models, its health, its numbers."""
+"""The pages beside the model: served models, health, metrics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Pages:
-    """The endpoints that are read."""
+    """Endpoints that only read."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     async def root(self, request: Request) -> Response:
-        """Whether this is the right door: agents ask before they talk."""
+        """Name and version: some agents ask before they send a request."""
         return JSONResponse({"name": "afterwit", "version": __version__})
 
     async def models(self, request: Request) -> Response:
@@ -45,7 +45,7 @@ class Pages:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether it serves, and how every stage is; the sentences are for callers who may read."""
+        """Whether it serves, and the health of every stage for callers with the scope `read`."""
         caller = request.scope[CALLER]
         health = health_of(self._gateway, await self._statuses())
         reads = caller is not None and caller.may(Permission.READ)
@@ -81,7 +81,7 @@ class Pages:
             return error
 
     async def _turns(self) -> dict[tuple[str, str], int]:
-        """(state, reason) -> count; the skipped ones by reason. Empty where the store cannot be asked."""
+        """(state, reason) -> count; the skipped ones by reason. Empty if the store does not answer."""
         try:
             counts = await self._gateway.store.call(lambda store: store.counts())
         except StoreError:

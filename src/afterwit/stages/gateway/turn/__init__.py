@@ -12,7 +12,7 @@ from afterwit.stages.gateway.turn.prepare import (
 from afterwit.stages.gateway.turn.recorder import Recorder, try_store
 from afterwit.stages.gateway.turn.reply import Reply
 from afterwit.stages.gateway.turn.request import PreparedRequest
-from afterwit.stages.gateway.turn.response import Response
+from afterwit.stages.gateway.turn.response import RunningResponse
 from afterwit.stages.gateway.turn.writer import ResponseWriter
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "Prompt",
     "Recorder",
     "Reply",
-    "Response",
     "ResponseWriter",
+    "RunningResponse",
     "bind_request",
     "check_model",
     "check_token_ids",

@@ -1,4 +1,4 @@
-"""Turns into the store. Serving goes on where it fails: such turns are not recorded and cannot train."""
+"""Writes turns into the store. If it fails, serving goes on: such turns are not recorded and cannot train."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("afterwit.gateway")
 
 
 class Recorder:
-    """Records the choices of one response. `bound` is None where the store could not be asked."""
+    """Records the choices of one response. `bound` is None if the store did not answer."""
 
     def __init__(self, gateway: Gateway, request: PreparedRequest, bound: Bound | None) -> None:
         self._gateway, self._request, self._bound = gateway, request, bound
@@ -32,7 +32,7 @@ class Recorder:
         await asyncio.shield(choice.saving)
 
     async def client_left(self, choice: Choice) -> None:
-        """What there is of a choice whose client is gone; one that was on its way already gets there."""
+        """Record what was sampled of a choice before its client left, unless its record is on its way."""
         if choice.saving is not None:
             await choice.saving
         else:
@@ -86,7 +86,7 @@ class Recorder:
 
 
 async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
-    """What the store answers, None where it fails: /readyz says so until a turn is recorded again."""
+    """What the store returns, None if it fails. /readyz shows the fault until a turn is recorded again."""
     try:
         return await gateway.store.call(work)
     except StoreError as error:

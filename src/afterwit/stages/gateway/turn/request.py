@@ -20,7 +20,7 @@ class PreparedRequest:
     """Key and client family."""
     teaches: bool
     incoming: IncomingRequest
-    """The request as it is bound. Its turn is the first choice's: the response is named after it."""
+    """The request as it is bound. Its turn is the first choice's, and the response id ends with it."""
     created: float
     """Seconds since the epoch."""
 

@@ -1,4 +1,4 @@
-"""A response under way: its choices are sampled, shown, recorded and closed, or cut off with the client."""
+"""A running response: its choices are sampled, sent and recorded, or cancelled if the client leaves."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from afterwit.wire.request import Field
 from afterwit.wire.response import Usage
 
 
-class Response:
-    """Drives the engine for one request. `over`: the last event has left."""
+class RunningResponse:
+    """Drives the engine for one request. `over`: the last event was sent."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Response:
         self.over = False
 
     async def run(self) -> None:
-        """Sample and send all choices. Raises RequestError where a status can still tell the client."""
+        """Sample and send all choices. Raises RequestError if its status can still be sent."""
         try:
             await _together([self._complete(choice) for choice in self._choices])
         except RequestRefused as error:
@@ -73,7 +73,7 @@ class Response:
             await self._recorder.client_left(choice)
 
     async def _complete(self, choice: Choice) -> None:
-        """Sample one choice to its end, showing it as it grows; it is recorded before its end is shown."""
+        """Sample one choice to its end, sending it as it grows. It is recorded before its end is sent."""
         await self._sample(choice)
         events = choice.reply.finish()
         await self._recorder.save(choice)
@@ -107,7 +107,7 @@ class Response:
         await self._writer.grow(choice, choice.reply.push(step))
 
     async def _fail(self, error: EngineError) -> None:
-        """The engine's fault, said once: by a status where that is still possible, else inside the stream."""
+        """Report the engine's fault: by a status if nothing was sent yet, else inside the stream."""
         self._gateway.faults["engine"] = Fault(message=f"The engine failed: {error}", at=self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
         told = RequestError(
@@ -139,7 +139,7 @@ def _refused(error: RequestRefused) -> RequestError:
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all; the first failure ends the others and is raised as itself."""
+    """Run all. The first failure ends the others and is raised, not in a group."""
     if len(works) == 1:
         await works[0]
         return

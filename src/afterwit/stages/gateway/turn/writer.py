@@ -1,4 +1,4 @@
-"""How a growing response leaves: its encoder's bytes over ASGI."""
+"""Sends a growing response: its encoder's bytes over ASGI."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ResponseWriter:
         await self._write(self._encoder.end(usage, version), last=True)
 
     async def fail(self, error: RequestError) -> bool:
-        """Tell the client of a fault; False if nothing was sent yet, so that its status still can be."""
+        """Send a fault to the client; False if nothing was sent yet, so that its status still can be sent."""
         if self._started:
             await self._write(self._encoder.fail(error), last=True)
         return self._started
