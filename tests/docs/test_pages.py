@@ -29,3 +29,10 @@ def test_every_page_that_the_readme_links_to_is_there() -> None:
     linked = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(linked) > 10
     assert not {name for name in linked if not (ROOT / name).exists()}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = re.findall(r": (\S+\.md)", navigation)
+    docs = ROOT / "docs"
+    assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
