@@ -47,12 +47,12 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
         model = load_causal_lm(folder, dtype)
     except SettingError as error:
         raise EngineError(str(error)) from error
-    _attend_in_slots(model)
+    attend_in_slots(model)
     ready: nn.Module = model.to(device).eval().requires_grad_(False)
     return ready
 
 
-def _attend_in_slots(model: PreTrainedModel) -> None:
+def attend_in_slots(model: PreTrainedModel) -> None:
     """Give the model our attention, if its attention can be replaced."""
     if getattr(model, "_supports_attention_backend", False):
         model.set_attn_implementation(attention.NAME)
