@@ -22,6 +22,7 @@ from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
 from afterwit.wire.model_text.template import Template, read_templates
+from afterwit.wire.model_text.text_bound import characters_per_token
 from afterwit.wire.request import Field
 from afterwit.wire.surrogates import without_halves
 
@@ -50,8 +51,9 @@ class Renderer:
         """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
-        self._longest_token = max(map(len, vocabulary))
-        self.tokenizer_hash = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        text = tokenizer.to_str()
+        self._characters_per_token = characters_per_token(json.loads(text), max(map(len, vocabulary)))
+        self.tokenizer_hash = hashlib.sha256(text.encode()).hexdigest()
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
         """Control tokens: id and text."""
@@ -120,8 +122,8 @@ class Renderer:
             raise RequestError(400, "invalid_unicode", "the messages hold half a surrogate pair") from error
 
     def most_characters(self, tokens: int) -> int:
-        """No text of more characters has as few tokens, unless the tokenizer drops white space."""
-        return tokens * self._longest_token
+        """The longest text that can have this few tokens, see `text_bound`."""
+        return tokens * self._characters_per_token
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it."""
