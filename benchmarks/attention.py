@@ -67,7 +67,7 @@ def _ways(asked: Asked, scale: Scale, packed: Pack) -> Variants:
     )
     seen_LL = torch.zeros(tokens, tokens, dtype=torch.bool, device=asked.device)
     for block in packed.blocks:
-        part = seen_LL[block.begin : block.end, block.seen : block.until]
+        part = seen_LL[block.begin : block.end, block.key_begin : block.key_end]
         part.copy_(torch.ones_like(part).tril() if block.causal else torch.ones_like(part))
 
     def whole(**how: object) -> None:

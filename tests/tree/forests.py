@@ -35,10 +35,10 @@ def mask(packed: Pack) -> Tensor:
     """[L, L], true where a token sees another, as the blocks say."""
     seen_LL = torch.zeros(len(packed.ids), len(packed.ids), dtype=torch.bool)
     for block in packed.blocks:
-        shape = (block.end - block.begin, block.until - block.seen)
+        shape = (block.end - block.begin, block.key_end - block.key_begin)
         part = torch.ones(shape, dtype=torch.bool)
-        assert not seen_LL[block.begin : block.end, block.seen : block.until].any(), "seen twice"
-        seen_LL[block.begin : block.end, block.seen : block.until] = part.tril() if block.causal else part
+        assert not seen_LL[block.begin : block.end, block.key_begin : block.key_end].any(), "seen twice"
+        seen_LL[block.begin : block.end, block.key_begin : block.key_end] = part.tril() if block.causal else part
     return seen_LL
 
 

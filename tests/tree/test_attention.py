@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from afterwit.tree.attention import tree_attention
 from afterwit.tree.blockwise import attend
 from afterwit.tree.flash import FLASH_CPU, FLASH_CUDA, flashes, grouped, kernel_for
-from afterwit.tree.kernels import PORTABLE, Kernel
+from afterwit.tree.kernels import PORTABLE, Inputs, Kernel
 from afterwit.tree.pack import Block, Path, pack
 from tests.tree.forests import forests, mask
 
@@ -32,7 +32,7 @@ def cuda_forward(
     assert not return_debug_mask
     groups = query.shape[1] // key.shape[1]
     wide = [part.repeat_interleave(groups, dim=1) for part in (key, value)]
-    out, lse = PORTABLE.forward(query, *wide, is_causal, scale)
+    out, lse = PORTABLE.forward(Inputs(query, *wide, is_causal, scale))
     return out, lse, None, None, query.shape[2], key.shape[2], None, None, None
 
 
@@ -59,7 +59,7 @@ def cuda_backward(
     assert logsumexp.is_contiguous()
     groups = query.shape[1] // key.shape[1]
     wide = [part.repeat_interleave(groups, dim=1) for part in (key, value)]
-    d_query, *d_wide = PORTABLE.backward(grad_out, query, *wide, out, logsumexp, is_causal, scale)
+    d_query, *d_wide = PORTABLE.backward(grad_out, Inputs(query, *wide, is_causal, scale), out, logsumexp)
     return d_query, *(part.unflatten(1, (-1, groups)).sum(dim=2) for part in d_wide)
 
 
@@ -71,7 +71,7 @@ KERNELS = pytest.mark.parametrize(
 
 
 def drawn(tokens: int, groups: int, seed: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Queries, keys, values, and the slope of the output, as layers hand them over."""
+    """Queries, keys, values, and the gradient of the output, as layers hand them over."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.randn(1, tokens, heads, 8, generator=generator, dtype=torch.float64)
@@ -84,15 +84,15 @@ def drawn(tokens: int, groups: int, seed: int, dtype: torch.dtype = torch.float6
 
 def masked(inputs: Sequence[Tensor], seen_LL: Tensor) -> list[Tensor]:
     """The output under a dense mask, and its gradients."""
-    query, key, value, slope = inputs
+    query, key, value, gradient = inputs
     out = scaled_dot_product_attention(query, key, value, attn_mask=seen_LL, scale=SCALE, enable_gqa=True)
-    return [out.transpose(1, 2), *torch.autograd.grad((out * slope).sum(), (query, key, value))]
+    return [out.transpose(1, 2), *torch.autograd.grad((out * gradient).sum(), (query, key, value))]
 
 
 def blockwise(inputs: Sequence[Tensor], blocks: Sequence[Block], kernel: Kernel) -> list[Tensor]:
-    query, key, value, slope = inputs
+    query, key, value, gradient = inputs
     out = attend(query, key, value, blocks, SCALE, kernel)
-    return [out, *torch.autograd.grad((out * slope.transpose(1, 2)).sum(), (query, key, value))]
+    return [out, *torch.autograd.grad((out * gradient.transpose(1, 2)).sum(), (query, key, value))]
 
 
 @KERNELS
@@ -141,10 +141,10 @@ def test_the_flash_kernels_of_cuda_are_ones_that_torch_knows(groups: int) -> Non
         tensor.detach().to("meta").requires_grad_()
         for tensor in drawn(len(packed.ids), groups, seed=0, dtype=torch.bfloat16)
     ]
-    out, *slopes = blockwise(inputs, packed.blocks, FLASH_CUDA)
+    out, *gradients = blockwise(inputs, packed.blocks, FLASH_CUDA)
     assert (out.shape, out.dtype) == (inputs[3].transpose(1, 2).shape, torch.bfloat16)
-    for slope, tensor in zip(slopes, inputs[:3], strict=True):
-        assert (slope.shape, slope.dtype) == (tensor.shape, tensor.dtype)
+    for gradient, tensor in zip(gradients, inputs[:3], strict=True):
+        assert (gradient.shape, gradient.dtype) == (tensor.shape, tensor.dtype)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Attention over a packed sequence, as transformers calls it.
 
-Models whose attention is set to `NAME` attend as with `sdpa` until they are called with `tree=`.
+A model whose attention is set to `NAME` attends as with `sdpa` unless it is called with `tree=`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from afterwit.tree.flash import kernel_for
 from afterwit.tree.pack import Block
 
 NAME = "afterwit_tree"
-STRANGE = ("softcap", "s_aux", "position_bias", "sliding_window")
-"""What other layers ask of attention, and this one does not do."""
+UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
+"""Options of attention that some models use, and this one does not have."""
 
 
 def tree_attention(
@@ -32,13 +32,16 @@ def tree_attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Queries [1, G*H, L, E], keys and values [1, H, L, E] to outputs [1, L, G*H, E]."""
+    """Queries [1, G*H, L, E], keys and values [1, H, L, E] to outputs [1, L, G*H, E].
+
+    ValueError for options that a packed sequence does not support.
+    """
     if tree is None:
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **others
         )
         return found
-    asked = [name for name in STRANGE if others.get(name) is not None]
+    asked = [name for name in UNSUPPORTED if others.get(name) is not None]
     if asked or others.get("dropout") or attention_mask is not None:
         raise ValueError(f"a packed sequence cannot be attended to with {asked or 'a mask or dropout'}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

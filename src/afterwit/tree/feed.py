@@ -1,4 +1,4 @@
-"""What a transformers model is called with to run a packed sequence."""
+"""The arguments with which a transformers model runs a packed sequence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from afterwit.tree.pack import Pack
 def inputs(packed: Pack, device: torch.device) -> dict[str, Any]:
     """Keyword arguments of the model's forward.
 
-    The mask is all ones: without any, transformers takes positions that start anew for rows side by side,
-    and builds a mask [L, L] that keeps them apart.
+    The mask is all ones: without one, transformers reads positions that start again as separate rows, and
+    builds a mask [L, L] that keeps them apart.
     """
     ids_1L = torch.tensor([packed.ids], device=device)
     return {

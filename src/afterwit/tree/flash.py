@@ -1,4 +1,4 @@
-"""Torch's flash kernels as ours, and where they serve: on a CPU, and on CUDA in half precision."""
+"""Torch's flash kernels in our form, and where they are used: on a CPU, and on CUDA in half precision."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from afterwit.tree.kernels import PORTABLE, Kernel
+from afterwit.tree.kernels import PORTABLE, Gradients, Inputs, Kernel
 
 HALVES = (torch.bfloat16, torch.float16)
 AMPERE = (8, 0)
 """The compute capability from which CUDA has flash attention."""
 WIDEST = 192
-"""Of heads whose backward every such device has."""
+"""The widest head whose backward every such device has."""
 
 
 def kernel_for(query: Tensor) -> Kernel:
-    """Torch's flash kernels where they serve; elsewhere matrix products in chunks."""
+    """Torch's flash kernels if they take these queries, else matrix products in chunks."""
     if query.device.type == "cpu":
         return FLASH_CPU
     if query.device.type == "cuda" and torch.backends.cuda.is_flash_attention_available():
@@ -32,60 +32,40 @@ def flashes(dtype: torch.dtype, width: int, capability: tuple[int, int]) -> bool
     return dtype in HALVES and width % 8 == 0 and width <= WIDEST and capability >= AMPERE
 
 
-def _cpu_forward(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
+def _cpu_forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    query, key, value, causal, scale = inputs
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, scale=scale
     )
     return found
 
 
-def _cpu_backward(
-    slope: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found: tuple[Tensor, Tensor, Tensor] = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            slope, query, key, value, out, lse, 0.0, causal, scale=scale
-        )
+def _cpu_backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) -> Gradients:
+    query, key, value, causal, scale = inputs
+    found: Gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        d_out, query, key, value, out, lse, 0.0, causal, scale=scale
     )
     return found
 
 
 def grouped(forward_op: Callable[..., Any], backward_op: Callable[..., Any]) -> Kernel:
-    """A kernel of torch's CUDA operators, which see all query heads at once and share keys among groups.
+    """A kernel of torch's CUDA operators, which take all query heads at once and share keys among groups.
 
     They are `aten._scaled_dot_product_flash_attention` and its backward, or have the same arguments.
     """
 
-    def forward(
-        query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        query, key, value, causal, scale = inputs
         out, lse, *_ = forward_op(_flat(query), key[:1], value[:1], 0.0, causal, False, scale=scale)
         return _by_group(out, len(query)), _by_group(lse, len(query))
 
-    def backward(
-        slope: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        draws = torch.empty(2, dtype=torch.uint64, device=query.device)  # of a dropout that there is not
+    def backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) -> Gradients:
+        query, key, value, causal, scale = inputs
+        no_dropout = torch.empty(2, dtype=torch.uint64, device=query.device)
         d_query, d_key, d_value = backward_op(
-            *(_flat(slope), _flat(query), key[:1], value[:1], _flat(out), _flat(lse).contiguous()),
+            *(_flat(d_out), _flat(query), key[:1], value[:1], _flat(out), _flat(lse).contiguous()),
             *(None, None, query.shape[-2], key.shape[-2]),
-            *(0.0, causal, draws, draws),
+            *(0.0, causal, no_dropout, no_dropout),
             scale=scale,
         )
         return _by_group(d_query, len(query)), d_key, d_value

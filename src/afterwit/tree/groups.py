@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from afterwit.tree.trie import Ids, shared
 
 WORTH = 1.2
-"""Tokens asked for per token to run from which packing pays for what it costs to branch."""
+"""Packing pays from this many tokens of the rows per token that runs; below, branches cost more."""
 
 
 def ratio(rows: Sequence[Ids]) -> float:
@@ -19,9 +19,9 @@ def ratio(rows: Sequence[Ids]) -> float:
 
 
 def groups(rows: Sequence[Ids], limit: int) -> list[list[int]]:
-    """Neighbours that go together: beside its longest row a group holds at most `limit` tokens.
+    """Indices of neighbouring rows to pack together: beside its longest row, at most `limit` tokens.
 
-    A session that only grows is one row, its longest, however many turns it has.
+    The turns of a session that only grows count as one row, the longest.
     """
     found: list[list[int]] = []
     seen: list[Ids] = []
@@ -38,7 +38,7 @@ def groups(rows: Sequence[Ids], limit: int) -> list[list[int]]:
 
 
 def _add(seen: list[Ids], ids: Ids) -> int:
-    """Put the row in its place among the sorted ones; returns how many of its tokens are new."""
+    """Insert the row among the sorted ones; returns how many of its tokens are new."""
     at = bisect_left(seen, ids)
     common = max((shared(ids, other) for other in seen[max(0, at - 1) : at + 1]), default=0)
     seen.insert(at, ids)

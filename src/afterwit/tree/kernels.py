@@ -1,8 +1,8 @@
-"""Attention of a block of queries to a block of keys, with what it takes to add up blocks.
+"""Attention of a block of queries to a block of keys, so that several blocks can be summed to one attention.
 
-Several blocks of keys make one attention when their parts are weighted by `lse`; the gradient through each
-part is exact when its backward is given the whole's output and `lse` (as in ring attention, Liu et al. 2023,
-arXiv:2310.01889). Shapes: [G, H, L, E], `lse` [G, H, L].
+The output over all keys is the sum of the blocks' outputs weighted by their log-sum-exp `lse`. A block's
+gradient is exact if its backward is given the output and `lse` over all keys (as in ring attention, Liu et
+al. 2023, arXiv:2310.01889).
 """
 
 from __future__ import annotations
@@ -15,40 +15,52 @@ from torch import Tensor
 
 CHUNK = 256
 """Queries whose scores the portable kernel holds at a time."""
+Gradients = tuple[Tensor, Tensor, Tensor]
+"""Of query, key and value. Those of key and value by group, or summed over the groups."""
+
+
+class Inputs(NamedTuple):
+    """What one block attends with. Queries [G, H, Lq, E], keys and values [G, H, Lk, E]."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    causal: bool
+    """The last query sees the last key, and each query no key behind its own place."""
+    scale: float
+    """The factor of the scores."""
 
 
 class Kernel(NamedTuple):
-    forward: Callable[[Tensor, Tensor, Tensor, bool, float], tuple[Tensor, Tensor]]
-    """(query, key, value, causal, scale) -> output and log-sum-exp of the scores."""
-    backward: Callable[
-        [Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool, float], tuple[Tensor, Tensor, Tensor]
-    ]
-    """(slope of output, query, key, value, output, lse, causal, scale) -> slopes of query, key, value; the
-    latter two by group, or summed over them."""
+    """One way to compute a block."""
+
+    forward: Callable[[Inputs], tuple[Tensor, Tensor]]
+    """Returns the output [G, H, Lq, E] and the log-sum-exp of the scores [G, H, Lq]."""
+    backward: Callable[[Tensor, Inputs, Tensor, Tensor], Gradients]
+    """Takes the output's gradient, the inputs, the output and `lse` over all keys."""
 
 
 def _chunks(tokens: int, causal: bool, keys: int) -> list[tuple[slice, slice]]:
-    """Queries, and the keys that any of them sees."""
+    """Slices of the queries, each with the keys that any of its queries sees."""
     return [
-        (slice(at, min(at + CHUNK, tokens)), slice(0, min(at + CHUNK, tokens) if causal else keys))
-        for at in range(0, tokens, CHUNK)
+        (slice(start, min(start + CHUNK, tokens)), slice(0, min(start + CHUNK, tokens) if causal else keys))
+        for start in range(0, tokens, CHUNK)
     ]
 
 
 def _scores(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
-    """Where `causal`, the last query sees the last key."""
-    scores = (query @ key.transpose(-1, -2)).to(_exact(query)) * scale
+    """Scaled scores; minus infinity for keys that a query does not see."""
+    scores = (query @ key.transpose(-1, -2)).to(_precise(query)) * scale
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
         scores.masked_fill_(hidden.triu(1 + key.shape[-2] - query.shape[-2]), -torch.inf)
     return scores
 
 
-def _portable_forward(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
+def _portable_forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    query, key, value, causal, scale = inputs
     out = torch.empty_like(query)
-    lse = query.new_empty(query.shape[:-1], dtype=_exact(query))
+    lse = query.new_empty(query.shape[:-1], dtype=_precise(query))
     for rows, seen in _chunks(query.shape[-2], causal, key.shape[-2]):
         scores = _scores(query[:, :, rows], key[:, :, seen], causal, scale)
         lse[:, :, rows] = scores.logsumexp(dim=-1)
@@ -57,36 +69,29 @@ def _portable_forward(
     return out, lse
 
 
-def _portable_backward(
-    slope: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _portable_backward(d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor) -> Gradients:
     """dV = P' dO; dS = P * (dO V' - rowsum(dO * O)); dQ = dS K; dK = dS' Q.
 
     FlashAttention (Dao et al. 2022, arXiv:2205.14135), algorithm 4, with P = exp(S - lse).
     """
-    exact = _exact(query)
+    query, key, value, causal, scale = inputs
+    precise = _precise(query)
     d_query = torch.empty_like(query)
-    d_key, d_value = (torch.zeros(key.shape, dtype=exact, device=key.device) for _ in range(2))
-    mean = (slope.to(exact) * out.to(exact)).sum(dim=-1, keepdim=True)
+    d_key, d_value = (torch.zeros(key.shape, dtype=precise, device=key.device) for _ in range(2))
+    mean = (d_out.to(precise) * out.to(precise)).sum(dim=-1, keepdim=True)
     for rows, seen in _chunks(query.shape[-2], causal, key.shape[-2]):
         scores = _scores(query[:, :, rows], key[:, :, seen], causal, scale)
         weights = (scores - lse[:, :, rows, None]).exp_()
-        d_value[:, :, seen] += weights.to(slope.dtype).transpose(-1, -2) @ slope[:, :, rows]
-        pulled = (slope[:, :, rows] @ value[:, :, seen].transpose(-1, -2)).to(exact)
-        d_scores = (weights * (pulled - mean[:, :, rows]) * scale).to(query.dtype)
+        d_value[:, :, seen] += weights.to(d_out.dtype).transpose(-1, -2) @ d_out[:, :, rows]
+        d_weights = (d_out[:, :, rows] @ value[:, :, seen].transpose(-1, -2)).to(precise)
+        d_scores = (weights * (d_weights - mean[:, :, rows]) * scale).to(query.dtype)
         d_query[:, :, rows] = d_scores @ key[:, :, seen]
         d_key[:, :, seen] += d_scores.transpose(-1, -2) @ query[:, :, rows]
     return d_query, d_key, d_value
 
 
-def _exact(tensor: Tensor) -> torch.dtype:
+def _precise(tensor: Tensor) -> torch.dtype:
+    """What scores are computed in."""
     return torch.float64 if tensor.dtype is torch.float64 else torch.float32
 
 

@@ -1,8 +1,9 @@
-"""Rows as one sequence: trunk, branches, and which stretch of it attends to which. Pure.
+"""Rows as one packed sequence, and which part of it attends to which. Pure.
 
-A trunk is the longest way down the trie; what leaves it on the way hangs off it as branches, each of them a
-trunk in its turn. A trunk attends to itself causally, and all that leaves it at one place, which lies side by
-side, attends to the whole of it up to there: a triangle per trunk and a rectangle per place, and no mask.
+A trunk is the longest path down the trie. Branches leave it, and each is a trunk with branches of its own. A
+trunk attends to itself causally. The branches that leave it at one node lie side by side, and attend to all
+of the trunk up to that node. So there is one triangle per trunk, one rectangle per node with branches, and no
+mask.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from afterwit.tree.trie import Ids, Node, grow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """A row of ids and the first of them whose state is wanted; those of all after it are, too."""
+    """A row of ids. The hidden states from position `first` on are wanted."""
 
     ids: Ids
     first: int
@@ -27,16 +28,16 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The queries [begin, end) see the keys [seen, until): all of them, or causally where both are one."""
+    """The queries [begin, end) see the keys [key_begin, key_end): causally if both ranges are the same."""
 
     begin: int
     end: int
-    seen: int
-    until: int
+    key_begin: int
+    key_end: int
 
     @property
     def causal(self) -> bool:
-        return self.begin == self.seen
+        return self.begin == self.key_begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +46,22 @@ class Pack:
 
     ids: list[int]
     depths: list[int]
-    """Of each token in its row: its position."""
+    """Each token's position in its row."""
     blocks: tuple[Block, ...]
     """Every token is a query of exactly one causal block."""
     at: list[list[int]]
-    """For each path, where the states wanted of it are. The state before a branch is its parent's last."""
+    """For each path, the places of its wanted states in the sequence."""
     tokens: int
-    """Of all paths, had each its own row."""
+    """Tokens of all paths, if each ran as its own row."""
 
     @property
     def ratio(self) -> float:
-        """Tokens asked for per token to run."""
+        """Tokens of the paths per token that runs."""
         return self.tokens / len(self.ids)
 
 
 def pack(paths: Sequence[Path]) -> Pack:
-    """The paths as one sequence. Duplicates and prefixes of others cost nothing."""
+    """The paths as one sequence. Duplicates, and prefixes of other paths, cost nothing."""
     root, leaves = grow([path.ids for path in paths])
     layout = _Layout()
     for child in root.children:
@@ -76,7 +77,7 @@ def pack(paths: Sequence[Path]) -> Pack:
 
 @dataclass(slots=True)
 class _Layout:
-    """A sequence on its way."""
+    """A packed sequence while it is built."""
 
     ids: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
@@ -84,7 +85,7 @@ class _Layout:
     offsets: dict[Node, int] = field(default_factory=dict)
 
     def place(self, node: Node) -> None:
-        """Append the trunk that begins with the node, then what leaves it, place by place."""
+        """Append the trunk that begins with the node, then its branches, node by node."""
         begin, trunk = len(self.ids), list(_trunk(node))
         for part in trunk:
             self.offsets[part] = len(self.ids)
@@ -101,7 +102,7 @@ class _Layout:
                 self.blocks.append(Block(here, len(self.ids), begin, until))
 
     def positions(self, leaf: Node, first: int) -> list[int]:
-        """Where the tokens from depth `first` to the leaf's end are."""
+        """The places of the tokens from depth `first` to the leaf's end."""
         found: list[range] = []
         node: Node | None = leaf
         while node is not None and node.end > first:
@@ -112,7 +113,7 @@ class _Layout:
 
 
 def _trunk(node: Node) -> Iterator[Node]:
-    """The nodes of the longest way down."""
+    """The nodes of the longest path down."""
     yield node
     while node.children:
         node = max(node.children, key=lambda child: child.deepest)

@@ -1,4 +1,4 @@
-"""Which models can run packed rows. Asked of the config, then shown on a small tree."""
+"""Which models can run packed rows: read from the config, then tested on a small tree."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from afterwit.tree.pack import Pack, Path, pack
 ROWS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4), (0, 1, 2, 4, 3, 1), (0, 1, 5), (2, 1, 0))
 """A trunk, a branch, a branch on it, one beside it, and another tree."""
 BY_LENGTH = ("dynamic", "longrope")
-"""Rotary embeddings that turn by the longest row of a pass."""
+"""Kinds of rotary embedding that depend on the longest row of a pass."""
 _known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
-    """Why the model cannot run packed rows; None: it can, and its attention is ready for them."""
+    """Why the model cannot run packed rows. None if it can; its attention is then set up for them."""
     if model not in _known:
-        _known[model] = _unfit(model) or _shown(model)
+        _known[model] = _reason_in_config(model) or _reason_in_test(model)
     return _known[model]
 
 
-def _unfit(model: PreTrainedModel) -> str | None:
-    """What the model's config says."""
+def _reason_in_config(model: PreTrainedModel) -> str | None:
+    """What the config rules out."""
     config = model.config.get_text_config()
     kinds = sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
     if kinds:
@@ -45,15 +45,15 @@ def _unfit(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _shown(model: PreTrainedModel) -> str | None:
-    """What packing changes in the logits of `ROWS`, where that is more than rounding."""
+def _reason_in_test(model: PreTrainedModel) -> str | None:
+    """How packing changes the logits of `ROWS`; None if by no more than rounding."""
     before = model.config._attn_implementation
     alone = [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
     packed = pack([Path(ids=ids, first=0) for ids in ROWS])
     model.set_attn_implementation(NAME)
     try:
         reason = _difference(packed, _logits(model, inputs(packed, model.device)), alone)
-    except (RuntimeError, TypeError, ValueError) as error:  # whatever a foreign model says to it
+    except (RuntimeError, TypeError, ValueError) as error:  # a foreign model may raise anything here
         reason = f"packed rows fail: {error}"
     if reason is not None:
         model.set_attn_implementation(before)

@@ -10,14 +10,14 @@ Ids = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`ids` at the depths from `begin` on, after those of its parents."""
+    """`ids` stand at the depths from `begin` on, behind those of its parents."""
 
     begin: int
     ids: Ids
     parent: Node | None
     children: list[Node] = field(default_factory=list)
     deepest: int = 0
-    """Where the longest row that passes through it ends."""
+    """The end of the longest row that passes through it."""
 
     @property
     def end(self) -> int:
@@ -25,7 +25,7 @@ class Node:
 
 
 def grow(rows: Sequence[Ids]) -> tuple[Node, list[Node]]:
-    """The trie's root, which is empty, and for each row the node with whose end it ends."""
+    """The trie's empty root, and for each row the node at whose end it ends."""
     root = Node(0, (), None)
     spine, leaves = [root], [root] * len(rows)
     previous: Ids = ()
@@ -37,7 +37,7 @@ def grow(rows: Sequence[Ids]) -> tuple[Node, list[Node]]:
 
 
 def shared(one: Ids, other: Ids) -> int:
-    """How many ids both begin with: bisected, as comparing slices is far faster than comparing ids."""
+    """How many ids both begin with. Bisected, since comparing slices is far faster than comparing ids."""
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
         return high
