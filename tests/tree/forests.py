@@ -37,8 +37,9 @@ def mask(packed: Pack) -> Tensor:
     for block in packed.blocks:
         shape = (block.end - block.begin, block.key_end - block.key_begin)
         part = torch.ones(shape, dtype=torch.bool)
-        assert not seen_LL[block.begin : block.end, block.key_begin : block.key_end].any(), "seen twice"
-        seen_LL[block.begin : block.end, block.key_begin : block.key_end] = part.tril() if block.causal else part
+        rows, keys = slice(block.begin, block.end), slice(block.key_begin, block.key_end)
+        assert not seen_LL[rows, keys].any(), "seen twice"
+        seen_LL[rows, keys] = part.tril() if block.causal else part
     return seen_LL
 
 

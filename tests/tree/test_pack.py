@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from afterwit.tree.pack import Path, pack
+from afterwit.tree.pack import Block, Path, pack
 from tests.tree.forests import forests, mask
 
 SESSION = (1, 2, 3, 4, 5, 6)
@@ -45,7 +45,8 @@ def test_a_session_that_only_grows_is_one_causal_sequence() -> None:
 def test_branches_that_leave_at_one_place_share_a_rectangle() -> None:
     paths = [Path(ids=SESSION, first=0), *(Path(ids=(1, 2, hint, 7), first=2) for hint in (8, 9, 10))]
     rectangles = [block for block in pack(paths).blocks if not block.causal]
-    assert [(block.begin, block.end, block.seen, block.until) for block in rectangles] == [(6, 12, 0, 2)]
+    (rectangle,) = rectangles
+    assert rectangle == Block(6, 12, 0, 2)
 
 
 def test_the_first_label_of_a_branch_is_predicted_by_its_parents_last_state() -> None:
