@@ -121,6 +121,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.store.commit_version(self.folder.manifests[0], now=0.0)
         self.now = 0.0
         self.batch: tuple[str, ...] = ()
+        self.renamed: Version | None = None
         self.the_story_so_far()
 
     def the_story_so_far(self) -> None:
@@ -129,7 +130,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.a_turn_is_served(None, answered=True)
         self.the_judge_judges_what_waits()
         self.the_learner_claims(2)
-        self.the_learner_renames_a_manifest(commits=True)
+        self.the_learner_renames_a_manifest("commits")
         self.a_turn_is_served(None, answered=True)
 
     def teardown(self) -> None:
@@ -264,7 +265,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     # The learner: one at a time, as it renews its lease before the rename
 
-    @precondition(lambda self: not self.batch and self.some_are(State.JUDGED))
+    @precondition(lambda self: not self.batch and not self.renamed and self.some_are(State.JUDGED))
     @rule(limit=st.integers(1, 4))
     def the_learner_claims(self, limit: int) -> None:
         expected = self.expected_claims(State.JUDGED, limit)
@@ -273,17 +274,16 @@ class Lifecycle(RuleBasedStateMachine):
         self.take(expected, "learner")
         self.batch = tuple(expected)
 
-    @precondition(lambda self: not self.batch and self.some_are(State.ANSWERED))
-    @rule(commits=st.booleans())
-    def what_waits_is_judged_and_trained(self, commits: bool) -> None:
+    @precondition(lambda self: not self.batch and not self.renamed and self.some_are(State.ANSWERED))
+    @rule(then=st.sampled_from(["commits", "dies", "waits"]))
+    def what_waits_is_judged_and_trained(self, then: str) -> None:
         self.the_judge_judges_what_waits()
         self.the_learner_claims(TURNS)
-        self.the_learner_renames_a_manifest(commits)
+        self.the_learner_renames_a_manifest(then)
 
     @precondition(lambda self: self.batch)
-    @rule(commits=st.booleans())
-    def the_learner_renames_a_manifest(self, commits: bool) -> None:
-        """It dies before telling the store, unless it `commits`."""
+    @rule(then=st.sampled_from(["commits", "dies", "waits"]))
+    def the_learner_renames_a_manifest(self, then: str) -> None:
         held = tuple(name for name in self.batch if self.cards[name].holder == "learner")
         assert set(self.store.extend(self.batch, owner="learner", lease_s=LEASE, now=self.now)) == set(held)
         for name in held:
@@ -291,19 +291,27 @@ class Lifecycle(RuleBasedStateMachine):
         self.batch = ()
         if not held:
             return
-        manifest = a_version(self.folder.newest + 1, held)
-        self.folder.manifests.append(manifest)
-        if not commits:
+        self.renamed = a_version(self.folder.newest + 1, held)
+        self.folder.manifests.append(self.renamed)
+        if then == "commits":
+            self.the_learner_commits()
+        elif then == "dies":
             self.the_learner_starts_again()
-            return
-        assert self.store.commit_version(manifest, now=self.now).trained == len(held)
-        assert self.store.commit_version(manifest, now=self.now).trained == 0  # again: nothing happens
-        for name in held:
+
+    @precondition(lambda self: self.renamed)
+    @rule()
+    def the_learner_commits(self) -> None:
+        assert self.renamed is not None
+        outcome = self.store.commit_version(self.renamed, now=self.now)
+        assert outcome.trained == len(self.renamed.turns)
+        for name in self.renamed.turns:
             self.cards[name].go(State.TRAINED)
+        assert self.store.commit_version(self.renamed, now=self.now).trained == 0  # again: nothing happens
+        self.renamed = None
 
     @rule()
     def the_learner_starts_again(self) -> None:
-        self.batch = ()
+        self.batch, self.renamed = (), None
         self.store.reconcile(self.folder.manifests, now=self.now)
         trained = {name for manifest in self.folder.standing() for name in manifest.turns}
         for name, card in self.cards.items():
@@ -322,7 +330,7 @@ class Lifecycle(RuleBasedStateMachine):
                 card.go(State.JUDGED if card.judged_at == card.changes else State.ANSWERED)
         self.the_learner_starts_again()
 
-    @precondition(lambda self: len(self.folder.standing()) > 1)
+    @precondition(lambda self: not self.renamed and len(self.folder.standing()) > 1)
     @rule()
     def the_newest_update_is_rolled_back(self) -> None:
         target = self.folder.standing()[-1]
@@ -380,7 +388,9 @@ class Lifecycle(RuleBasedStateMachine):
     def nothing_trains_twice(self) -> None:
         trained = [name for manifest in self.folder.standing() for name in manifest.turns]
         assert len(trained) == len(set(trained))
-        assert set(trained) == {name for name, card in self.cards.items() if card.state is State.TRAINED}
+        waiting = set() if self.renamed is None else set(self.renamed.turns)
+        found = {name for name, card in self.cards.items() if card.state is State.TRAINED}
+        assert found == set(trained) - waiting
 
 
 QUICK = settings(
