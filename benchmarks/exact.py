@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import response_logits
+from afterwit.learner.scoring import Row, response_logits
 from benchmarks.asked import Asked
 from benchmarks.measure import Row as Figure
 from benchmarks.measure import at_most

@@ -12,7 +12,8 @@ from afterwit.fused_head.rows import Rows
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.targets import targets
-from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.denominators import denominators
+from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from afterwit.learner.parameters.load import recompute_activations
+from afterwit.learner.scoring import Row, response_logits
 from afterwit.learner.scoring.packing import token_ratio
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import response_logits
 from afterwit.tree.support import unsupported_reason
 from benchmarks.asked import Asked, Scale, Shape
 from benchmarks.measure import Row as Figure

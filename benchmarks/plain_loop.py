@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 
@@ -50,7 +50,7 @@ class PlainLoop:
         """RL, OPD and the anchor, each the mean over the response's tokens."""
         ids_T1 = torch.tensor(item.student.response, device=self.model.device)[:, None]
         old_T1, old_TK, ids_TK, teacher_TK = self._phase_one(item, ids_T1)
-        behaviour_T1 = torch.tensor(item.behaviour, device=old_T1.device)[:, None]
+        behaviour_T1 = torch.tensor(item.turn.sampled.logprobs, device=old_T1.device)[:, None]
         weight_T1 = (old_T1 - behaviour_T1).exp().clamp(max=self.objective.is_cap)
         clip = self.objective.diff_clip
         advantage_TK = (teacher_TK - old_TK).clamp(-clip, clip) * old_TK.softmax(dim=1)

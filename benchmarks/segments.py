@@ -19,8 +19,8 @@ from transformers.utils.logging import disable_progress_bar
 from afterwit.core.sample import Waiting
 from afterwit.learner.batch import Item
 from afterwit.learner.schedule import next_batch
+from afterwit.learner.scoring import Row
 from afterwit.learner.scoring.packing import token_ratio
-from afterwit.learner.scoring.rows import Row
 from afterwit.learner.settings import LearnerSettings
 from benchmarks.asked import Asked, Scale
 from benchmarks.measure import Row as Figure

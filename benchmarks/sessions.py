@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring import Row
 
 HINTS = 3
 

@@ -21,11 +21,12 @@ from afterwit.checkpoints import Versions
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.learner.batch import Item
-from afterwit.learner.parameters.load import load_model, recompute_activations
+from afterwit.learner.parameters import FrozenModels, load_model
+from afterwit.learner.parameters.load import recompute_activations
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring import Row
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from benchmarks.asked import FEWER, Asked, Scale, Shape
 from benchmarks.measure import Row as Figure
@@ -67,6 +68,7 @@ class Bench:
     policy: Policy
     model: PreTrainedModel
     base: PreTrainedModel
+    frozen: FrozenModels
     loops: dict[str, PlainLoop]
     """Both move `model`."""
 
@@ -83,7 +85,8 @@ class Bench:
         model = load_model(folder / "policy", dtype=dtype, device=device)
         if settings.checkpointing:
             recompute_activations(model)
-        base = load_model(folder / "base", dtype=dtype, device=device).requires_grad_(False)
+        frozen = FrozenModels(folder / "base", settings)
+        base = frozen.base(policy)
         items = batch(SESSION.times(scale.tokens / SESSION.tokens), scale.shape.vocabulary)
         optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
         loops = {
@@ -92,11 +95,13 @@ class Bench:
             )
             for way in NAMES
         }
-        return cls(items=items, settings=settings, policy=policy, model=model, base=base, loops=loops)
+        return cls(
+            items=items, settings=settings, policy=policy, model=model, base=base, frozen=frozen, loops=loops
+        )
 
     def ours(self) -> float:
         """Our loss, and one step of the policy."""
-        found = update(self.policy, self.base, self.items, OBJECTIVE, self.settings, lambda _: None)
+        found = update(self.policy, self.frozen, self.items, OBJECTIVE, self.settings, lambda _: None)
         return found["loss"]
 
 
@@ -145,7 +150,7 @@ def _errors(bench: Bench) -> Figure:
     policy, watch = bench.policy, Watch(bench.policy)
     optimizer, policy.optimizer = policy.optimizer, watch
     settings = replace(bench.settings, clip=float("inf"))
-    mine = update(policy, bench.base, bench.items, OBJECTIVE, settings, lambda _: None)["loss"]
+    mine = update(policy, bench.frozen, bench.items, OBJECTIVE, settings, lambda _: None)["loss"]
     policy.optimizer = optimizer
     worst = 0.0
     for loop in bench.loops.values():

@@ -19,7 +19,7 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Verdict
-from afterwit.learner.parameters.load import load_model
+from afterwit.learner.parameters import load_model
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.objective.settings import ObjectiveSettings

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson

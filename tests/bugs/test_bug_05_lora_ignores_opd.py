@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson, teach
-from tests.learner.updates import EXACT, furthest, items_of, policy_of, quiet, weights
+from tests.learner.updates import EXACT, Given, furthest, items_of, policy_of, quiet, weights
 from tests.stages.learning import Place
 
 LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
@@ -29,7 +29,7 @@ def test_an_adapter_learns_from_hints_alone(
     items = items_of([lesson(renderer, number) for number in range(3)], renderer, chosen)
     policy = policy_of(model, replace(LORA, head=head))
     before = weights(policy)
-    found = [update(policy, policy.trained.base, items, chosen, LORA, quiet) for _ in range(30)]
+    found = [update(policy, Given(policy.trained.base, LORA), items, chosen, LORA, quiet) for _ in range(30)]
     assert found[0]["opd_samples"] == 3
     assert furthest(before, weights(policy)) > 1e-2
     assert found[-1]["teacher_gap"] < 0.5 * found[0]["teacher_gap"]

@@ -20,8 +20,8 @@ from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
 from afterwit.checkpoints import Versions
 from afterwit.core.version import Origin, Version
-from afterwit.learner.parameters.load import load_model
-from afterwit.learner.scoring.score import probe
+from afterwit.learner.parameters import load_model
+from afterwit.learner.scoring import probe
 from tests.fakes.models import reweighted
 from tests.journey.conftest import client, until
 

@@ -14,11 +14,12 @@ from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
+from afterwit.objective.denominators import Denominators, denominators
 from afterwit.objective.logprobs import with_tail
-from afterwit.objective.sample import Denominators, Sample, denominators
+from afterwit.objective.objectives import TERMS
+from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import TERMS
 from afterwit.objective.target import HintTargets, Target, prepare
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
@@ -109,7 +110,7 @@ class Pass:
                 t,
                 self.over,
                 self.settings,
-                logits_base_TV=plain_logits(self.frozen, b),
+                logits_reference_TV=plain_logits(self.frozen, b),
             )
             for s, x, t, b in zip(
                 self.samples, leaves, self.targets or self.plain_targets(), self.base, strict=True
@@ -121,9 +122,15 @@ class Pass:
         found = self.targets or self.fused_targets(chunk)
         rows = collect_rows(self.samples, found, self.over, self.settings)
         gradients = room(self.head)
-        base = Reference(head=self.frozen, states_ND=torch.cat(self.base))
+        reference = Reference(head=self.frozen, states_ND=torch.cat(self.base))
         found: FusedLoss = fused_loss(
-            self.head, torch.cat(self.states), rows, self.settings, gradients, base=base, chunk=chunk
+            self.head,
+            torch.cat(self.states),
+            rows,
+            self.settings,
+            gradients,
+            reference=reference,
+            chunk=chunk,
         )
         tensors = {"states": found.grad_states_ND} | {
             name: getattr(gradients, name) for name in parts_of(self.head)
@@ -209,7 +216,7 @@ def random_pass(
             basis="raw" if index % 2 else "processed",
             tau=tau,
             advantage=(1.0, None, -0.5)[index % 3],
-            hints=count,
+            hints=min(count, 1) if settings.hint_rule.known else count,
         )
         for index, (tokens, count, tau) in enumerate(zip(lengths, hints, taus, strict=True))
     ]
@@ -219,7 +226,8 @@ def random_pass(
         samples=samples,
         states=[draw(tokens, WIDTH) for tokens in lengths],
         teachers=[
-            tuple(draw(t, WIDTH) for _ in range(count)) for t, count in zip(lengths, hints, strict=True)
+            tuple(draw(tokens, WIDTH) for _ in range(sample.hints))
+            for tokens, sample in zip(lengths, samples, strict=True)
         ],
         base=[draw(tokens, WIDTH) for tokens in lengths],
         settings=settings,

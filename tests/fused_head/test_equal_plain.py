@@ -13,12 +13,12 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
-from afterwit.objective.distill import Distilled
 from afterwit.objective.named_inputs import settings_named
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import HintTargets, Target
 from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
+from afterwit.objective.token_targets import KeptIds
 from tests.objective import reference
 from tests.objective.batches import CELLS, batches
 from tests.objective.batches import settings as objective_settings
@@ -113,7 +113,7 @@ def test_targets_are_the_plain_ones(made: Pass) -> None:
         assert_same_kept(fused.hint_targets.kept, plain.hint_targets.kept)
 
 
-def assert_same_kept(one: Distilled | None, other: Distilled | None) -> None:
+def assert_same_kept(one: KeptIds | None, other: KeptIds | None) -> None:
     """Bit for bit the same ids, and what is said of them but for rounding."""
     assert type(one) is type(other)
     if one is None or other is None:
@@ -178,7 +178,7 @@ def through_identity(arrays: list[dict], settings: ObjectiveSettings, size: int)
     def rows(name: str) -> list[torch.Tensor]:
         return [torch.as_tensor(made[name]) for made in arrays]
 
-    samples = _samples(arrays, settings, 0.0)
+    samples, run = _samples(arrays, settings, 0.0)
     identity = Head(weight_VD=torch.eye(size, dtype=torch.float64))
     made = Pass(
         head=identity,
@@ -189,8 +189,8 @@ def through_identity(arrays: list[dict], settings: ObjectiveSettings, size: int)
             for a in arrays
         ],
         teachers=[
-            tuple(torch.as_tensor(a["logits_teacher"]))[: s.hints]
-            for a, s in zip(arrays, samples, strict=True)
+            tuple(torch.as_tensor(a["logits_teacher"])[list(hints)])
+            for a, hints in zip(arrays, run, strict=True)
         ],
         base=rows("logits_base"),
         settings=settings,

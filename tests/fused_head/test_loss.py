@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 import torch
@@ -14,8 +13,9 @@ from afterwit.fused_head.loss import Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
-from afterwit.objective.sample import denominators
-from afterwit.objective.settings import Objective, ObjectiveSettings
+from afterwit.objective.denominators import denominators
+from afterwit.objective.objectives import OBJECTIVES
+from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
 
@@ -33,7 +33,7 @@ def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
     return random_pass(3, settings, **(usual | more))
 
 
-@pytest.mark.parametrize("objective", get_args(Objective))
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("tail_bucket", [False, True])
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
 def test_the_gradient_is_the_slope_of_the_loss(
@@ -79,9 +79,9 @@ def test_gradients_are_added_to_what_is_there_already() -> None:
     made = a_pass()
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
     gradients = room(made.head)
-    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     for _ in range(3):
-        fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+        fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, reference=reference)
     once = made.fused().gradients["weight_VD"]
     torch.testing.assert_close(gradients.weight_VD, 3 * once, rtol=1e-13, atol=1e-13)
 
@@ -89,18 +89,20 @@ def test_gradients_are_added_to_what_is_there_already() -> None:
 def test_a_frozen_head_still_gives_the_gradient_of_the_states() -> None:
     made = a_pass(bias=True, rank=2)
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
-    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
-    found = fused_loss(made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), base=base)
+    reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    found = fused_loss(
+        made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), reference=reference
+    )
     assert torch.equal(found.grad_states_ND, made.fused().gradients["states"])
 
 
 def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() -> None:
     made = a_pass(rank=2)
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
-    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     everything = made.fused().gradients
     gradients = replace(room(made.head), weight_VD=None)
-    fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, base=base)
+    fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, reference=reference)
     assert torch.equal(gradients.down_RD, everything["down_RD"])
     assert torch.equal(gradients.up_VR, everything["up_VR"])
 
@@ -126,9 +128,9 @@ def test_the_sampled_ids_log_probs_are_those_of_the_rows_that_train() -> None:
     made = a_pass(drift=0.0)
     found = made.fused_targets()
     rows = collect_rows(made.samples, found, made.over, made.settings)
-    base = Reference(head=made.frozen, states_ND=torch.cat(made.base))
+    reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     learned = fused_loss(
-        made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), base=base, chunk=2
+        made.head, torch.cat(made.states), rows, made.settings, HeadGradients(), reference=reference, chunk=2
     )
     old = torch.cat([target.old_T[s.mask_T] for s, target in zip(made.samples, found, strict=True)])
     torch.testing.assert_close(learned.now_N, old, rtol=0, atol=1e-12)
@@ -171,11 +173,11 @@ def test_misalignment_is_refused() -> None:
     made = a_pass(drift=0.0)
     states, sample = torch.cat(made.states), made.samples[0]
     rows = collect_rows(made.samples, made.fused_targets(), made.over, made.settings)
-    with pytest.raises(ValueError, match=r"beta is 0.3, but the base's states are missing"):
+    with pytest.raises(ValueError, match=r"beta is 0.3, but the reference's states are missing"):
         fused_loss(made.head, states, rows, made.settings, HeadGradients())
     short = Reference(head=made.frozen, states_ND=torch.cat(made.base)[1:])
-    with pytest.raises(ValueError, match="11 states but 10 of the base"):
-        fused_loss(made.head, states, rows, made.settings, HeadGradients(), base=short)
+    with pytest.raises(ValueError, match="11 states but 10 of the reference"):
+        fused_loss(made.head, states, rows, made.settings, HeadGradients(), reference=short)
     with pytest.raises(ValueError, match="4 ids but 3 states"):
         ScoringInput(sample=sample, states_TD=states[:3])
     pupil = ScoringInput(sample=sample, states_TD=states[:4])

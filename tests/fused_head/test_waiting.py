@@ -85,9 +85,11 @@ def test_loss_and_gradient_are_found_without_waiting(objective: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, tail_bucket=True))
     rows = collect_rows(made.samples, made.plain_targets(), made.over, made.settings)
     head = on_tensor_cores(made.head)
-    base = Reference(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
+    reference = Reference(head=on_tensor_cores(made.frozen), states_ND=away(torch.cat(made.base).bfloat16()))
     states_ND = away(torch.cat(made.states).bfloat16())
-    found = fused_loss(head, states_ND, away(rows), made.settings, gradients(head), base=base, chunk=3)
+    found = fused_loss(
+        head, states_ND, away(rows), made.settings, gradients(head), reference=reference, chunk=3
+    )
     assert found.loss.device == found.grad_states_ND.device == META
 
 

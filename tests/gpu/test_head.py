@@ -19,7 +19,8 @@ from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import exp_sums
 from afterwit.fused_head.targets import targets
-from afterwit.objective.sample import Sample, denominators
+from afterwit.objective.denominators import denominators
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from tests.fused_head.batches import Outcome, Pass, cast, parts_of, random_pass
 
@@ -54,9 +55,9 @@ def learned(made: Pass, device: torch.device, *, chunk: int | None = None) -> Ou
         }
     )
     rows = collect_rows(there.samples, there.targets, made.over, made.settings)
-    base = Reference(head=there.frozen, states_ND=torch.cat(there.base))
+    reference = Reference(head=there.frozen, states_ND=torch.cat(there.base))
     found: FusedLoss = fused_loss(
-        there.head, torch.cat(there.states), rows, made.settings, gradients, base=base, chunk=chunk
+        there.head, torch.cat(there.states), rows, made.settings, gradients, reference=reference, chunk=chunk
     )
     tensors = {"states": found.grad_states_ND} | {
         name: getattr(gradients, name) for name in parts_of(there.head)

@@ -11,15 +11,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.parameters.load import device_of, load_model
-from afterwit.learner.scoring.score import probe
+from afterwit.learner.parameters import device_of, load_model
+from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
-from tests.learner.updates import items_of, policy_of, quiet, weights
+from tests.learner.updates import Given, items_of, policy_of, quiet, weights
 
 HINTS = ("Say it in one word.", "Read the file before you answer.", "Say it in one word, without a greeting.")
 PLAIN = LearnerSettings(dtype="float32", device="cpu", lr=1e-3, head="plain", packing="off", epochs=2)
@@ -60,7 +60,7 @@ def updated(
     policy = policy_of(student, settings)
     frozen = policy.trained.base or model_of(base, settings)
     before = weights(policy)
-    metrics = update(policy, frozen, items, objective, settings, quiet)
+    metrics = update(policy, Given(frozen, settings), items, objective, settings, quiet)
     after = weights(policy)
     return torch.cat([(after[name] - before[name]).flatten().cpu().double() for name in before]), metrics
 

@@ -19,10 +19,10 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learner.parameters.adapter import name_of
 from afterwit.learner.policy import Policy
+from afterwit.learner.scoring import probe, response_logits
 from afterwit.learner.scoring.packing import Packing
-from afterwit.learner.scoring.score import probe, response_logits
 from afterwit.learner.settings import LearnerSettings, Precision
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import TENSORS
 from afterwit.wire.model_text.render import Renderer
@@ -31,7 +31,7 @@ from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_lm_head import ROWS
 from tests.learner.test_policy import go_on, trainer_in
 from tests.learner.test_update import IDS, OBJECTIVES, batch, plain_update
-from tests.learner.updates import EXACT, adapter_of, frozen, furthest, policy_of, quiet, weights
+from tests.learner.updates import EXACT, Given, adapter_of, frozen, furthest, policy_of, quiet, weights
 from tests.tree.forests import precise
 
 LORA = replace(EXACT, lora_rank=16, lora_alpha=32.0)
@@ -130,7 +130,7 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
     expected, loss = plain_update(theirs, frozen(base), items, objective)
     policy = adapter_of(student, base, LORA)
     before = weights(policy)
-    metrics = update(policy, policy.trained.base, items, objective, LORA, quiet)
+    metrics = update(policy, Given(policy.trained.base, LORA), items, objective, LORA, quiet)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     found = {f"base_model.model.{name}": tensor for name, tensor in weights(policy).items()}
     assert found.keys() == expected.keys()
@@ -151,7 +151,7 @@ def test_under_lora_the_distillation_term_is_not_ignored(
     norms, steps = [], []
     for teacher in (None, other):
         policy = adapter_of(student, base, LORA)
-        found = update(policy, teacher or policy.trained.base, items, alone, LORA, quiet)
+        found = update(policy, Given(teacher or policy.trained.base, LORA), items, alone, LORA, quiet)
         norms.append(found["grad_norm"])
         steps.append(weights(policy))
     assert min(norms) > 1e-3
@@ -178,7 +178,7 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
         precise(policy.model), precise(policy.trained.base)
         if policy.ema is not None:
             precise(policy.ema.model)
-        metrics = update(policy, policy.trained.base, items, objective, settings, quiet)
+        metrics = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
         results.append((weights(policy), metrics))
     for found, metrics in results[1:]:
         assert metrics == pytest.approx(results[0][1], rel=1e-9, abs=1e-11)
@@ -195,7 +195,7 @@ def test_bfloat16_moves_the_fp32_adapter_and_no_weight_of_the_base(
         settings = replace(LORA, dtype=dtype, checkpointing=checkpointing, lr=1e-6)
         policy = adapter_of(student, base, settings)
         before, logits_before = weights(policy), logits(policy.trained.base)
-        found = update(policy, policy.trained.base, items, objective, settings, quiet)
+        found = update(policy, Given(policy.trained.base, settings), items, objective, settings, quiet)
         norms.append(found["grad_norm"])
         assert 0 < furthest(weights(policy), before) < 2e-6
         assert torch.equal(logits(policy.trained.base), logits_before)

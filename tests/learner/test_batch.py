@@ -9,12 +9,12 @@ from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
-from afterwit.learner.batch import Item, Limits, Refused, build
+from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import HINTS, lesson
 
-LIMITS = Limits(max_tokens=512, max_staleness=16, version=20)
+LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20)
 HYBRID = ObjectiveSettings()
 OPD_ONLY = ObjectiveSettings(w_rl=0.0)
 
@@ -23,7 +23,7 @@ def one(
     sample: Sample,
     renderer: Renderer,
     objective: ObjectiveSettings = HYBRID,
-    limits: Limits = LIMITS,
+    limits: TurnLimits = LIMITS,
     placement: Placement = Placement.LAST_USER,
 ) -> Item | Refused:
     items, refused = build([sample], renderer, placement, limits, objective)
@@ -172,7 +172,7 @@ SURE = (-0.01,) * 6
 
 
 @pytest.mark.parametrize(
-    ("objective", "hint_targets_of", "carries"),
+    ("objective", "facts", "carries"),
     [
         (ROUTED, {"reward": -1}, (False, True)),
         (ROUTED, {"reward": -1, "hints": ()}, (True, False)),
@@ -190,10 +190,10 @@ SURE = (-0.01,) * 6
 def test_a_routed_turn_learns_by_one_term_or_ends_with_the_reason(
     renderer: Renderer,
     objective: ObjectiveSettings,
-    hint_targets_of: dict[str, object],
+    facts: dict[str, object],
     carries: tuple[bool, bool] | Reason,
 ) -> None:
-    found = one(lesson(renderer, 1, version=20, **hint_targets_of), renderer, objective)  # type: ignore[arg-type]
+    found = one(lesson(renderer, 1, version=20, **facts), renderer, objective)  # type: ignore[arg-type]
     if isinstance(carries, Reason):
         assert found == Refused(turn="turn0001", reason=carries)
     else:
@@ -211,8 +211,28 @@ def test_a_turn_that_learns_nothing_says_so_before_its_hints_are_looked_at(rende
     assert reason(sure, renderer, ROUTED) is Reason.ALREADY_CONFIDENT
 
 
-def test_a_greedy_turn_is_scored_at_temperature_one_without_a_behaviour(renderer: Renderer) -> None:
+def test_a_greedy_turn_is_scored_at_temperature_one(renderer: Renderer) -> None:
     greedy = item(replace(lesson(renderer, 1, version=20, tau=0.0), rl=False), renderer)
-    assert (greedy.tau, greedy.behaviour) == (1.0, None)
     sampled = item(lesson(renderer, 1, version=20, tau=0.6), renderer)
-    assert (sampled.tau, len(sampled.behaviour or ())) == (0.6, 6)
+    assert (greedy.tau, sampled.tau) == (1.0, 0.6)
+
+
+PAIR = ("Say it in one word.", "Read the file before you answer it.")
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows"),
+    [("shortest", [0]), ("longest", [1]), ("sequence_optimal", [0, 1]), ("token_optimal", [0, 1])],
+)
+def test_only_the_teachers_that_the_rule_reads_are_scored(
+    renderer: Renderer, rule: str, rows: list[int]
+) -> None:
+    made = item(lesson(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings(hint_selection=rule))
+    every = item(lesson(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings())
+    assert made.hints == tuple(PAIR[index] for index in rows)
+    assert made.teachers == tuple(every.teachers[index] for index in rows)
+
+
+def test_of_the_hints_that_fit_the_longest_teaches(renderer: Renderer) -> None:
+    sample = lesson(renderer, 1, version=20, hints=(*PAIR, "Long. " * 400))
+    assert item(sample, renderer, ObjectiveSettings(hint_selection="longest")).hints == PAIR[1:]

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring.score import probe, response_logits, stream_states
+from afterwit.learner.scoring import probe, response_logits, stream_states
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.lora import PREFIX, TENSORS
 from afterwit.wire.model_text.render import Renderer
@@ -22,7 +22,7 @@ from tests.fakes.adapters import by_peft
 from tests.learner.test_lm_head import ROWS
 from tests.learner.test_policy import go_on, trainer_in
 from tests.learner.test_update import batch
-from tests.learner.updates import EXACT, frozen, furthest, policy_of, quiet, weights
+from tests.learner.updates import EXACT, Given, frozen, furthest, policy_of, quiet, weights
 
 OBJECTIVE = ObjectiveSettings(beta=0.0)
 KINDS = pytest.mark.parametrize("rank", [0, 16], ids=["whole", "lora"])
@@ -40,7 +40,7 @@ def walk(
     policy, items = policy_of(base, settings), batch(renderer, OBJECTIVE)
     seen = [weights(policy)]
     for _ in range(updates):
-        update(policy, frozen(base), items, OBJECTIVE, settings, quiet)
+        update(policy, Given(frozen(base), settings), items, OBJECTIVE, settings, quiet)
         seen.append(weights(policy))
     return policy, seen
 
@@ -91,10 +91,12 @@ def test_an_update_under_it_is_one_under_a_model_with_its_weights(
     under_mean, _ = walk(base, renderer, settings, 2)
     under_model, _ = walk(base, renderer, settings, 2)
     teacher = loaded(under_model, rank, base, tmp_path)
-    update(under_mean, None, items, OBJECTIVE, settings, quiet)
-    update(under_model, teacher, items, OBJECTIVE, replace(settings, teacher="base"), quiet)
+    update(under_mean, Given(None, settings), items, OBJECTIVE, settings, quiet)
+    update(under_model, Given(teacher), items, OBJECTIVE, replace(settings, teacher="base"), quiet)
     assert furthest(weights(under_mean), weights(under_model)) < 1e-9
-    update(walked := walk(base, renderer, settings, 2)[0], frozen(base), items, OBJECTIVE, EXACT, quiet)
+    update(
+        walked := walk(base, renderer, settings, 2)[0], Given(frozen(base)), items, OBJECTIVE, EXACT, quiet
+    )
     assert furthest(weights(under_mean), weights(walked)) > 1e-6
 
 

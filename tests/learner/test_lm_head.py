@@ -12,9 +12,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, PreTrainedModel
 
 from afterwit.fused_head.head import HeadGradients
+from afterwit.learner.scoring import Row, response_logits, response_states, stream_states
 from afterwit.learner.scoring.lm_head import fused_head, head_of
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import response_logits, response_states, stream_states
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted, tiny_llama

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
-from afterwit.learner.parameters.load import load_model
+from afterwit.learner.parameters import load_model
+from afterwit.learner.scoring import Row, response_logits, stream_logits
 from afterwit.learner.scoring.packing import NEVER, Packing, token_ratio
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import response_logits, stream_logits
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.update import update
+from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.tree.support import unsupported_reason
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted, tiny_qwen3
-from tests.learner.updates import EXACT, frozen, furthest, items_of, policy_of, quiet, weights
+from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, policy_of, quiet, weights
 from tests.tree.forests import forests, precise
 
 OFF = replace(EXACT, packing="off")
@@ -38,7 +37,7 @@ def precisely(
     """`moved`, with norms that keep float64."""
     policy = policy_of(student, how)
     precise(policy.model)
-    metrics = update(policy, precise(frozen(base)), items, objective, how, quiet)
+    metrics = update(policy, Given(precise(frozen(base)), how), items, objective, how, quiet)
     return weights(policy), metrics
 
 
@@ -113,7 +112,7 @@ def test_packing_happens_in_an_update_that_gains_by_it(
         lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
     items = items_of([lesson(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
-    update(policy_of(base, how), model, items, ObjectiveSettings(), how, quiet)
+    update(policy_of(base, how), Given(model, how), items, ObjectiveSettings(), how, quiet)
     rows = [items[0].student, *items[0].teachers]
     longest = max(len(row.inputs) for row in rows)
     whole = sum(len(row.inputs) for row in rows)

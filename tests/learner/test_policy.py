@@ -13,12 +13,12 @@ from afterwit.core.errors import SettingError, UpdateRefused, VersionDamaged
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused
-from afterwit.learner.parameters.load import device_of, load_model
+from afterwit.learner.parameters import device_of, load_model
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring.score import probe
+from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings, Precision
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update.phase import Phase
+from afterwit.learner.update import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson

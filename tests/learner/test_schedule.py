@@ -220,7 +220,6 @@ def test_retries_double_up_to_an_hour() -> None:
         {"segments_per_update": 17},
         {"lr": 0.0},
         {"beta2": 1.0},
-        {"teacher": "median"},
         {"ema_decay": 1.5},
         {"lora_rank": -1},
         {"lora_alpha": 0.0},

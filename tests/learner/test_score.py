@@ -6,8 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from afterwit.learner.parameters.load import load_model, recompute_activations
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import probe, response_logits, stream_logits
+from afterwit.learner.scoring import Row, probe, response_logits, stream_logits
 from tests.fakes.models import tiny_llama
 
 CPU = torch.device("cpu")

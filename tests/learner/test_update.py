@@ -13,17 +13,16 @@ from torch import Tensor
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
-from afterwit.learner.scoring.rows import Row
-from afterwit.learner.scoring.score import response_logits
+from afterwit.learner.scoring import Row, response_logits
 from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import update
 from afterwit.learner.update.metrics import is_fresh
-from afterwit.learner.update.update import needs_base, update
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import lesson
 from tests.fakes.models import reweighted
-from tests.learner.updates import EXACT, frozen, furthest, items_of, moved, policy_of, quiet, weights
+from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, moved, policy_of, quiet, weights
 
 NINE = [
     ObjectiveSettings(hint_selection=selection, subset=subset, beta=0.1)
@@ -87,12 +86,11 @@ def plain_update(
                 "logits_teacher": [logits(old, row) for row in item.teachers] or None,
                 "logits_base": logits(old, item.student) if objective.beta else None,
                 "ids": torch.tensor(item.student.response),
-                "behaviour": torch.tensor(item.behaviour).double(),
+                "behaviour": torch.tensor(item.turn.sampled.logprobs).double(),
                 "mask": ~torch.tensor(item.turn.sampled.forced),
                 "basis": item.turn.sampled.basis.value,
                 "reward": item.reward or 0.0,
                 "tau": item.tau,
-                "hint_lengths": tuple(map(len, item.hints)),
             }
         )
         if arrays[-1]["logits_teacher"]:
@@ -186,7 +184,6 @@ def test_a_live_teacher_is_the_policy_itself_at_the_updates_start(
     live, _ = moved(student, base, items, objective, settings)
     frozen_student, _ = moved(student, student, items, objective, replace(settings, teacher="base"))
     assert furthest(live, frozen_student) < 1e-12
-    assert not needs_base(objective, settings)
 
 
 def test_old_log_probs_stay_those_of_the_updates_start(student: Path, base: Path, renderer: Renderer) -> None:
@@ -215,7 +212,7 @@ def test_a_step_that_is_not_finite_is_refused_and_moves_nothing(base: Path, rend
     policy = policy_of(base)
     before = weights(policy)
     with pytest.raises(UpdateRefused, match="no step was taken"):
-        update(policy, frozen(base), items, objective, EXACT, quiet)
+        update(policy, Given(frozen(base), EXACT), items, objective, EXACT, quiet)
     assert furthest(weights(policy), before) == 0.0
     assert not policy.optimizer.state
 
@@ -238,7 +235,7 @@ def test_bfloat16_adds_its_passes_up_in_float32_and_keeps_what_rounding_would_lo
     items = batch(renderer, objective)
     policy = policy_of(base, settings)
     before = weights(policy)
-    update(policy, frozen(base, torch.bfloat16), items, objective, settings, quiet)
+    update(policy, Given(frozen(base, torch.bfloat16), settings), items, objective, settings, quiet)
     after = weights(policy)
     assert all(master.dtype is torch.float32 for master in after.values())
     assert 0 < furthest(before, after) < 2e-6
@@ -257,7 +254,7 @@ def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> 
         settings = LearnerSettings(lora_rank=0, dtype=dtype, device="cpu", micro_batch_tokens=tokens)
         policy = policy_of(base, settings)
         model = frozen(base, getattr(torch, dtype))
-        norms.append(update(policy, model, items, objective, settings, quiet)["grad_norm"])
+        norms.append(update(policy, Given(model, settings), items, objective, settings, quiet)["grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.05)
     assert norms[2] == pytest.approx(norms[0], rel=0.05)
 

@@ -14,17 +14,16 @@ from afterwit.checkpoints import Versions
 from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Probe, Version
-from afterwit.learner.batch import Item, Limits, build
-from afterwit.learner.parameters.load import load_model
+from afterwit.learner.batch import Item, TurnLimits, build
+from afterwit.learner.parameters import FrozenModels, load_model
 from afterwit.learner.policy import Policy
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.phase import Phase
-from afterwit.learner.update.update import update
+from afterwit.learner.update import Phase, update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 
 EXACT = LearnerSettings(dtype="float64", device="cpu", lr=1e-3, lora_rank=0)
-LIMITS = Limits(max_tokens=512, max_staleness=16, version=0)
+LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=0)
 
 
 def quiet(phase: Phase) -> None:
@@ -49,6 +48,18 @@ def frozen(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
     return load_model(folder, dtype=dtype, device=torch.device("cpu")).requires_grad_(False)
 
 
+class Given(FrozenModels):
+    """Frozen models of which the base is this one."""
+
+    def __init__(self, model: PreTrainedModel | None, settings: LearnerSettings = EXACT) -> None:
+        super().__init__(Path(), settings)
+        self._model_given = model
+
+    def base(self, policy: object) -> PreTrainedModel:
+        assert self._model_given is not None, "the base is read"
+        return self._model_given
+
+
 def items_of(samples: Sequence[Sample], renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     items, refused = build(samples, renderer, Placement.LAST_USER, LIMITS, objective)
     assert not refused
@@ -68,7 +79,7 @@ def moved(
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights after one update from `student`, with the frozen `base`; and its metrics."""
     policy = policy_of(student, settings)
-    metrics = update(policy, frozen(base), items, objective, settings, quiet)
+    metrics = update(policy, Given(frozen(base), settings), items, objective, settings, quiet)
     return weights(policy), metrics
 
 

@@ -87,18 +87,17 @@ def _advantages(turns, s, mean):
         return [turn.reward - mean if turn.rl else None for turn in turns]
     if s["baseline"] == "none":
         return [turn.reward if turn.rl else None for turn in turns]
-    out = []
-    for turn in turns:
-        company = [other.reward for other in turns if other.rl and other.group == turn.group]
-        if not turn.rl:
-            out.append(None)
-        elif turn.group is None or len(company) == 1:
-            out.append(turn.reward)
-        else:
-            middle = math.fsum(company) / len(company)
-            spread = math.sqrt(math.fsum((r - middle) ** 2 for r in company) / (len(company) - 1))
-            out.append((turn.reward - middle) / spread if spread > 0 else 0.0)
-    return out
+    return [_z_score(turn, [o.reward for o in turns if o.group == turn.group]) for turn in turns]
+
+
+def _z_score(turn, company):
+    if not turn.rl:
+        return None
+    if turn.group is None or len(company) == 1:
+        return turn.reward
+    middle = math.fsum(company) / len(company)
+    spread = math.sqrt(math.fsum((r - middle) ** 2 for r in company) / (len(company) - 1))
+    return (turn.reward - middle) / spread if spread > 0 else 0.0
 
 
 class Turn:
@@ -119,6 +118,7 @@ class Turn:
         tau = 1.0 if sample.get("tau") is None else sample["tau"]
         greedy = tau < 0.05
         self.tau = 1.0 if greedy else tau
+        self.greedy = greedy
         mask = sample.get("mask")
         self.live = [i for i in range(len(self.current)) if mask is None or mask[i]]
         self.advantage = None
@@ -145,7 +145,7 @@ class Turn:
         """Term name -> [(position, (value, d / d log-prob, d / d scaled logit))] of the tokens that train."""
         found, objective = {"entropy": self._each(tokens.entropy)}, self.s["objective"]
         if self.base is not None:
-            found["reference_kl"] = self._each(tokens.anchor)
+            found["reference_kl"] = self._each(tokens.reference_kl)
         if objective == "combine":
             if (self.rl and self.s["w_RL"] > 0) or (self.opd and self.s["w_OPD"] > 0):
                 found["combine"] = self._each(tokens.combine)

@@ -60,7 +60,7 @@ def _surrogate(turn, i, advantage, eps_lo, eps_hi):
 
 def _weight(turn, i):
     """min(pi_old / pi_b, cap), both on the basis of the engine's values."""
-    if turn.behaviour is None:
+    if turn.behaviour is None or turn.greedy:
         return 1.0
     old = log_softmax(turn.old[i], 1.0 if turn.raw else turn.tau)[turn.ids[i]]
     return min(math.exp(old - float(turn.behaviour[i])), turn.s["is_cap"])
@@ -124,7 +124,7 @@ def entropy(turn, i, hint):
     return value, {}, {v: -math.exp(x) * (x + value) for v, x in enumerate(logs)}
 
 
-def anchor(turn, i, hint):
+def reference_kl(turn, i, hint):
     logs, base = log_softmax(turn.current[i], turn.tau), log_softmax(turn.base[i], turn.tau)
     pairs = list(zip(logs, base, strict=True))
     value = math.fsum(math.exp(x) * (x - b) for x, b in pairs)

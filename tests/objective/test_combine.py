@@ -107,7 +107,7 @@ def test_a_baseline_shifts_the_reward_and_leaves_the_gap():
 def test_a_greedy_turn_has_the_gap_alone_at_temperature_1():
     made = sample(rng(), tau=0.0)
     got = evaluate([made], COMBINE)
-    assert got.loss == evaluate([made | {"tau": 1.0, "reward": 0.0}], COMBINE).loss
+    assert got.loss == evaluate([made | {"tau": 1.0, "reward": 0.0, "behaviour": None}], COMBINE).loss
 
 
 def test_it_reports_itself_and_no_term_that_it_replaces():

@@ -86,7 +86,7 @@ def test_what_is_absent_or_none_is_left_out():
     absent = {"logits_old": None, "logits_teacher": None, "logits_base": None, "behaviour": None, "tau": None}
     got, same = evaluate([least], {"beta": 0}), evaluate([least | absent], {"beta": 0})
     assert got.loss == same.loss == pytest.approx(-1.0)
-    with pytest.raises(ValueError, match="base's logits are missing"):
+    with pytest.raises(ValueError, match="reference's logits are missing"):
         evaluate([least], {})
     with pytest.raises(ValueError, match=r"logits \[3, 7\] but old \[3, 6\]"):
         evaluate([least | {"logits_old": made["logits_old"][:, :6]}], {"beta": 0})
@@ -110,3 +110,16 @@ def test_groups_and_the_running_mean_reach_the_advantage():
 def test_settings_and_terms_are_read_without_torch():
     code = "import sys, afterwit.objective, afterwit.objective.advantage; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_greedy_turn_is_not_weighted_by_what_sampled_it():
+    """Greedy decoding has no probabilities: its log-probs correct nothing, here as in the learner."""
+    made = sample(rng(), tau=0.0)
+    settings = {"objective": "token_opd", "beta": 0}
+    assert evaluate([made], settings).loss == evaluate([made | {"behaviour": None}], settings).loss
+
+
+def test_behaviour_that_is_too_short_is_refused_with_both_lengths():
+    made = sample(rng())
+    with pytest.raises(ValueError, match="3 ids but 2 log-probs in behaviour"):
+        evaluate([made | {"behaviour": made["behaviour"][:2]}], {})

@@ -1,88 +1,118 @@
 """The order of ids, and which hint teaches."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
-from afterwit.objective.hint_selection import choose, drawn, fixed_choice, overlap, pick
-from afterwit.objective.logprobs import top_k
+from afterwit.objective import ObjectiveSettings
+from afterwit.objective.candidates import candidates
+from afterwit.objective.hint_selection import HINT_RULES, HintRule
+from afterwit.objective.logprobs import logprobs, top_k
 from afterwit.objective.sample import Sample
 
+OVERLAP_HT = torch.tensor([[4, 0, 0], [3, 2, 1], [0, 1, 4]])
+IDS = (5, 6, 7)
+CHOSEN = {
+    "shortest": [0, 0, 0],
+    "longest": [2, 2, 2],
+    "random": [1, 1, 1],  # SHA-256 of the ids
+    "sequence_optimal": [1, 1, 1],
+    "token_optimal": [0, 1, 2],
+}
+"""Rule -> the hint of each token, if the teachers agree with the student as in `OVERLAP_HT`."""
+SCORED = [name for name, rule in HINT_RULES.items() if rule.score]
+KNOWN = [name for name, rule in HINT_RULES.items() if rule.known]
 
-def a_sample(hints=3, *, ids=(5, 6, 7), mask=(True, True, True), lengths=None):
-    return Sample(
-        ids_T=torch.tensor(ids),
-        mask_T=torch.tensor(mask),
-        behaviour_T=None,
-        tau=1.0,
-        advantage=None,
-        hints=hints,
-        hint_lengths=lengths,
-    )
+
+def found(overlap_HT):
+    return SimpleNamespace(overlap_HT=overlap_HT, sampled_teacher_HT=overlap_HT)
+
+
+@pytest.mark.parametrize("name", HINT_RULES)
+def test_each_rule_chooses(name):
+    rule = HINT_RULES[name]
+    ran = torch.tensor(rule.teachers((10, 20, 30), IDS))
+    chosen_T = rule.choose(found(OVERLAP_HT[ran]), torch.ones(3, dtype=torch.bool))
+    assert ran[chosen_T].tolist() == CHOSEN[name]
+
+
+def test_a_rule_is_a_score_over_what_the_teachers_say():
+    """The teacher that finds the sampled ids likeliest, per token: a rule that is not in the table."""
+    likeliest = HintRule(score=lambda candidates: candidates.sampled_teacher_HT, per_token=True)
+    mask_T, said_HT = torch.ones(3, dtype=torch.bool), torch.tensor([[-1.0, -2.0, -3.0], [-2.0, -1.0, -1.0]])
+    assert likeliest.choose(SimpleNamespace(sampled_teacher_HT=said_HT), mask_T).tolist() == [0, 1, 1]
+
+
+def test_a_rule_that_is_not_in_the_table_is_refused():
+    with pytest.raises(ValueError, match="hint_selection is 'best', but must be one of shortest, longest"):
+        ObjectiveSettings(hint_selection="best")
+    with pytest.raises(ValueError, match="either `known` or `score`"):
+        HintRule()
 
 
 @given(
     st.lists(st.lists(st.integers(-2, 2), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 9)
 )
-@budget(max_examples=100, deadline=None)
+@budget(max_examples=50, deadline=None)
 def test_top_k_orders_by_value_and_then_by_the_lower_id(rows, k):
     expected = [sorted(range(7), key=lambda v: (-row[v], v))[:k] for row in rows]
     assert top_k(torch.tensor(rows, dtype=torch.float32), k).tolist() == expected
 
 
 def test_overlap_counts_shared_ids_whatever_their_order():
-    student = torch.tensor([[1, 2, 3], [4, 5, 6]])
-    teachers = torch.tensor([[[3, 2, 1], [7, 8, 9]], [[1, 9, 8], [6, 4, 0]]])
-    assert overlap(student, teachers).tolist() == [[3, 0], [1, 2]]
+    student = torch.tensor([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
+    teachers = torch.stack([student.flip(-1), student + torch.tensor([0.0, 9.0, 8.0, 0.0])])
+    sample = Sample(
+        ids_T=torch.tensor([0, 0]),
+        mask_T=torch.ones(2, dtype=torch.bool),
+        behaviour_T=None,
+        tau=1.0,
+        advantage=None,
+        hints=2,
+    )
+    both = candidates(sample, student, logprobs(student, 1.0), teachers, k=2)
+    assert both.overlap_HT.tolist() == [[0, 0], [1, 1]]
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
-        ("shortest", [0, 0, 0]),
-        ("longest", [2, 2, 2]),
-        ("random", [drawn([5, 6, 7], 3)] * 3),
-        ("sequence_optimal", [1, 1, 1]),
-        ("token_optimal", [0, 1, 2]),
-    ],
-)
-def test_each_rule_chooses(rule, expected):
-    overlap_HT = torch.tensor([[4, 0, 0], [3, 2, 1], [0, 1, 4]])
-    assert choose(overlap_HT, a_sample(), rule).tolist() == expected
-
-
-@pytest.mark.parametrize("rule", ["sequence_optimal", "token_optimal"])
-def test_ties_go_to_the_shortest_hint(rule):
-    assert choose(torch.full((3, 3), 2), a_sample(), rule).tolist() == [0, 0, 0]
+@pytest.mark.parametrize("name", SCORED)
+def test_ties_go_to_the_shortest_hint(name):
+    same = found(torch.full((3, 3), 2))
+    assert HINT_RULES[name].choose(same, torch.ones(3, dtype=torch.bool)).tolist() == [0, 0, 0]
 
 
 def test_the_first_of_equally_long_hints_is_the_longest():
-    assert fixed_choice(a_sample(lengths=(5, 9, 9)), "longest") == 1
-    assert fixed_choice(a_sample(), "longest") == 2
+    assert HINT_RULES["longest"].teachers((5, 9, 9), IDS) == (1,)
 
 
-def test_only_overlap_needs_a_look_at_the_teachers_and_only_among_several():
-    for rule in ("sequence_optimal", "token_optimal"):
-        assert fixed_choice(a_sample(1), rule) == 0
-        assert fixed_choice(a_sample(2), rule) is None
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_hint_that_is_known_beforehand_has_the_only_teacher(name):
+    rule = HINT_RULES[name]
+    assert len(rule.teachers((10, 20, 30), IDS)) == 1
+    with pytest.raises(ValueError, match="3 teachers ran, but the hint is chosen before any of them"):
+        rule.choose(found(OVERLAP_HT), torch.ones(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_a_rule_that_compares_teachers_needs_them_all(name):
+    assert HINT_RULES[name].teachers((10, 20, 30), IDS) == (0, 1, 2)
+    assert HINT_RULES[name].teachers((10,), IDS) == (0,)
+    assert HINT_RULES[name].teachers((), IDS) == ()
 
 
 def test_a_random_hint_is_the_same_for_the_same_ids_and_each_is_as_likely():
-    draws = [drawn([n, 7, 7 * n], 3) for n in range(3000)]
-    assert draws == [drawn([n, 7, 7 * n], 3) for n in range(3000)]
+    def draws():
+        return [HINT_RULES["random"].teachers((1, 2, 3), (n, 7, 7 * n))[0] for n in range(3000)]
+
+    assert draws() == draws()
     for hint in range(3):  # 1000 expected, with a standard deviation of 26
-        assert abs(draws.count(hint) - 1000) < 130
-    assert drawn([1, 2], 1) == 0
+        assert abs(draws().count(hint) - 1000) < 130
 
 
 def test_masked_tokens_have_no_say_in_a_sequences_choice():
-    overlap_HT = torch.tensor([[1, 1, 9], [2, 2, 0]])
-    sample = a_sample(2, mask=(True, True, False))
-    assert choose(overlap_HT, sample, "sequence_optimal").tolist() == [1, 1, 1]
-
-
-def test_pick_takes_each_position_from_its_hint():
-    values_HTK = torch.arange(12).reshape(2, 3, 2)
-    assert pick(values_HTK, torch.tensor([0, 1, 0])).tolist() == [[0, 1], [8, 9], [4, 5]]
+    overlaps = found(torch.tensor([[1, 1, 9], [2, 2, 0]]))
+    chosen_T = HINT_RULES["sequence_optimal"].choose(overlaps, torch.tensor([True, True, False]))
+    assert chosen_T.tolist() == [1, 1, 1]

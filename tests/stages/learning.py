@@ -17,7 +17,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update.phase import Phase
+from afterwit.learner.update import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.learn import STAGE, Learn
 from afterwit.store import Status, Store

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learner.parameters.load import load_model
+from afterwit.learner.parameters import load_model
 from afterwit.tree.attention import NAME
 from afterwit.tree.support import unsupported_reason
 from tests.fakes.models import tiny_llama, tiny_qwen3

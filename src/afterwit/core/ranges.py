@@ -5,6 +5,7 @@ A value of None was not given and passes; a value that is not a number fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
@@ -43,11 +44,17 @@ def within(section: object, low: float, high: float, *names: str) -> None:
             raise ValueError(f"{name} is {value}, but must be between {low:g} and {high:g}")
 
 
+def one_of(section: object, allowed: Iterable[str], name: str) -> None:
+    """The named value is one of the allowed ones."""
+    names = list(allowed)
+    if (value := getattr(section, name)) not in names:
+        raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(names)}")
+
+
 def one_of_its_choices(section: object) -> None:
     """Each value whose type is a Literal is one of the literal's."""
     for name, allowed in _choices(type(section)).items():
-        if (value := getattr(section, name)) not in allowed:
-            raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+        one_of(section, allowed, name)
 
 
 def _given(section: object, names: tuple[str, ...]) -> list[tuple[str, Any]]:

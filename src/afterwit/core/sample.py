@@ -18,6 +18,8 @@ class Sample:
     verdict: Verdict
     rl: bool
     opd: bool
+    group_rewards: tuple[int, ...] = ()
+    """The rewards of all judged turns with this prompt, zeros included; (): not asked for."""
 
     def __post_init__(self) -> None:
         if not (self.rl or self.opd):

@@ -1,17 +1,39 @@
-"""The head, fused with what is read off its logits: no [N, V] matrix outlives a chunk of rows.
+"""The language model's head, fused with what is read off its logits: only a chunk of rows has them at a time.
 
-    head            hidden states to logits, and a gradient of logits back to states and weights
-    products        how its matrix products are taken on a device
-    low_rank        what LoRA adds to it
-    sizes           how many rows at a time suit a device
-    one_pass        work on logits, compiled on a GPU
-    softmax         what turns a row's logits into log-probs at its temperature
-    top             exact top-K in two stages
-    score           without gradient: top-K, log-probs at ids, logsumexp
-    pupil, targets  phase one of the objective, from hidden states
-    rows, flatten   the rows of a pass that train, with their weights
-    few, whole      the terms that read a few ids of a row, or its whole distribution; and their slopes
-    grade, learn    phase two of the objective: loss, and gradient in the forward
+    head                hidden states to logits, and a gradient of logits back to states and weights
+    matmuls             how its matrix products are computed on a device
+    low_rank            what LoRA adds to it
+    sizes               rows of a chunk and of a tile that suit a device
+    compiled            functions of logits that torch compiles on a GPU
+    softmax             log-probs of a row's logits at its temperature
+    top_k               exact top-K in two stages
+    score               without gradient: top-K and log-probs at ids
+    scoring_input, targets      phase one of the objective, from hidden states
+    rows, collect       the rows of a micro-batch that train, with their weights
+    sparse_terms        the terms that read a few ids of a row, and their gradient
+    dense_terms         the terms that read its whole distribution, and the gradient of all terms
+    chunk_loss, loss    phase two of the objective: the loss, and its gradient in the same walk
 
-The plain way, `objective.target.prepare` and `objective.hybrid.share`, is the reference and the fallback.
+The plain way, `objective.target.prepare` and `objective.sample_loss`, is the reference and the fallback.
 """
+
+from afterwit.fused_head.collect import collect_rows
+from afterwit.fused_head.head import Head, HeadGradients
+from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
+from afterwit.fused_head.low_rank import LowRank
+from afterwit.fused_head.rows import Rows
+from afterwit.fused_head.scoring_input import ScoringInput
+from afterwit.fused_head.targets import targets
+
+__all__ = [
+    "FusedLoss",
+    "Head",
+    "HeadGradients",
+    "LowRank",
+    "Reference",
+    "Rows",
+    "ScoringInput",
+    "collect_rows",
+    "fused_loss",
+    "targets",
+]

@@ -1,4 +1,4 @@
-"""Samples, whose hidden states lie one after the other in a pass, become its rows."""
+"""From samples, whose hidden states lie one after the other in a micro-batch, to the rows that train."""
 
 from __future__ import annotations
 
@@ -8,48 +8,56 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.rows import Rows, blank, chosen, joined
-from afterwit.objective.sample import Denominators, Sample
+from afterwit.fused_head.rows import Rows, joined, select, zeros
+from afterwit.objective.denominators import Denominators
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
-from afterwit.objective.token_targets import TokenTargets, token_targets
+from afterwit.objective.terms import token_targets
+from afterwit.objective.token_targets import TokenTargets
 
 
 def collect_rows(
     samples: Sequence[Sample], targets: Sequence[Target], over: Denominators, settings: ObjectiveSettings
 ) -> Rows:
-    """The rows of turns. ValueError where a sample carries a term that `over` does not count."""
+    """The rows that train. ValueError if a sample carries a term that `over` does not count."""
     parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
-    masks, whole = [sample.mask_T for sample in samples], over.of("entropy")
-    tau_N = [torch.full_like(part.old_N, sample.tau) for sample, part in zip(samples, parts, strict=True)]
-    dense_N = [_spread(mask_T, whole, part.old_N) for mask_T, part in zip(masks, parts, strict=True)]
-    weights = [_weights(*pair, over, settings) for pair in zip(samples, parts, strict=True)]
-    at_N = torch.cat(masks).nonzero().squeeze(-1)
+    pairs = list(zip(samples, parts, strict=True))
+    tau_N = torch.cat([torch.full_like(part.old_N, sample.tau) for sample, part in pairs])
+    dense_N = torch.cat([_weight(sample, over.of("entropy"), part.old_N) for sample, part in pairs])
+    at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
     return Rows(
         at_N=at_N,
-        tau_N=torch.cat(tau_N)[at_N],
-        dense_N=torch.cat(dense_N)[at_N],
-        taught=chosen(joined(_with_kept(parts)), at_N),
-        weights=chosen(joined(weights), at_N),
+        tau_N=tau_N[at_N],
+        dense_N=dense_N[at_N],
+        targets=select(joined(_all_with_kept(parts)), at_N),
+        weights={name: each_N[at_N] for name, each_N in _sparse_weights(pairs, over, settings).items()},
     )
 
 
-def _weights(
-    sample: Sample, what: TokenTargets, over: Denominators, settings: ObjectiveSettings
+def _sparse_weights(
+    pairs: Sequence[tuple[Sample, TokenTargets]], over: Denominators, settings: ObjectiveSettings
 ) -> dict[str, Tensor]:
-    """The weight of each token in each term."""
-    none = dict.fromkeys(settings.terms, torch.zeros_like(what.old_N))
-    return none | {
-        term: _spread(sample.mask_T, over.of(term), what.old_N) for term in sample.carries(settings)
+    """The weight of each token in each term that a sample carries; 0 for a sample without the term."""
+    carried = [sample.carries(settings) for sample, _ in pairs]
+    names = [name for name in settings.terms if any(name in terms for terms in carried)]
+    return {
+        name: torch.cat(
+            [
+                _weight(sample, over.of(name), part.old_N) if name in terms else torch.zeros_like(part.old_N)
+                for (sample, part), terms in zip(pairs, carried, strict=True)
+            ]
+        )
+        for name in names
     }
 
 
-def _with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
-    """All with kept ids if any has them; those of a sample without a lesson teach nothing."""
+def _all_with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
+    """All with kept ids if any has them; those of a sample without a hint are zeros, which no term reads."""
     kept = next((part.kept for part in parts if part.kept is not None), None)
-    return [part if part.kept else replace(part, kept=blank(kept, len(part.ids_N))) for part in parts]
+    return [part if part.kept else replace(part, kept=zeros(kept, len(part.ids_N))) for part in parts]
 
 
-def _spread(mask_T: Tensor, over: int, like_T: Tensor) -> Tensor:
+def _weight(sample: Sample, over: int, like_T: Tensor) -> Tensor:
     """The weight of each token in the mean over those that train, divided by the term's denominator."""
-    return mask_T.to(like_T.dtype) / (mask_T.sum() * over)
+    return sample.mask_T.to(like_T.dtype) / (sample.mask_T.sum() * over)

@@ -1,7 +1,7 @@
-"""Work on logits that goes over them once on a GPU, where torch goes over them once for every operation.
+"""Functions of logits that torch compiles on a GPU, so that they read the logits once.
 
-There are about twenty of these, and a GPU waits for memory in each. On a CPU a tile stays in the cache, and
-compiling takes half a minute to save a hundredth of the time of scoring.
+Written in torch's operations they would read them about twenty times, and a GPU waits for memory each time.
+On a CPU a tile stays in the cache, and compiling takes half a minute to save a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class CompiledOnGpu(Generic[P, R]):
-    """A function of a tensor and others: compiled where the first is on a GPU, as it is on a CPU.
+    """A function whose first argument is a tensor: compiled if that is on a GPU, unchanged on a CPU.
 
-    It is as it is, too, where the compiler fails, which happens before anything has been written.
+    If the compiler fails, which it does before anything is written, the function runs unchanged.
     """
 
     def __init__(self, plain: Callable[P, R], *, on: str = "cuda", backend: Any = "inductor") -> None:

@@ -1,10 +1,10 @@
-"""The terms that read whole distributions, and the slopes of all terms, written over the logits tile by tile.
+"""The terms that read whole distributions, and the gradient of all terms, written over the logits by tiles.
 
-With log-probs t of the policy and s of the base, pi = exp t, and slopes with respect to t's logits / tau:
+With log-probs t of the policy and s of the reference, pi = exp t, and gradients with respect to logits / tau:
 
-    entropy H = -sum pi t                       -pi (t + H)
-    anchor KL(pi || base) = sum pi (t - s)      pi (t - s - KL)
-    a log-prob read at an id                    one at the id, less pi
+    entropy H = -sum pi t                           -pi (t + H)
+    reference KL(pi || reference) = sum pi (t - s)  pi (t - s - KL)
+    a log-prob read at an id                        one at the id, less pi
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from afterwit.fused_head.softmax import Softmax, buffers, cut, exp, softmax_of, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsChunk:
-    """A chunk's logits with their softmax."""
+    """The logits of some rows with their softmax."""
 
     logits_NV: Tensor
     softmax: Softmax
@@ -32,7 +32,7 @@ class LogitsChunk:
         return cls(logits_NV=logits_NV, softmax=softmax_of(logits_NV, tau_N))
 
     def rows(self, tile: slice) -> LogitsChunk:
-        """The view of some rows."""
+        """Some of the rows."""
         return LogitsChunk(logits_NV=self.logits_NV[tile], softmax=self.softmax.rows(tile))
 
     def logprobs(self, buffer_NV: Tensor | None) -> Tensor:
@@ -43,14 +43,15 @@ class LogitsChunk:
 def dense_terms(
     head: Head,
     now: LogitsChunk,
-    base: LogitsChunk | None,
+    reference: LogitsChunk | None,
     read_N1: Tensor,
     entropy_N1: Tensor | None,
-    reference_N1: Tensor | None,
+    kl_N1: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Entropy and distance from the base, each [N, 1]; `now`'s logits become slopes.
+    """Entropy and reference KL, each [N, 1]; `now`'s logits become the gradient.
 
-    `read_N1` sums the slopes of read ids. The other two weigh their terms; `None`: measured, not learned.
+    `read_N1` sums the gradients of the log-probs that are read at ids. The other two weigh their terms;
+    `None`: the term is measured, not learned.
     """
     buffers_NV = buffers(now.logits_NV, 3)
 
@@ -61,54 +62,54 @@ def dense_terms(
         dense_tile(
             now.logits_NV[tile],
             now.softmax.rows(tile),
-            None if base is None else base.rows(tile),
+            None if reference is None else reference.rows(tile),
             read_N1[tile],
             part(entropy_N1, tile),
-            part(reference_N1, tile),
+            part(kl_N1, tile),
             head.soft_cap,
             buffers_NV,
         )
         for tile in tiles(now.logits_NV)
     ]
-    entropies, distances = zip(*found, strict=True)
-    return torch.cat(entropies), None if base is None else torch.cat(distances)
+    entropies, divergences = zip(*found, strict=True)
+    return torch.cat(entropies), None if reference is None else torch.cat(divergences)
 
 
 @CompiledOnGpu
 def dense_tile(
     logits_NV: Tensor,
     softmax: Softmax,
-    base: LogitsChunk | None,
+    reference: LogitsChunk | None,
     read_N1: Tensor,
     entropy_N1: Tensor | None,
-    reference_N1: Tensor | None,
+    kl_N1: Tensor | None,
     soft_cap: float | None,
     buffers_NV: list[Tensor | None],
 ) -> tuple[Tensor, Tensor | None]:
     """`dense_terms` of some rows."""
-    tau_N1, distance_N1 = softmax.tau_N1, None
+    tau_N1, divergence_N1 = softmax.tau_N1, None
     t_NV = softmax.logprobs(logits_NV, out=cut(buffers_NV[0], logits_NV))
     pi_NV = exp(t_NV, out=cut(buffers_NV[1], t_NV))
-    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant base would magnify
+    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant reference would magnify
     entropy_now_N1 = -_dot(pi_NV, t_NV, buffers_NV[2]) / mass_N1
-    grad_logits_NV = -read_N1 / tau_N1
+    grad_NV = -read_N1 / tau_N1
     if entropy_N1 is not None:
-        grad_logits_NV = grad_logits_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
-    if base is not None:
-        apart_NV = t_NV.sub_(base.logprobs(buffers_NV[2]))
-        distance_N1 = _dot(pi_NV, apart_NV, buffers_NV[2]) / mass_N1
-        if reference_N1 is not None:
-            grad_logits_NV = apart_NV.sub_(distance_N1).mul_(reference_N1 / tau_N1).add_(grad_logits_NV)
-    _write(soft_cap, logits_NV, pi_NV, grad_logits_NV)
-    return entropy_now_N1, distance_N1
+        grad_NV = grad_NV - entropy_N1 / tau_N1 * (t_NV + entropy_now_N1)
+    if reference is not None:
+        apart_NV = t_NV.sub_(reference.logprobs(buffers_NV[2]))
+        divergence_N1 = _dot(pi_NV, apart_NV, buffers_NV[2]) / mass_N1
+        if kl_N1 is not None:
+            grad_NV = apart_NV.sub_(divergence_N1).mul_(kl_N1 / tau_N1).add_(grad_NV)
+    _write(soft_cap, logits_NV, pi_NV, grad_NV)
+    return entropy_now_N1, divergence_N1
 
 
-def _write(soft_cap: float | None, logits_NV: Tensor, grad_logits_NV: Tensor, weight: Tensor) -> None:
-    """Weighted slopes of logits, over these logits, through the soft cap."""
+def _write(soft_cap: float | None, logits_NV: Tensor, pi_NV: Tensor, grad_NV: Tensor) -> None:
+    """Write pi times the gradient over the logits, through the soft cap."""
     if soft_cap is None:
-        torch.mul(grad_logits_NV, weight, out=logits_NV)
+        torch.mul(pi_NV, grad_NV, out=logits_NV)
     else:
-        logits_NV.copy_(through_soft_cap(soft_cap, grad_logits_NV.mul_(weight), logits_NV))
+        logits_NV.copy_(through_soft_cap(soft_cap, pi_NV.mul_(grad_NV), logits_NV))
 
 
 def _dot(one_NV: Tensor, other_NV: Tensor, buffer_NV: Tensor | None) -> Tensor:

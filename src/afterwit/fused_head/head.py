@@ -27,9 +27,9 @@ class HeadGradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """logits = x W^T + scale (x A^T) B^T + b, then cap * tanh(logits / cap) where there is a soft cap.
+    """logits = x W^T + scale (x A^T) B^T + b; with a soft cap, cap * tanh(logits / cap) of that.
 
-    States and weights may be half precision: products are then added up in fp32, in which logits are.
+    States and weights may be half precision. Products are then added up in fp32, and logits are fp32.
     """
 
     weight_VD: Tensor
@@ -37,7 +37,7 @@ class Head:
     soft_cap: float | None = None
     low_rank: LowRank | None = None
     matmuls: Matmuls | None = None
-    """How those with the weight are taken; None: as suits it."""
+    """How the products with the weight are computed; None: as suits its dtype and device."""
 
     def __post_init__(self) -> None:
         if self.bias_V is not None and len(self.bias_V) != len(self.weight_VD):
@@ -51,6 +51,10 @@ class Head:
     def dtype(self) -> torch.dtype:
         """Of logits: fp64 for fp64 weights, else fp32."""
         return torch.float64 if self.weight_VD.dtype is torch.float64 else torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        return self.weight_VD.device
 
     def buffer(self, rows: int) -> Tensor:
         """An uninitialised [rows, V] to write logits into."""
@@ -77,12 +81,12 @@ class Head:
             logits_NK += self.bias_V[ids_NK]
         return logits_NK if self.soft_cap is None else self.soft_cap * torch.tanh(logits_NK / self.soft_cap)
 
-    def capped(self, slopes: Tensor, logits: Tensor) -> Tensor:
-        """Slopes of logits become, in place, those of what the soft cap was put on."""
-        return through_soft_cap(self.soft_cap, slopes, logits)
+    def before_soft_cap(self, grad: Tensor, logits: Tensor) -> Tensor:
+        """A gradient of logits becomes, in place, that of what the soft cap was applied to."""
+        return through_soft_cap(self.soft_cap, grad, logits)
 
     def backward(self, grad_logits_NV: Tensor, states_ND: Tensor, gradients: HeadGradients) -> Tensor:
-        """The slopes [N, D] of the states; those of the head's own parts are added to `gradients`."""
+        """The gradient [N, D] of the states; those of the head's own parts are added to `gradients`."""
         if gradients.bias_V is not None:
             gradients.bias_V.add_(grad_logits_NV.sum(dim=0))
         grad_states_ND = self._matmuls().backward(
@@ -98,6 +102,6 @@ class Head:
         return self.matmuls or matmuls_for(self.weight_VD)
 
 
-def through_soft_cap(soft_cap: float | None, slopes: Tensor, logits: Tensor) -> Tensor:
-    """Slopes of capped logits become, in place, those of the logits before."""
-    return slopes if soft_cap is None else slopes.mul_(1 - (logits / soft_cap).square())
+def through_soft_cap(soft_cap: float | None, grad: Tensor, logits: Tensor) -> Tensor:
+    """A gradient of capped logits becomes, in place, that of the logits before."""
+    return grad if soft_cap is None else grad.mul_(1 - (logits / soft_cap).square())

@@ -42,7 +42,7 @@ class LowRank:
     def backward(
         self, grad_logits_NV: Tensor, states_ND: Tensor, by_down_RD: Tensor | None, by_up_VR: Tensor | None
     ) -> Tensor:
-        """Its part [N, D] of the states' slopes; those of A and B are added to where they are wanted."""
+        """Its part [N, D] of the states' gradient; that of A and B is added to the buffers that are given."""
         dtype = grad_logits_NV.dtype
         narrow_NR = torch.mm(grad_logits_NV, self.up_VR.to(dtype)).mul_(self.scale)
         if by_up_VR is not None:

@@ -1,8 +1,8 @@
-"""How the three products of a head with its weight are taken: logits, and the slopes of states and weight.
+"""The three matrix products of a head with its weight: logits, and the gradients of states and weight.
 
-A weight as precise as its logits is multiplied as it is. One of half precision is either raised to fp32,
-block by block, or multiplied on tensor cores, which add up in fp32. Those round one thing more, the slopes of
-logits: each to 2^-8 of itself, independently of the others.
+A weight as precise as its logits is multiplied as it is. One of half precision is either converted to fp32,
+block by block, or multiplied on tensor cores, which add up in fp32. Tensor cores also round the gradient of
+logits: each number to 2^-8 of itself, independently of the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 8192
-"""Rows of a half-precision weight that are raised to fp32 at a time."""
+"""Rows of a half-precision weight that are converted to fp32 at a time."""
 AMPERE = (8, 0)
 """The compute capability from which tensor cores know bfloat16."""
 
@@ -26,26 +26,26 @@ class Matmuls(NamedTuple):
     forward: Callable[[Tensor, Tensor, Tensor], None]
     """(states [N, D], weight [V, D], logits [N, V]): the logits are written."""
     backward: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-    """(slopes of logits [N, V], states, weight, gradient [V, D] or none) -> slopes of states [N, D], in the
-    precision of those of logits; the weight's are added to the gradient."""
+    """(gradient of logits [N, V], states, weight, buffer [V, D] or none) -> gradient of states [N, D], in the
+    precision of that of logits; the weight's is added to the buffer."""
 
 
 def matmuls_for(weight_VD: Tensor) -> Matmuls:
-    """Tensor cores where the device has them for what the weight is kept in."""
+    """Tensor cores if the device has them for the weight's dtype."""
     fits = weight_VD.dtype is torch.bfloat16 and weight_VD.device.type == "cuda"
-    nvidia = torch.version.hip is None  # ROCm calls its devices cuda, too
+    nvidia = torch.version.hip is None  # ROCm calls its devices cuda as well
     if fits and nvidia and torch.cuda.get_device_capability(weight_VD.device) >= AMPERE:
         return MIXED
     return UPCAST
 
 
-def _raised_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
+def _upcast_forward(states_ND: Tensor, weight_VD: Tensor, logits_NV: Tensor) -> None:
     states_ND = states_ND.to(logits_NV.dtype)
     for block, weight_BD in _blocks(weight_VD, logits_NV.dtype):
         torch.mm(states_ND, weight_BD.t(), out=logits_NV[:, block])
 
 
-def _raised_backward(
+def _upcast_backward(
     grad_logits_NV: Tensor, states_ND: Tensor, weight_VD: Tensor, gradient_VD: Tensor | None
 ) -> Tensor:
     if gradient_VD is not None:
@@ -87,5 +87,5 @@ def _on_tensor_cores(into: Tensor, a: Tensor, b: Tensor, keep: int) -> None:
     torch.addmm(into, a, b, beta=keep, out_dtype=into.dtype, out=into)
 
 
-UPCAST = Matmuls(_raised_forward, _raised_backward)
+UPCAST = Matmuls(_upcast_forward, _upcast_backward)
 MIXED = mixed(_on_tensor_cores)

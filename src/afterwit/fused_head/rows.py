@@ -1,4 +1,4 @@
-"""The rows of a pass that train, whichever samples they belong to, with what each adds to which mean.
+"""The rows of a micro-batch that train, whichever samples they belong to, with their weight in each mean.
 
 Denominators are inside the weights, so rows may be cut anywhere. Rows that no term reads are not among them.
 """
@@ -20,13 +20,13 @@ class Rows:
     """The rows that train."""
 
     at_N: Tensor
-    """Where in the pass's hidden states each row is."""
+    """Each row's index in the micro-batch's hidden states."""
     tau_N: Tensor
     dense_N: Tensor
     """The row's weight in the terms that read the whole distribution."""
-    taught: TokenTargets
+    targets: TokenTargets
     weights: dict[str, Tensor]
-    """The row's weight [N] in each term that the objective makes of rewards and hints; 0 without the term."""
+    """The row's weight [N] in each term that reads a few ids; 0 for a row without the term."""
 
     def __len__(self) -> int:
         return len(self.at_N)
@@ -34,7 +34,7 @@ class Rows:
     def chunks(self, size: int) -> Iterator[Rows]:
         """The rows in order, at most `size` at a time."""
         for start in range(0, len(self), size):
-            yield chosen(self, slice(start, start + size))
+            yield select(self, slice(start, start + size))
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -42,13 +42,13 @@ def joined(parts: Sequence[Any]) -> Any:
     return _each(torch.cat, parts)
 
 
-def chosen(rows: Any, at: Tensor | slice) -> Any:
+def select(rows: Any, at: Tensor | slice) -> Any:
     """Some of the rows in every tensor of a nested data class."""
     return _each(lambda tensors: tensors[0][at], [rows])
 
 
-def blank(rows: Any, count: int) -> Any:
-    """So many rows of zeros, of the widths that these have."""
+def zeros(rows: Any, count: int) -> Any:
+    """`count` rows of zeros, of the same widths."""
     return _each(lambda tensors: tensors[0].new_zeros((count, *tensors[0].shape[1:])), [rows])
 
 

@@ -14,20 +14,20 @@ from afterwit.objective.settings import ObjectiveSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringInput:
-    """States of the student, and of its teachers where it has an OPD term."""
+    """States of the student, and of its teachers if it has an OPD term."""
 
     sample: Sample
     states_TD: Tensor
     teachers: tuple[Tensor, ...] = ()
-    """The teacher's states [T, D] after each hint, in their order; not read without an OPD term."""
+    """The teacher's states [T, its own width] after each hint, in their order; unread without an OPD term."""
 
     def __post_init__(self) -> None:
         for states_TD in (self.states_TD, *self.teachers):
             if len(states_TD) != len(self.sample.ids_T):
                 raise ValueError(f"{len(self.sample.ids_T)} ids but {len(states_TD)} states")
 
-    def learns(self, settings: ObjectiveSettings) -> bool:
-        """Whether it has an OPD term. ValueError where a teacher is missing."""
+    def has_opd(self, settings: ObjectiveSettings) -> bool:
+        """Whether it has an OPD term. ValueError if a teacher is missing."""
         if not settings.has_opd or self.sample.hints == 0:
             return False
         if len(self.teachers) != self.sample.hints:

@@ -13,7 +13,7 @@ from afterwit.fused_head.sizes import sizes_on
 
 LOG2_E = 1.4426950408889634
 """exp x = 2^(x log2 e). On a CPU torch's powers of 2 take a third of the time of its powers of e, and a
-thirtieth where those vanish."""
+thirtieth if the results vanish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,6 @@ class Softmax:
     def rows(self, at: Tensor | slice) -> Softmax:
         """The softmax of some rows."""
         return Softmax(tau_N1=self.tau_N1[at], peak_N1=self.peak_N1[at], log_sum_N1=self.log_sum_N1[at])
-
-    @property
-    def logsumexp_N(self) -> Tensor:
-        """log sum of exp(logit / tau)."""
-        return (self.peak_N1 / self.tau_N1 + self.log_sum_N1).squeeze(-1)
 
 
 def softmax_of(logits_NV: Tensor, tau_N: Tensor, peak_N1: Tensor | None = None) -> Softmax:

@@ -1,6 +1,6 @@
-"""Phase one of the objective, from hidden states: `objective.target.prepare` for all samples of a pass.
+"""Phase one of the objective, from hidden states: `objective.target.prepare` for a whole micro-batch.
 
-Two walks through the head: the student's rows, then all teachers', which read the student's ids as well.
+Two walks through a head: the student's rows, then all teachers', which are also read at the student's ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target, hint_targets_of
 
 GATHERED = 1024
-"""Rows of the head's weight gathered at a time: 16 MiB of fp32 where they are 4096 wide."""
+"""Rows of the head's weight gathered at a time: 16 MiB of fp32 if they are 4096 wide."""
 
 
 @torch.no_grad()
@@ -34,18 +34,17 @@ def targets(
     *,
     chunk: int | None = None,
 ) -> list[Target]:
-    """The target of each sample. `teacher` is the head of the teachers' states; `None`: nobody is taught."""
-    taught = [entry.learns(settings) for entry in inputs]
-    states_ND, k = states(inputs), settings.ids_kept if any(taught) else 0
-    student = score(head, states_ND, taus(inputs), ids(inputs), k=k, chunk=chunk)
-    found = _candidates(head, inputs, taught, states_ND, student, teacher, chunk)
+    """The target of each sample. `teacher` is the head of the teachers' states; its device may be its own."""
+    hinted = [entry.has_opd(settings) for entry in inputs]
+    k = settings.ids_kept if any(hinted) else 0
+    student = score(head, states(inputs), taus(inputs), ids(inputs), k=k, chunk=chunk)
+    found = _candidates(head, inputs, hinted, student, teacher, chunk)
+    parts = zip(inputs, hinted, torch.split(student.at_NJ, lengths(inputs)), strict=True)
     return [
         _target(
-            entry.sample, old_T1[:, 0], _raw(head, entry, chunk), next(found) if learns else None, settings
+            entry.sample, old_T1[:, 0], _raw(head, entry, chunk), next(found) if has_opd else None, settings
         )
-        for entry, learns, old_T1 in zip(
-            inputs, taught, torch.split(student.at_NJ, lengths(inputs)), strict=True
-        )
+        for entry, has_opd, old_T1 in parts
     ]
 
 
@@ -61,7 +60,7 @@ def _target(
 
 
 def _raw(head: Head, entry: ScoringInput, chunk: int | None) -> Tensor | None:
-    """log pi_old(y) at temperature 1 [T], where the engine's values are raw and the sample is not at 1."""
+    """log pi_old(y) at temperature 1 [T]; None unless the engine's values are raw and tau is not 1."""
     sample = entry.sample
     if sample.behaviour_T is None or sample.basis == "processed" or sample.tau == 1:
         return None
@@ -72,29 +71,23 @@ def _raw(head: Head, entry: ScoringInput, chunk: int | None) -> Tensor | None:
 def _candidates(
     head: Head,
     inputs: Sequence[ScoringInput],
-    taught: Sequence[bool],
-    states_ND: Tensor,
+    hinted: Sequence[bool],
     student: Scores,
     teacher: Head | None,
     chunk: int | None,
 ) -> Iterator[Candidates]:
-    """The candidates of each sample that is taught; all their teachers are scored in one walk."""
-    if not any(taught):
+    """The candidates of each sample with an OPD term."""
+    if not any(hinted):
         return
     if teacher is None:
         raise ValueError("there are hints, but no teacher's head")
-    rows_N = torch.split(torch.arange(len(states_ND), device=states_ND.device), lengths(inputs))
-    own = [rows_T for rows_T, learns in zip(rows_N, taught, strict=True) if learns]
-    learning = [entry for entry, learns in zip(inputs, taught, strict=True) if learns]
-    at_M = torch.cat([rows_T.repeat(p.sample.hints) for rows_T, p in zip(own, learning, strict=True)])
-    states_MD = torch.cat([states_TD for entry in learning for states_TD in entry.teachers])
-    ids_MJ = torch.cat([ids(inputs), student.top_ids_NK], dim=-1)[at_M]
-    shown = score(teacher, states_MD, taus(inputs)[at_M], ids_MJ, k=student.top_ids_NK.shape[-1], chunk=chunk)
-    each = [len(rows_T) * p.sample.hints for rows_T, p in zip(own, learning, strict=True)]
-    parts = (shown.at_NJ, shown.top_ids_NK, shown.top_NK)
-    split = zip(*(torch.split(part, each) for part in parts), strict=True)
-    for rows_T, entry, views in zip(own, learning, split, strict=True):
-        at, native_ids, native = (view.unflatten(0, (entry.sample.hints, -1)) for view in views)
+    device = student.at_NJ.device
+    rows_N = torch.split(torch.arange(len(student.at_NJ), device=device), lengths(inputs))
+    chosen = [(entry, rows_T) for entry, rows_T, has in zip(inputs, rows_N, hinted, strict=True) if has]
+    for (entry, rows_T), outputs in zip(
+        chosen, _teacher_outputs(chosen, inputs, student, teacher, chunk), strict=True
+    ):
+        at, native_ids, native = outputs
         yield Candidates(
             student_ids_TK=student.top_ids_NK[rows_T],
             student_old_TK=student.top_NK[rows_T],
@@ -104,6 +97,29 @@ def _candidates(
             sampled_teacher_HT=at[..., 0],
             old_at=partial(_logprobs_at, head, entry.states_TD.detach(), student.softmax.rows(rows_T)),
         )
+
+
+def _teacher_outputs(
+    chosen: Sequence[tuple[ScoringInput, Tensor]],
+    inputs: Sequence[ScoringInput],
+    student: Scores,
+    teacher: Head,
+    chunk: int | None,
+) -> list[tuple[Tensor, ...]]:
+    """Per sample, each [H, T, ...] on the student's device: log-probs at the sampled and at the student's
+    ids, the teacher's top-K ids and their log-probs. All teachers are scored in one walk."""
+    at_M = torch.cat([rows_T.repeat(entry.sample.hints) for entry, rows_T in chosen])
+    states_MD = torch.cat([states_TD for entry, _ in chosen for states_TD in entry.teachers])
+    ids_MJ = torch.cat([ids(inputs), student.top_ids_NK], dim=-1)[at_M].to(teacher.device)
+    tau_M = taus(inputs)[at_M].to(teacher.device)
+    found = score(teacher, states_MD, tau_M, ids_MJ, k=student.top_ids_NK.shape[-1], chunk=chunk)
+    sizes = [len(rows_T) * entry.sample.hints for entry, rows_T in chosen]
+    parts = (part.to(at_M.device) for part in (found.at_NJ, found.top_ids_NK, found.top_NK))
+    by_sample = zip(*(torch.split(part, sizes) for part in parts), strict=True)
+    return [
+        tuple(output.unflatten(0, (entry.sample.hints, -1)) for output in outputs)
+        for (entry, _), outputs in zip(chosen, by_sample, strict=True)
+    ]
 
 
 def _logprobs_at(head: Head, states_TD: Tensor, softmax: Softmax, ids_TK: Tensor) -> Tensor:

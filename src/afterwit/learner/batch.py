@@ -15,7 +15,7 @@ from afterwit.core.message import Conversation
 from afterwit.core.sample import Sample
 from afterwit.core.terms import Carried, confidence
 from afterwit.core.turn import Turn, scoring_temperature
-from afterwit.learner.scoring.rows import Row
+from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
 
 
@@ -26,7 +26,7 @@ class Rendering(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TurnLimits:
     """What a turn must keep to: tokens of prompt and response, versions behind `version`."""
 
     max_tokens: int
@@ -41,19 +41,20 @@ class Item:
     turn: Turn
     student: Row
     teachers: tuple[Row, ...]
-    """The same response after each hinted prompt, shortest hint first; none: no OPD term."""
+    """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
     hints: tuple[str, ...]
     """The hints of `teachers`."""
     reward: float | None
     """None: no RL term."""
-    tau: float
+    group: tuple[float, ...] = ()
+    """The rewards of all judged samples of the turn's prompt, this one included; (): not asked for."""
     staleness: int
     """Versions between the update and the oldest token's."""
 
     @property
-    def behaviour(self) -> tuple[float, ...] | None:
-        """log pi_b where it is of a distribution with probabilities: greedy decoding has none."""
-        return None if self.turn.sampling.greedy else self.turn.sampled.logprobs
+    def tau(self) -> float:
+        """The temperature of the turn's log-probs."""
+        return scoring_temperature(self.turn.sampling.temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def build(
     samples: Sequence[Sample],
     rendering: Rendering,
     placement: Placement,
-    limits: Limits,
+    limits: TurnLimits,
     objective: ObjectiveSettings,
 ) -> tuple[list[Item], list[Refused]]:
     """Each sample as an item, or refused with its reason; in order."""
@@ -103,7 +104,11 @@ def hinted_prompts(
 
 
 def _item(
-    sample: Sample, rendering: Rendering, placement: Placement, limits: Limits, objective: ObjectiveSettings
+    sample: Sample,
+    rendering: Rendering,
+    placement: Placement,
+    limits: TurnLimits,
+    objective: ObjectiveSettings,
 ) -> Item | Refused:
     turn, tokens = sample.turn, sample.turn.sampled.ids
     staleness = limits.version - min(turn.sampled.versions, default=limits.version)
@@ -117,14 +122,15 @@ def _item(
     learned = _learned(sample, objective, opd=bool(hinted))
     if missing is not None and learned.reason is not None:
         return Refused(turn=turn.id, reason=missing)
+    run = objective.hint_rule.teachers([len(hint) for hint, _ in hinted], tokens)
     rewarded = objective.has_rl and learned.rl
     return Item(
         turn=turn,
         student=Row(prompt=turn.prompt_ids, response=tokens),
-        teachers=tuple(Row(prompt=ids, response=tokens) for _, ids in hinted),
-        hints=tuple(hint for hint, _ in hinted),
+        teachers=tuple(Row(prompt=hinted[index][1], response=tokens) for index in run),
+        hints=tuple(hinted[index][0] for index in run),
         reward=float(sample.verdict.reward) if rewarded else None,
-        tau=scoring_temperature(turn.sampling.temperature),
+        group=tuple(map(float, sample.group_rewards)),
         staleness=staleness,
     )
 
@@ -139,7 +145,7 @@ def _learned(sample: Sample, objective: ObjectiveSettings, *, opd: bool) -> Carr
     )
 
 
-def _unfit(turn: Turn, staleness: int, limits: Limits) -> Reason | None:
+def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
     """Why no term at all can be had of a turn."""
     if not turn.sampled.ids:
         return Reason.EMPTY_RESPONSE

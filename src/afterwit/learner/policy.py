@@ -14,14 +14,11 @@ from transformers import PreTrainedModel
 
 from afterwit.checkpoints import STATE, Versions
 from afterwit.core.errors import SettingError, VersionDamaged
-from afterwit.fused_head.head import Head
+from afterwit.fused_head import Head
+from afterwit.learner.parameters import Adapter, Ema, FullWeights, Masters
 from afterwit.learner.parameters import optimizer as adamw
-from afterwit.learner.parameters.adapter import Adapter
-from afterwit.learner.parameters.ema import Ema
-from afterwit.learner.parameters.full import FullWeights
 from afterwit.learner.parameters.load import REMEDY, read_tensors, recompute_activations
-from afterwit.learner.parameters.masters import Masters
-from afterwit.learner.scoring.lm_head import fused_head
+from afterwit.learner.scoring import fused_head
 from afterwit.learner.settings import LearnerSettings
 from afterwit.weights.lora import Lora, lora_of
 

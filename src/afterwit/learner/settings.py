@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
 
-Teacher = Literal["base", "live", "ema"]
 Precision = Literal["float32", "bfloat16", "float64"]
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
@@ -57,9 +56,16 @@ class LearnerSettings:
     update_gate: bool = False
     """No update unless a new turn of the batch carries a term with a weight (replay alone does not do);
     off as published. Without it, replaying small batches collapsed a tiny model within 500 interactions."""
-    teacher: Teacher = "base"
-    """Whose weights read the hint: the frozen starting ones (`base`), the policy's at the update's start
-    (`live`), or the mean of those it had (`ema`), which begins at the base and follows the policy slowly."""
+    teacher: str = "base"
+    """Whose weights read the hint: the frozen ones that the policy began at (`base`), the policy's at the
+    update's start (`live`), or the mean of those it had (`ema`), which begins at the base. Or the folder or
+    hub id of another checkpoint with the same tokenizer, such as a larger model: it is loaded frozen."""
+    teacher_device: str | None = None
+    """Device of a teacher that is another checkpoint; not given: `learner.device`."""
+    reference: str = "base"
+    """Whose distribution the reference KL (`objective.beta`) keeps the policy near; named as `teacher`."""
+    reference_device: str | None = None
+    """Device of a reference that is another checkpoint; not given: `learner.device`."""
     ema_decay: float = 0.99
     """What the mean of `teacher = "ema"` keeps of itself at each update: 0.99 remembers about 100 updates.
     0 is the live policy, 1 the base."""

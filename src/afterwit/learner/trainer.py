@@ -7,25 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judging.hints import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Version
-from afterwit.learner.batch import Item, Limits, Refused, Rendering, build
-from afterwit.learner.parameters.load import device_of, load_model
+from afterwit.learner.batch import Item, Refused, Rendering, TurnLimits, build
+from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring.score import probe
+from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.phase import Phase, Progress
-from afterwit.learner.update.update import needs_base, update
+from afterwit.learner.update import Phase, Progress, update
 from afterwit.objective.settings import ObjectiveSettings
 
 
 class Trainer:
-    """Holds the policy at the newest version, and the frozen base where the objective reads it."""
+    """Holds the policy at the newest version, and the frozen models that the objective reads."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class Trainer:
         self._rendering = rendering
         self._placement = placement
         self._policy: Policy | None = None
-        self._base: PreTrainedModel | None = None
+        self.frozen = FrozenModels(versions.base, settings)
 
     def begin(self, *, now: float) -> None:
         """Make version 0 known, load the newest. SettingError where model, device or weights are missing."""
@@ -72,7 +70,7 @@ class Trainer:
 
     def build(self, samples: Sequence[Sample]) -> tuple[list[Item], list[Refused]]:
         """What the next update can learn of the samples, and which it refuses."""
-        limits = Limits(
+        limits = TurnLimits(
             max_tokens=self._context(),
             max_staleness=self.settings.max_staleness,
             version=self.versions.newest(),
@@ -101,7 +99,7 @@ class Trainer:
         number = policy.number + 1
         try:
             items = [*new, *replayed]
-            metrics = update(policy, self._frozen(), items, self.objective, self.settings, progress)
+            metrics = update(policy, self.frozen, items, self.objective, self.settings, progress)
             version = Version(
                 number=number,
                 parent=policy.number,
@@ -131,20 +129,3 @@ class Trainer:
 
         with self.versions.writing():
             return self.versions.write(version, fill)
-
-    def _frozen(self) -> PreTrainedModel | None:
-        """The base, in the very kernels of the policy; None where the objective never reads it.
-
-        Under an adapter that is the model without it; under full weights it is a second model.
-        """
-        if not needs_base(self.objective, self.settings):
-            return None
-        if (shared := self.policy().trained.base) is not None:
-            return shared
-        if self._base is None:
-            self._base = load_model(
-                self.versions.base,
-                dtype=getattr(torch, self.settings.dtype),
-                device=device_of(self.settings.device),
-            ).requires_grad_(False)
-        return self._base

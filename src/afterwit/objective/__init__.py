@@ -1,14 +1,17 @@
 """What the policy learns from a judged turn: pure functions of logits, described in `docs/algorithm.md`.
 
-    settings                what is minimised; each default declared once
-    advantage               the RL advantage of a reward (no torch)
-    sample                  a sample without its logits, and the global denominators
-    target: prepare()       phase one, without gradient: old policy and teachers, reduced to K ids a position
-    hybrid: share()         phase two, with gradient: a sample's share of the batch's loss
-    rl, token_opd, topk_opd, topk_distill, combine, entropy, anchor     the terms, one per file
-    taught                  what a few ids of each token need, and the terms made of it
+    settings            what is minimised; each default declared once
+    objectives          the table of objectives
+    hint_selection      the table of rules that choose a hint; subsets: of ids that learn
+    advantage           the RL advantage of a reward, with the table of baselines
+    denominators        what each term is divided by, with the table of aggregations
+    sample              a sample without its logits
+    target: prepare()   phase one, without gradient: old policy and teachers, reduced to K ids a position
+    sample_loss         phase two, with gradient: a sample's part of the batch's loss
+    terms               the terms, one per file, and their table
+    evaluation          the loss of named arrays, by all of this
 
-Importing this package imports no torch.
+Importing this package imports no torch, nor does any of its tables.
 """
 
 from __future__ import annotations
@@ -32,17 +35,19 @@ def evaluate(
 ) -> Evaluation:
     """The loss of a batch, each term, and the gradient with respect to `logits_current`.
 
-    Per sample, what is absent or `None` being left out:
+    Per sample; what is absent or `None` is left out:
 
         logits_current  [T, V]
         logits_old      [T, V]      else the current ones
         logits_teacher  [H, T, V]   else, or with H = 0, no hint
-        logits_base     [T, V]      needed where beta > 0
+        logits_base     [T, V]      of the reference; needed if beta > 0
         ids             [T]
         behaviour       [T]         log pi_b; else no off-policy correction
         reward, tau                 else 0 and 1
         mask            [T]         else every token trains
-        group, basis, hint_lengths  as in `Sample` and `advantages`
+        group                       names the prompt; else a group baseline leaves the reward alone
+        basis                       of behaviour, as in `Sample`; else processed
+        hint_lengths    [H]         characters, ascending; else hints grow longer
 
     A sequence of such mappings, or one mapping of these names to lists. Settings by name or symbol. NumPy or
     torch in, the same kind and dtype out.

@@ -1,68 +1,73 @@
-"""RL advantages: the reward, less a baseline if one is set. Plain floats, one per sample."""
+"""RL advantages: the reward less a baseline. Plain floats, one per sample. `BASELINES` holds every choice."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING, NamedTuple
 
-from afterwit.objective.settings import ObjectiveSettings
+if TYPE_CHECKING:
+    from afterwit.objective.settings import ObjectiveSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advantages:
-    """One advantage per sample (`None`: no RL term) and the running mean to hand to the next update."""
+class Rewarded(NamedTuple):
+    """A sample's reward and what its baseline reads."""
+
+    reward: float
+    group: Sequence[float] = ()
+    """The rewards of all judged samples of the prompt, this one and zeros included; `()`: no group."""
+
+
+class Advantages(NamedTuple):
+    """One advantage per sample (`None`: no RL term), and the running mean for the next update."""
 
     values: tuple[float | None, ...]
     mean: float
 
 
 def advantages(
-    rewards: Sequence[float | None],
-    groups: Sequence[Hashable | None],
-    settings: ObjectiveSettings,
-    *,
-    mean: float = 0.0,
+    batch: Sequence[Rewarded | None], settings: ObjectiveSettings, *, mean: float = 0.0
 ) -> Advantages:
-    """The advantages of a global batch.
+    """The advantages of a global batch; `None` for a sample without an RL term.
 
-    `rewards[n]` is `None` where sample n carries no RL term; such a sample enters no baseline either.
-    `groups[n]` names the prompt that several samples share. `mean` is the running mean before this batch; it
-    starts at 0.
+    `mean` is the running mean before this batch; it starts at 0. ValueError if a reward is not finite.
     """
-    if len(rewards) != len(groups):
-        raise ValueError(f"{len(rewards)} rewards but {len(groups)} groups")
-    if settings.baseline == "group":
-        return Advantages(values=_z_scores(rewards, groups), mean=mean)
-    if settings.baseline == "running":
-        shifted = tuple(None if r is None else r - mean for r in rewards)
-        return Advantages(values=shifted, mean=_next_mean(rewards, mean, settings.baseline_decay))
-    return Advantages(values=tuple(rewards), mean=mean)
+    for sample in batch:
+        if sample is not None and not all(map(math.isfinite, (sample.reward, *sample.group))):
+            raise ValueError(f"a reward is {sample.reward} in a group of {list(sample.group)}: not finite")
+    baseline = BASELINES[settings.baseline]
+    values = tuple(None if sample is None else baseline(sample, mean) for sample in batch)
+    return Advantages(values, _next_mean(batch, mean, settings))
 
 
-def _next_mean(rewards: Sequence[float | None], mean: float, decay: float) -> float:
-    seen = [r for r in rewards if r is not None]
-    return decay * mean + (1 - decay) * fmean(seen) if seen else mean
+def _none(sample: Rewarded, mean: float) -> float:
+    return sample.reward
 
 
-def _z_scores(rewards: Sequence[float | None], groups: Sequence[Hashable | None]) -> tuple[float | None, ...]:
-    """(r - mean) / standard deviation (n - 1) within a group (GRPO, Shao et al. 2024).
+def _running(sample: Rewarded, mean: float) -> float:
+    return sample.reward - mean
 
-    A sample without company keeps its reward; a group whose rewards agree says nothing: 0.
+
+def _group(sample: Rewarded, mean: float) -> float:
+    """(r - mean) / standard deviation (n - 1) of the group (GRPO, Shao et al. 2024).
+
+    A sample without company keeps its reward. A group whose rewards agree says nothing: 0.
     """
-    members: dict[Hashable, list[float]] = defaultdict(list)
-    for reward, group in zip(rewards, groups, strict=True):
-        if reward is not None and group is not None:
-            members[group].append(reward)
-    return tuple(
-        reward if reward is None or group is None else _z_score(reward, members[group])
-        for reward, group in zip(rewards, groups, strict=True)
-    )
+    if len(sample.group) < 2:
+        return sample.reward
+    spread = stdev(sample.group)
+    return (sample.reward - fmean(sample.group)) / spread if spread > 0 else 0.0
 
 
-def _z_score(reward: float, company: list[float]) -> float:
-    if len(company) < 2:
-        return reward
-    spread = stdev(company)
-    return (reward - fmean(company)) / spread if spread > 0 else 0.0
+def _next_mean(batch: Sequence[Rewarded | None], mean: float, settings: ObjectiveSettings) -> float:
+    rewards = [sample.reward for sample in batch if sample is not None]
+    if settings.baseline != "running" or not rewards:
+        return mean
+    return settings.baseline_decay * mean + (1 - settings.baseline_decay) * fmean(rewards)
+
+
+Baseline = Callable[[Rewarded, float], float]
+"""(sample, running mean) -> advantage."""
+
+BASELINES: dict[str, Baseline] = {"none": _none, "running": _running, "group": _group}

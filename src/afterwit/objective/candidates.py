@@ -1,4 +1,4 @@
-"""What selection and distillation need of the old policy and of the teachers, reduced to K ids a position.
+"""What selection and distillation read of the old policy and of the teachers, reduced to K ids a position.
 
 Every field separates by rows and by hints, so logits may come in chunks and one teacher at a time.
 """
@@ -32,7 +32,28 @@ class Candidates:
     sampled_teacher_HT: Tensor
     """log pi_T^h at the sampled ids."""
     old_at: Callable[[Tensor], Tensor]
-    """log pi_old at any ids [T, K]; few objectives ask."""
+    """log pi_old at any ids [T, K]."""
+
+    @property
+    def shared_HTK(self) -> Tensor:
+        """Which of the student's ids are among the teacher's."""
+        return shared(self.student_ids_TK.expand_as(self.native_ids_HTK), self.native_ids_HTK)
+
+    @property
+    def overlap_HT(self) -> Tensor:
+        """How many of the student's ids are among the teacher's."""
+        return self.shared_HTK.sum(dim=-1)
+
+    def pick(self, values_HT: Tensor, hint_T: Tensor) -> Tensor:
+        """The chosen hint's values: [H, T, ...] and [T] give [T, ...]."""
+        return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
+
+
+def shared(ids: Tensor, among: Tensor) -> Tensor:
+    """Which of the ids [..., K] are in the same row of the others. Sorts, since K times K may be large."""
+    ordered = among.sort(dim=-1).values
+    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=among.shape[-1] - 1)
+    return ordered.gather(-1, place) == ids
 
 
 def candidates(
@@ -40,16 +61,17 @@ def candidates(
 ) -> Candidates:
     """Score the teachers, whose logits [T, V] are read one by one, against the old policy.
 
-    `old_TV` are the log-probs of `logits_old_TV`; the order of ids is read off the logits themselves.
+    `old_TV` are the log-probs of `logits_old_TV`. The order of ids is read off the logits themselves.
+    ValueError unless there is one teacher per hint.
     """
     student_TK = top_k(logits_old_TV, k)
-    views = []
+    outputs = []
     for teacher_TV in teachers:
         same_shape(logits_old_TV, "teacher", teacher_TV)
-        views.append(_view(teacher_TV, student_TK, sample))
-    if len(views) != sample.hints:
-        raise ValueError(f"{sample.hints} hints but {len(views)} teachers")
-    at_student, native, native_teacher, sampled = map(torch.stack, zip(*views, strict=True))
+        outputs.append(_teacher_output(teacher_TV, student_TK, sample))
+    if len(outputs) != sample.hints:
+        raise ValueError(f"{sample.hints} hints but {len(outputs)} teachers")
+    at_student, native, native_teacher, sampled = map(torch.stack, zip(*outputs, strict=True))
     return Candidates(
         student_ids_TK=student_TK,
         student_old_TK=at(old_TV, student_TK),
@@ -61,7 +83,9 @@ def candidates(
     )
 
 
-def _view(logits_TV: Tensor, student_TK: Tensor, sample: Sample) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _teacher_output(
+    logits_TV: Tensor, student_TK: Tensor, sample: Sample
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One teacher's part of `Candidates`, in the order in which `candidates` names it."""
     teacher_TV = logprobs(logits_TV, sample.tau)
     native_TK = top_k(logits_TV, student_TK.shape[-1])

@@ -1,7 +1,8 @@
-"""The outside door: named arrays in; the loss, its terms and its gradient out, by the code that trains."""
+"""Named arrays in; the loss, its terms and its gradient out, by the code that trains."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,14 +11,14 @@ import torch
 from torch import Tensor
 
 from afterwit.core.terms import Carried, TurnFacts, confidence, terms_of
-from afterwit.core.turn import scoring_temperature
-from afterwit.objective.advantage import advantages
+from afterwit.objective.advantage import Rewarded, advantages
+from afterwit.objective.denominators import Denominators, denominators
 from afterwit.objective.logprobs import same_shape
 from afterwit.objective.named_inputs import samples_named, settings_named
-from afterwit.objective.sample import Denominators, Sample, denominators
-from afterwit.objective.sample_loss import sample_loss
+from afterwit.objective.objectives import TERMS
+from afterwit.objective.sample import Sample
+from afterwit.objective.sample_loss import SampleLoss, sample_loss
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import TERMS, SampleLoss
 from afterwit.objective.target import prepare
 
 
@@ -27,7 +28,7 @@ class Evaluation(NamedTuple):
     loss: Any
     terms: dict[str, Any]
     """Each of `TERMS` before its weight, 0 where no sample carries it: `rl`, `opd` (any distillation),
-    `combine`, `entropy`, `reference_kl` (the anchor)."""
+    `combine`, `entropy`, `reference_kl`."""
     gradients: list[Any]
     """d loss / d logits_current, [T, V] for each sample."""
 
@@ -38,46 +39,72 @@ def evaluate_batch(
     *,
     running_mean: float = 0.0,
 ) -> Evaluation:
-    """Evaluate a batch; `afterwit.objective.evaluate` states the arrays."""
+    """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
     chosen = settings_named(settings)
     batch = samples_named(arrays)
     leaves = [_floats(named["logits_current"]).detach().clone().requires_grad_() for named in batch]
-    samples = _samples(batch, chosen, running_mean)
+    for named in batch:
+        _check(named)
+    samples, teachers = _samples(batch, chosen, running_mean)
     over = denominators(samples, chosen)
-    shares = [
-        _sample_loss(named, leaf, sample, over, chosen)
-        for named, leaf, sample in zip(batch, leaves, samples, strict=True)
+    losses = [
+        _sample_loss(named, leaf, sample, hints, over, chosen)
+        for named, leaf, sample, hints in zip(batch, leaves, samples, teachers, strict=True)
     ]
-    return _evaluation(shares, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
+    return _evaluation(losses, leaves, as_tensors=isinstance(batch[0]["logits_current"], Tensor))
 
 
-def _samples(batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float) -> list[Sample]:
-    """The batch without its logits: which terms each sample carries, and its advantage."""
+def _check(named: Mapping[str, Any]) -> None:
+    """Refuse what would be misread later."""
+    if not math.isfinite(_reward(named)):
+        raise ValueError(f"a reward is {_reward(named)}: not finite")
+    behaviour, tokens = named.get("behaviour"), len(named["ids"])
+    if behaviour is not None and len(behaviour) != tokens:
+        raise ValueError(f"{tokens} ids but {len(behaviour)} log-probs in behaviour")
+    if behaviour is not None and not bool(_floats(behaviour).isfinite().all()):
+        raise ValueError("behaviour holds log-probs that are not finite: nothing can be corrected by those")
+    lengths = named.get("hint_lengths")
+    if lengths is None:
+        return
+    if len(lengths) != _hints(named):
+        raise ValueError(f"{_hints(named)} hints but {len(lengths)} lengths")
+    if list(lengths) != sorted(lengths):
+        raise ValueError(f"hints come shortest first, but their lengths are {tuple(lengths)}")
+
+
+def _samples(
+    batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """The batch without its logits: which terms each sample carries, and its advantage. And the hints whose
+    teachers run."""
     carried = [_terms(named, settings) for named in batch]
-    rewards = [
-        float(named["reward"]) if terms.rl else None for named, terms in zip(batch, carried, strict=True)
+    rewarded = [
+        Rewarded(_reward(named), _group(named, batch)) if terms.rl else None
+        for named, terms in zip(batch, carried, strict=True)
     ]
-    found = advantages(rewards, [named.get("group") for named in batch], settings, mean=mean)
-    return [
-        _sample(named, terms, advantage)
-        for named, terms, advantage in zip(batch, carried, found.values, strict=True)
+    found = advantages(rewarded, settings, mean=mean)
+    teachers = [
+        settings.hint_rule.teachers(_lengths(named), torch.as_tensor(named["ids"]).tolist())
+        if terms.opd
+        else ()
+        for named, terms in zip(batch, carried, strict=True)
     ]
+    return [_sample(*each) for each in zip(batch, found.values, teachers, strict=True)], teachers
+
+
+def _group(named: Mapping[str, Any], batch: list[Mapping[str, Any]]) -> list[float]:
+    """The rewards of all samples of the prompt."""
+    if named.get("group") is None:
+        return []
+    return [_reward(other) for other in batch if other.get("group") == named["group"]]
 
 
 def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Carried:
-    """What the sample carries and, where samples are routed, keeps."""
-    reward = named.get("reward")
-    facts = TurnFacts(
-        reward=0.0 if reward is None else float(reward), hints=_hints(named), tau=_temperature(named)
-    )
+    """What the sample carries and, if samples are routed, keeps."""
+    facts = TurnFacts(reward=_reward(named), hints=_hints(named), tau=_temperature(named))
     # a term of weight 0 is evaluated as well, so that its value can be compared
     reads = replace(settings.reads, rl=settings.has_rl)
     return reads.learned(terms_of(facts), reward=facts.reward, confidence=_confidence(named))
-
-
-def _temperature(named: Mapping[str, Any]) -> float:
-    tau = named.get("tau")
-    return 1.0 if tau is None else float(tau)
 
 
 def _confidence(named: Mapping[str, Any]) -> float | None:
@@ -86,46 +113,40 @@ def _confidence(named: Mapping[str, Any]) -> float | None:
     return confidence(torch.as_tensor(named["behaviour"]).tolist(), (~_mask(named)).tolist())
 
 
-def _sample(named: Mapping[str, Any], terms: Carried, advantage: float | None) -> Sample:
-    behaviour, lengths = _behaviour(named), named.get("hint_lengths") if terms.opd else None
-    return Sample(
+def _sample(named: Mapping[str, Any], advantage: float | None, teachers: tuple[int, ...]) -> Sample:
+    behaviour = named.get("behaviour")
+    return Sample.sampled_at(
+        _temperature(named),
         ids_T=torch.as_tensor(named["ids"]).long(),
         mask_T=_mask(named),
-        behaviour_T=behaviour,
+        behaviour_T=None if behaviour is None else _floats(behaviour),
         basis=named.get("basis") or "processed",
-        tau=scoring_temperature(_temperature(named)),
         advantage=advantage,
-        hints=_hints(named) if terms.opd else 0,
-        hint_lengths=None if lengths is None else tuple(int(length) for length in lengths),
+        hints=len(teachers),
     )
 
 
-def _behaviour(named: Mapping[str, Any]) -> Tensor | None:
-    if named.get("behaviour") is None:
-        return None
-    behaviour_T = _floats(named["behaviour"])
-    if not bool(behaviour_T.isfinite().all()):
-        raise ValueError("behaviour holds log-probs that are not finite: nothing can be corrected by those")
-    return behaviour_T
-
-
 def _sample_loss(
-    named: Mapping[str, Any], leaf: Tensor, sample: Sample, over: Denominators, settings: ObjectiveSettings
+    named: Mapping[str, Any],
+    leaf: Tensor,
+    sample: Sample,
+    hints: tuple[int, ...],
+    over: Denominators,
+    settings: ObjectiveSettings,
 ) -> SampleLoss:
     old = named.get("logits_old")
     old_TV = leaf.detach() if old is None else _floats(old)
     same_shape(leaf, "old", old_TV)
-    teachers = (_floats(named["logits_teacher"][hint]) for hint in range(sample.hints))
-    target = prepare(sample, old_TV, teachers, settings)
+    target = prepare(sample, old_TV, (_floats(named["logits_teacher"][hint]) for hint in hints), settings)
     base = named.get("logits_base")
     base_TV = None if base is None else _floats(base)
-    return sample_loss(leaf, sample, target, over, settings, logits_base_TV=base_TV)
+    return sample_loss(leaf, sample, target, over, settings, logits_reference_TV=base_TV)
 
 
-def _evaluation(shares: list[SampleLoss], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
-    loss = torch.stack([part.loss for part in shares]).sum()
+def _evaluation(losses: list[SampleLoss], leaves: list[Tensor], *, as_tensors: bool) -> Evaluation:
+    loss = torch.stack([part.loss for part in losses]).sum()
     gradients = torch.autograd.grad(loss, leaves)
-    terms = {name: torch.stack([part.terms[name] for part in shares]).sum() for name in TERMS}
+    terms = {name: torch.stack([part.terms[name] for part in losses]).sum() for name in TERMS}
 
     def out(value: Tensor, dtype: torch.dtype = leaves[0].dtype) -> Any:
         value = value.detach().to(dtype)
@@ -136,6 +157,22 @@ def _evaluation(shares: list[SampleLoss], leaves: list[Tensor], *, as_tensors: b
         terms={name: out(term) for name, term in terms.items()},
         gradients=[out(gradient, gradient.dtype) for gradient in gradients],
     )
+
+
+def _reward(named: Mapping[str, Any]) -> float:
+    reward = named.get("reward")
+    return 0.0 if reward is None else float(reward)
+
+
+def _temperature(named: Mapping[str, Any]) -> float:
+    tau = named.get("tau")
+    return 1.0 if tau is None else float(tau)
+
+
+def _lengths(named: Mapping[str, Any]) -> Sequence[int]:
+    """Characters of each hint; without them, hints that grow longer."""
+    lengths = named.get("hint_lengths")
+    return range(_hints(named)) if lengths is None else [int(length) for length in lengths]
 
 
 def _hints(named: Mapping[str, Any]) -> int:

@@ -1,62 +1,82 @@
-"""Which hint teaches at each position (overlap-guided hint selection, OpenClaw-RL, arXiv:2603.10165).
+"""Which hint's teacher is learned from (overlap-guided selection: OpenClaw-RL, arXiv:2603.10165).
 
-Candidates come sorted by length, so the first is the shortest; every tie goes to the first.
+`HINT_RULES` holds every rule. Hints come sorted by length, the shortest first. Every tie goes to the first.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from afterwit.objective.sample import Sample
-from afterwit.objective.settings import HintSelection
-
-
-def shared(ids: Tensor, among: Tensor) -> Tensor:
-    """Which of the ids [..., K] are in the same row of the others; by sorting, for K times K may be large."""
-    ordered = among.sort(dim=-1).values
-    place = torch.searchsorted(ordered, ids.contiguous()).clamp(max=among.shape[-1] - 1)
-    return ordered.gather(-1, place) == ids
+    from afterwit.objective.candidates import Candidates
 
 
-def overlap(student_TK: Tensor, native_HTK: Tensor) -> Tensor:
-    """O [H, T]: how many of the student's top-K ids are among the teacher's."""
-    return shared(student_TK.expand_as(native_HTK), native_HTK).sum(dim=-1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintRule:
+    """One value of the setting `hint_selection`: either `known` or `score` is given."""
+
+    known: Callable[[Sequence[int], Sequence[int]], int] | None = None
+    """(characters of each hint, the response's ids) -> the hint. No other hint's teacher runs."""
+    score: Callable[[Candidates], Tensor] | None = None
+    """The candidates' scores [H, T]; the largest is chosen."""
+    per_token: bool = False
+    """Whether each token has its own hint. Else the scores of the tokens that train are summed."""
+    keeps_longest: bool = False
+    """Of more hints than the judge keeps, the longest stay, not the shortest."""
+
+    def __post_init__(self) -> None:
+        if (self.known is None) == (self.score is None):
+            raise ValueError("a hint rule needs either `known` or `score`")
+
+    def teachers(self, lengths: Sequence[int], ids: Sequence[int]) -> tuple[int, ...]:
+        """The hints whose teachers have to run."""
+        if self.known is None or len(lengths) < 2:
+            return tuple(range(len(lengths)))
+        return (self.known(lengths, ids),)
+
+    def choose(self, candidates: Candidates, mask_T: Tensor) -> Tensor:
+        """h* [T]: the chosen hint of each position. ValueError if teachers ran that the rule never reads."""
+        hints, tokens = candidates.sampled_teacher_HT.shape
+        if hints == 1:
+            return mask_T.long() * 0
+        if self.score is None:
+            raise ValueError(f"{hints} teachers ran, but the hint is chosen before any of them")
+        score_HT = self.score(candidates)
+        if self.per_token:
+            return score_HT.argmax(dim=0)
+        return (score_HT * mask_T).sum(dim=1).argmax().expand(tokens)
 
 
-def drawn(ids: list[int], hints: int) -> int:
-    """One of the hints, each as likely, the same for the same ids.
+def _shortest(lengths: Sequence[int], ids: Sequence[int]) -> int:
+    return 0
 
-    SHA-256 of the ids as little-endian 64-bit integers; its first eight bytes, big-endian, modulo `hints`.
-    """
+
+def _longest(lengths: Sequence[int], ids: Sequence[int]) -> int:
+    return max(range(len(lengths)), key=lengths.__getitem__)
+
+
+def _random(lengths: Sequence[int], ids: Sequence[int]) -> int:
+    """Each as likely, the same for the same ids: their SHA-256 as little-endian 64-bit integers, of which the
+    first eight bytes, big-endian, modulo the number of hints."""
     digest = sha256(struct.pack(f"<{len(ids)}q", *ids)).digest()
-    return int.from_bytes(digest[:8], "big") % hints
+    return int.from_bytes(digest[:8], "big") % len(lengths)
 
 
-def fixed_choice(sample: Sample, rule: HintSelection) -> int | None:
-    """The hint that `rule` takes without looking at a teacher, or `None` if it has to look."""
-    if rule == "shortest" or sample.hints == 1:
-        return 0
-    if rule == "longest":
-        lengths = sample.hint_lengths or range(sample.hints)
-        return max(range(sample.hints), key=lengths.__getitem__)
-    return drawn(sample.ids_T.tolist(), sample.hints) if rule == "random" else None
+def _overlap(candidates: Candidates) -> Tensor:
+    """How many of the student's top-K ids are among the teacher's."""
+    return candidates.overlap_HT
 
 
-def choose(overlap_HT: Tensor, sample: Sample, rule: HintSelection) -> Tensor:
-    """h* [T]: the hint that teaches at each position. Masked tokens have no say in a sequence's choice."""
-    tokens = overlap_HT.shape[-1]
-    fixed = fixed_choice(sample, rule)
-    if fixed is not None:
-        return torch.full((tokens,), fixed, device=overlap_HT.device)
-    if rule == "token_optimal":
-        return overlap_HT.argmax(dim=0)
-    return (overlap_HT * sample.mask_T).sum(dim=1).argmax().expand(tokens)
-
-
-def pick(values_HT: Tensor, hint_T: Tensor) -> Tensor:
-    """The chosen hint's values: [H, T, ...] and [T] give [T, ...]."""
-    return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
+HINT_RULES = {
+    "shortest": HintRule(known=_shortest),
+    "longest": HintRule(known=_longest, keeps_longest=True),
+    "random": HintRule(known=_random),
+    "sequence_optimal": HintRule(score=_overlap),
+    "token_optimal": HintRule(score=_overlap, per_token=True),
+}

@@ -1,15 +1,15 @@
-"""A sample as the objectives see it: all of it but its logits."""
+"""A sample as the objectives see it: everything but its logits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from afterwit.core.terms import Carried
+from afterwit.core.turn import is_greedy, scoring_temperature
 from afterwit.objective.settings import ObjectiveSettings
 
 Basis = Literal["processed", "raw"]
@@ -22,19 +22,17 @@ class Sample:
     ids_T: Tensor
     """The sampled ids, int64."""
     mask_T: Tensor
-    """True where a token trains; False where a grammar forced it."""
+    """True for a token that trains; False for one that a grammar forced."""
     behaviour_T: Tensor | None
-    """log pi_b of the sampled ids; `None` means no off-policy correction."""
+    """log pi_b of the sampled ids; `None`: no off-policy correction."""
     basis: Basis = "processed"
     """Whether `behaviour_T` is after temperature and truncation, or of the raw logits."""
     tau: float
     """The temperature of every log-prob of this sample."""
     advantage: float | None
-    """The RL advantage; `None` means no RL term."""
+    """The RL advantage; `None`: no RL term."""
     hints: int
-    """Teachers that will be shown; 0 means no OPD term."""
-    hint_lengths: tuple[int, ...] | None = None
-    """Characters of each hint, ascending; settles which of the longest is the first."""
+    """Number of teachers that run; 0: no OPD term."""
 
     def __post_init__(self) -> None:
         tokens = len(self.ids_T)
@@ -50,36 +48,22 @@ class Sample:
             raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
         if not self.tau > 0:
             raise ValueError(f"tau is {self.tau}, but must be above 0")
-        if self.hint_lengths is not None and len(self.hint_lengths) != self.hints:
-            raise ValueError(f"{self.hints} hints but {len(self.hint_lengths)} lengths")
-        if self.hint_lengths is not None and list(self.hint_lengths) != sorted(self.hint_lengths):
-            raise ValueError(f"hints come shortest first, but their lengths are {self.hint_lengths}")
+
+    @classmethod
+    def sampled_at(cls, temperature: float, *, behaviour_T: Tensor | None, **facts: object) -> Self:
+        """A sample of this sampling temperature.
+
+        A greedy one is scored at temperature 1 and has no off-policy correction: its pi_b has no
+        probabilities.
+        """
+        return cls(
+            tau=scoring_temperature(temperature),
+            behaviour_T=None if is_greedy(temperature) else behaviour_T,
+            **facts,  # type: ignore[arg-type]
+        )
 
     def carries(self, settings: ObjectiveSettings) -> list[str]:
         """The terms that its reward and its hints become under the objective."""
-        rl, opd = self.advantage is not None, self.hints > 0
-        carried = {"rl": rl, "opd": opd, "combine": settings.reads.moves(Carried(rl=rl, opd=opd))}
+        turn = Carried(rl=self.advantage is not None, opd=self.hints > 0)
+        carried = {"rl": turn.rl, "opd": turn.opd, "combine": settings.reads.moves(turn)}
         return [term for term in settings.terms if carried[term]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denominators:
-    """What each term is divided by: counts over the global batch, however it is split later."""
-
-    counts: Mapping[str, int]
-
-    def of(self, term: str) -> int:
-        """A term's denominator. ValueError where it counts no sample: then none can carry the term."""
-        if (count := self.counts[term]) < 1:
-            raise ValueError(f"a sample carries {term}, but its denominator is {count}")
-        return count
-
-
-def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
-    """The denominators of a global batch."""
-    batch = list(samples)
-    counts = dict.fromkeys((*settings.terms, "entropy", "reference_kl"), len(batch))
-    if settings.aggregation == "component":
-        carried = [term for sample in batch for term in sample.carries(settings)]
-        counts |= {term: carried.count(term) for term in settings.terms}
-    return Denominators(counts=counts)

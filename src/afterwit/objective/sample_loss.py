@@ -1,23 +1,34 @@
 """Phase two, with gradient: the terms, weighted and summed.
 
-    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || base)
+    L = w_rl RL + w_opd OPD + combine - c_h H + beta KL(pi || reference)
 
-A batch's loss is the sum of its samples' shares, so no split into micro-batches and no packing can change it.
+A batch's loss is the sum of its samples' parts, so no split into micro-batches and no packing changes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from afterwit.objective.denominators import Denominators
 from afterwit.objective.logprobs import at, logprobs, same_shape
-from afterwit.objective.sample import Denominators, Sample
+from afterwit.objective.objectives import TERMS
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.shares import SampleLoss, weighted_mean
 from afterwit.objective.target import Target
-from afterwit.objective.terms.entropy import entropy
-from afterwit.objective.terms.reference_kl import reference_kl
-from afterwit.objective.token_targets import term_loss, token_targets
+from afterwit.objective.terms import entropy, reference_kl, term_loss, token_targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleLoss:
+    """One sample's part of the batch's loss. Parts add up, and so do the terms."""
+
+    loss: Tensor
+    terms: dict[str, Tensor]
+    """Each of `TERMS` before its weight, without gradient."""
 
 
 def sample_loss(
@@ -27,31 +38,50 @@ def sample_loss(
     over: Denominators,
     settings: ObjectiveSettings,
     *,
-    logits_base_TV: Tensor | None = None,
+    logits_reference_TV: Tensor | None = None,
 ) -> SampleLoss:
-    """The share of one sample in the loss of the global batch that `over` counts.
+    """The part of one sample in the loss of the global batch that `over` counts.
 
-    `logits_TV` are the current policy's. `logits_base_TV` are needed where `beta` is above 0; where they are
-    given, the distance is measured whatever its weight.
+    `logits_TV` are the current policy's. `logits_reference_TV` are needed if `beta` is above 0; if they are
+    given, the KL to the reference is measured whatever its weight.
     """
     if len(logits_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_TV)} rows of logits")
-    if settings.beta > 0 and logits_base_TV is None:
-        raise ValueError(f"beta is {settings.beta}, but the base's logits are missing")
-    if logits_base_TV is not None:
-        same_shape(logits_TV, "base", logits_base_TV)
+    if settings.beta > 0 and logits_reference_TV is None:
+        raise ValueError(f"beta is {settings.beta}, but the reference's logits are missing")
+    if logits_reference_TV is not None:
+        same_shape(logits_TV, "reference", logits_reference_TV)
     now_TV = logprobs(logits_TV, sample.tau)
-    what = token_targets(sample, target, settings)
-    now_TJ = at(now_TV, what.read_NJ)
-    losses = {term: term_loss(term, now_TJ, what, settings) for term in sample.carries(settings)}
-    losses["entropy"] = entropy(_graded(now_TV, settings.c_h))
-    if logits_base_TV is not None:
+    targets = token_targets(sample, target, settings)
+    now_TJ = at(now_TV, targets.read_NJ)
+    losses = {term: term_loss(term, now_TJ, targets, settings) for term in sample.carries(settings)}
+    losses["entropy"] = entropy(_with_graph_if(settings.c_h, now_TV))
+    if logits_reference_TV is not None:
         with torch.no_grad():
-            base_TV = logprobs(logits_base_TV, sample.tau)
-        losses["reference_kl"] = reference_kl(_graded(now_TV, settings.beta), base_TV)
-    return weighted_mean(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
+            reference_TV = logprobs(logits_reference_TV, sample.tau)
+        losses["reference_kl"] = reference_kl(_with_graph_if(settings.beta, now_TV), reference_TV)
+    return _weighted(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
 
 
-def _graded(logprobs_TV: Tensor, weight: float) -> Tensor:
-    """The log-probs, without their graph where the weight leaves nothing to learn."""
+def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
+    """The log-probs, without their graph if the weight is 0."""
     return logprobs_TV if weight else logprobs_TV.detach()
+
+
+def _weighted(
+    losses: Mapping[str, Tensor],
+    mask_T: Tensor,
+    over: Denominators,
+    settings: ObjectiveSettings,
+    *,
+    zero: Tensor,
+) -> SampleLoss:
+    """Each term [T]: the mean over the tokens that train, divided and weighted. `zero` gives every sample a
+    graph."""
+    loss = zero
+    terms = dict.fromkeys(TERMS, zero.detach())
+    for name, loss_T in losses.items():
+        term = loss_T[mask_T].mean() / over.of(name)
+        terms[name] = term.detach()
+        loss = loss + settings.weights[name] * term
+    return SampleLoss(loss=loss, terms=terms)

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.core.ranges import above, at_least, at_most, below, one_of_its_choices, within
+from afterwit.core.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
 from afterwit.core.terms import Reads
+from afterwit.objective.advantage import BASELINES
+from afterwit.objective.denominators import AGGREGATIONS
+from afterwit.objective.hint_selection import HINT_RULES, HintRule
+from afterwit.objective.objectives import OBJECTIVES
+from afterwit.objective.subsets import SUBSETS
 
-Objective = Literal["hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl"]
-Subset = Literal["student", "teacher", "overlap"]
-HintSelection = Literal["shortest", "longest", "random", "sequence_optimal", "token_optimal"]
-Routing = Literal["all", "routed"]
-Baseline = Literal["none", "running", "group"]
-Aggregation = Literal["component", "batch"]
-
-TERMS_OF: dict[Objective, tuple[str, ...]] = {
-    "hybrid": ("rl", "opd"),
-    "topk_opd": ("opd",),
-    "token_opd": ("opd",),
-    "topk_distill": ("opd",),
-    "combine": ("combine",),
-    "rl": ("rl",),
-}
-"""What a turn's reward and hint become."""
 WEIGHTS = ("w_rl", "w_opd", "c_h", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
-IDS_KEPT, IDS_DISTILLED = 4, 50
-"""What `k` is where it is not given: of top-K OPD, and of top-K distillation; as published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +25,7 @@ class ObjectiveSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    objective: Objective = "hybrid"
+    objective: str = "hybrid"
     """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `combine` one surrogate of both at
     the sampled tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
     w_rl: float = 1.0
@@ -47,12 +35,13 @@ class ObjectiveSettings:
     k: int | None = None
     """Ids kept per position, of the student's and of the teacher's most likely. Not given: 4, and 50 in
     `topk_distill`, as published."""
-    subset: Subset = "student"
+    subset: str = "student"
     """Which of the kept ids learn in top-K OPD: the student's, the teacher's, or those of both."""
-    hint_selection: HintSelection = "sequence_optimal"
-    """Which hint teaches; by default the one whose teacher agrees most with the student over the response.
-    `random` is the control of studies: a draw that the response's ids decide."""
-    routing: Routing = "all"
+    hint_selection: str = "sequence_optimal"
+    """Which hint teaches: `shortest`, `longest` or `random` (drawn by the response's ids), of which only that
+    one is scored; or the one whose teacher agrees most with the student, over the response
+    (`sequence_optimal`) or at each token (`token_optimal`)."""
+    routing: Literal["all", "routed"] = "all"
     """`all`: a turn learns by every term it carries, as published. `routed`: a failed one (r = -1) with a
     hint by OPD alone, a good one (r = +1) by RL alone, and a good one that the policy was sure of by
     nothing."""
@@ -71,7 +60,7 @@ class ObjectiveSettings:
     """As eps_lo, for token OPD."""
     token_eps_hi: float = 0.2
     """As eps_hi, for token OPD, which is published with symmetric clipping."""
-    baseline: Baseline = "none"
+    baseline: str = "none"
     """What is taken off the reward: nothing, a running mean, or the mean of its group (then z-scored)."""
     baseline_decay: float = 0.9
     """Share of the running mean that an update keeps: a memory of about ten updates."""
@@ -80,13 +69,18 @@ class ObjectiveSettings:
     c_h: float = 0.0
     """Weight of the entropy bonus; 0 as published."""
     beta: float = 0.1
-    """Weight of the anchor KL(pi || base), which keeps skills no reward speaks of: in the demo's tools world
-    0.01 held as little as the published 0."""
-    aggregation: Aggregation = "component"
+    """Weight of the reference KL, KL(pi || reference), which keeps skills that no reward measures. 0 as
+    published; in the demo's tools world 0.01 kept as little as 0."""
+    aggregation: str = "component"
     """A term is divided by the samples that carry it (`component`) or by all (`batch`, as published)."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
+        one_of(self, OBJECTIVES, "objective")
+        one_of(self, SUBSETS, "subset")
+        one_of(self, HINT_RULES, "hint_selection")
+        one_of(self, BASELINES, "baseline")
+        one_of(self, AGGREGATIONS, "aggregation")
         at_least(self, 0, *WEIGHTS, *RANGES, "baseline_decay")
         below(self, inf, *WEIGHTS)
         at_most(self, inf, "diff_clip")
@@ -103,16 +97,21 @@ class ObjectiveSettings:
         """K: the setting, or what is published for the objective."""
         if self.k is not None:
             return self.k
-        return IDS_DISTILLED if self.objective == "topk_distill" else IDS_KEPT
+        return OBJECTIVES[self.objective].k
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        """The terms that rewards and hints become, whatever their weights."""
-        return TERMS_OF[self.objective]
+    def terms(self) -> Mapping[str, str]:
+        """The terms that rewards and hints become, whatever their weights, with the file of each."""
+        return OBJECTIVES[self.objective].terms
+
+    @property
+    def hint_rule(self) -> HintRule:
+        """How a hint is chosen."""
+        return HINT_RULES[self.hint_selection]
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each term of the loss is multiplied by. The weights of `combine` are inside its advantage."""
+        """What each reported term is multiplied by. The weights of `combine` are inside its advantage."""
         return {
             "rl": self.w_rl,
             "opd": self.w_opd,
@@ -124,12 +123,12 @@ class ObjectiveSettings:
     @property
     def has_rl(self) -> bool:
         """Whether the objective learns from rewards, whatever their weight."""
-        return "rl" in self.terms or "combine" in self.terms
+        return OBJECTIVES[self.objective].reads_reward
 
     @property
     def has_opd(self) -> bool:
         """Whether the objective learns from a teacher, whatever its weight."""
-        return "opd" in self.terms or "combine" in self.terms
+        return OBJECTIVES[self.objective].reads_hint
 
     @property
     def reads(self) -> Reads:
@@ -138,7 +137,7 @@ class ObjectiveSettings:
             rl=self.has_rl and self.w_rl > 0,
             opd=self.needs_teacher,
             confident_above=self.confident_above if self.routing == "routed" else None,
-            keeps_longest=self.hint_selection == "longest",
+            keeps_longest=self.hint_rule.keeps_longest,
         )
 
     @property

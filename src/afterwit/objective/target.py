@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates
-from afterwit.objective.distill import Distilled, distilled
-from afterwit.objective.hint_selection import choose, overlap, pick
+from afterwit.objective.hint_selection import HINT_RULES
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.off_policy import mismatch, truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.terms import keep
+from afterwit.objective.token_targets import KeptIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,25 +23,25 @@ class HintTargets:
     """What the chosen hint's teacher says."""
 
     hint_T: Tensor
-    """h*: which candidate teaches at each position."""
+    """h*: the candidate that teaches at each position."""
     gap_T: Tensor
-    """log pi_T^{h*}(y) - log pi_old(y): the advantage of sampled tokens, and a reader's view of any OPD."""
+    """log pi_T^{h*}(y) - log pi_old(y): the advantage of sampled tokens in token OPD and combine."""
     overlap_T: Tensor
     """O[h*]: how many of the student's top-K ids are among that teacher's."""
-    kept: Distilled | None
-    """`None` where only the sampled ids learn."""
+    kept: KeptIds | None
+    """`None`: only the sampled ids learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What `share` needs of a sample besides its current logits; nothing here has a V axis or a gradient."""
+    """What `sample_loss` needs of a sample besides its current logits. No V axis, no gradient."""
 
     old_T: Tensor
     """log pi_old(y)."""
     mismatch_T: Tensor | None
-    """log pi_old(y) - log pi_b(y); `None` where the engine's log-probs are missing."""
+    """log pi_old(y) - log pi_b(y); `None`: the engine reported no log-probs."""
     weight_T: Tensor
-    """The off-policy correction of sampled tokens; 1 where the engine's log-probs are missing."""
+    """The off-policy correction of sampled tokens; 1 without the engine's log-probs."""
     hint_targets: HintTargets | None
     """`None`: no OPD term."""
 
@@ -72,11 +73,10 @@ def hint_targets_of(
     sample: Sample, found: Candidates, old_T: Tensor, settings: ObjectiveSettings
 ) -> HintTargets:
     """Which candidate teaches, and what."""
-    overlap_HT = overlap(found.student_ids_TK, found.native_ids_HTK)
-    hint_T = choose(overlap_HT, sample, settings.hint_selection)
+    hint_T = HINT_RULES[settings.hint_selection].choose(found, sample.mask_T)
     return HintTargets(
         hint_T=hint_T,
-        gap_T=pick(found.sampled_teacher_HT, hint_T) - old_T,
-        overlap_T=pick(overlap_HT, hint_T),
-        kept=distilled(found, hint_T, settings),
+        gap_T=found.pick(found.sampled_teacher_HT, hint_T) - old_T,
+        overlap_T=found.pick(found.overlap_HT, hint_T),
+        kept=keep(found, hint_T, settings),
     )

@@ -13,7 +13,7 @@ from statistics import fmean
 import pytest
 
 from afterwit.core.sample import Sample
-from afterwit.learner.update.phase import Phase
+from afterwit.learner.update import Phase
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import session, teach
 from tests.fakes.models import tiny_llama

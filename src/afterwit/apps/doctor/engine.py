@@ -72,8 +72,7 @@ async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
 async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, tolerance: float) -> str:
     import torch
 
-    from afterwit.learner.scoring.rows import Row
-    from afterwit.learner.scoring.score import response_logits
+    from afterwit.learner.scoring import Row, response_logits
 
     prompt = renderer.prompt_ids(SAMPLE)
     sampled = await sample(engine, prompt)
@@ -89,7 +88,7 @@ async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, 
 
 
 async def _swapped(engine: Engine, policy: Policy, base: Path, lora_rank: int, tolerance: float) -> str:
-    from afterwit.learner.scoring.score import probe
+    from afterwit.learner.scoring import probe
 
     check_capable(engine.capabilities, lora_rank=lora_rank)
     _move(policy)

@@ -76,7 +76,7 @@ def _port(settings: Settings) -> str:
 
 def _device(settings: Settings) -> str:
     from afterwit.engines.embedded.load import device_and_dtype
-    from afterwit.learner.parameters.load import device_of
+    from afterwit.learner.parameters import device_of
 
     device, dtype = device_and_dtype(settings.engine)
     learner = device_of(settings.learner.device)

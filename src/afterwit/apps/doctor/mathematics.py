@@ -33,9 +33,8 @@ class _Logits:
     def __init__(self, model: PreTrainedModel, renderer: Renderer, placement: Placement) -> None:
         import torch
 
+        from afterwit.learner.scoring import Row, response_logits
         from afterwit.learner.scoring.lm_head import CLOSE
-        from afterwit.learner.scoring.rows import Row
-        from afterwit.learner.scoring.score import response_logits
 
         response = renderer.encode(RESPONSE)
         prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT)]

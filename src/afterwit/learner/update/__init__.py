@@ -1,1 +1,7 @@
 """One update: micro-batches, gradients, the optimiser's step, its metrics."""
+
+from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update.state import UpdateState
+from afterwit.learner.update.update import score, update, update_state
+
+__all__ = ["Phase", "Progress", "UpdateState", "score", "update", "update_state"]

@@ -1,4 +1,4 @@
-"""A pass with the fused head: the backbone gives states, the head's loss and gradient come chunk by chunk."""
+"""A micro-batch with the fused head: states from the backbone, loss and gradient from the head by chunks."""
 
 from __future__ import annotations
 
@@ -7,69 +7,80 @@ from itertools import islice
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.head import Head, HeadGradients
-from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
-from afterwit.fused_head.rows import Rows
-from afterwit.fused_head.scoring_input import ScoringInput
-from afterwit.fused_head.targets import targets
-from afterwit.learner.parameters.masters import Masters
-from afterwit.learner.scoring.lm_head import head_of
-from afterwit.learner.scoring.packing import MicroBatch
-from afterwit.learner.scoring.score import response_states, stream_states
-from afterwit.learner.scoring.teacher_outputs import views
+from afterwit.fused_head import (
+    FusedLoss,
+    Head,
+    HeadGradients,
+    Reference,
+    Rows,
+    ScoringInput,
+    collect_rows,
+    fused_loss,
+    targets,
+)
+from afterwit.learner.parameters import Masters
+from afterwit.learner.scoring import MicroBatch, head_of, response_states, stream_states
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
+from afterwit.learner.update.teacher_outputs import teacher_outputs
 
 
-def learn(run: UpdateState, each: MicroBatch) -> dict[str, float]:
-    """Add one pass over turns to the gradient."""
-    chosen = each.chosen
-    students = [run.items[index].student for index in chosen]
-    states_ND = response_states(run.policy.model, students, packed=each.packed)
-    known = [index for index in chosen if index in run.targets]
-    base = _prepare(run, chosen, states_ND)
-    samples, found = [run.samples[index] for index in chosen], [run.targets[index] for index in chosen]
-    learned = _go_back(run, states_ND, collect_rows(samples, found, run.over, run.objective), base)
-    return _numbers(learned) | (_ratios(run, chosen, learned.now_N) if known else {})
+def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
+    """Add a micro-batch to the gradient; returns its part of the loss and of each term."""
+    chosen = micro_batch.chosen
+    known = [index for index in chosen if index in state.targets]
+    states_ND = _states(state, micro_batch)
+    reference = prepare_targets(state, chosen, states_ND.detach())
+    samples, found = [state.samples[index] for index in chosen], [state.targets[index] for index in chosen]
+    rows = collect_rows(samples, found, state.over, state.objective)
+    loss = _backward(state, states_ND, rows, reference)
+    return _numbers(loss) | (_ratios(state, chosen, loss.now_N) if known else {})
 
 
-def _prepare(run: UpdateState, chosen: Sequence[int], states_ND: Tensor) -> Reference | None:
-    """The targets of the chosen turns that have none yet; returns the base, where the anchor reads it."""
-    teachers, anchors = views(run, chosen, stream_states)
-    own = torch.split(states_ND.detach(), [len(run.samples[index].ids_T) for index in chosen])
-    inputs, held = dict[int, ScoringInput](), list[Tensor]()
+@torch.no_grad()
+def score(state: UpdateState, micro_batch: MicroBatch) -> None:
+    """Fill the targets of a micro-batch, and learn nothing."""
+    prepare_targets(state, micro_batch.chosen, _states(state, micro_batch))
+
+
+def _states(state: UpdateState, micro_batch: MicroBatch) -> Tensor:
+    students = [state.items[index].student for index in micro_batch.chosen]
+    return response_states(state.policy.model, students, packed=micro_batch.packed)
+
+
+def prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tensor) -> Reference | None:
+    """Fill the targets of the chosen turns that have none yet; returns the reference's states of all."""
+    hinted, plain = teacher_outputs(state, chosen, stream_states)
+    own = torch.split(states_ND, [len(state.samples[index].ids_T) for index in chosen])
+    inputs, reference = dict[int, ScoringInput](), list[Tensor]()
     for index, states_TD in zip(chosen, own, strict=True):
-        if index not in run.targets:
-            sample = run.samples[index]
-            shown = tuple(islice(teachers, sample.hints))
-            inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=shown)
-        if run.objective.beta > 0:
-            held.append(next(anchors))
+        if index not in state.targets:
+            sample = state.samples[index]
+            teachers = tuple(islice(hinted, sample.hints))
+            inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=teachers)
+        if state.reference is not None:
+            reference.append(next(plain))
     if inputs:
-        teacher = None if run.teacher is None else head_of(run.teacher)
-        found = targets(_head(run), list(inputs.values()), teacher, run.objective)
-        run.targets.update(zip(inputs, found, strict=True))
-    return _base(run.base, held) if run.base is not None and held else None
+        teacher = None if state.teacher is None else head_of(state.teacher)
+        found = targets(_head(state), list(inputs.values()), teacher, state.objective)
+        state.targets.update(zip(inputs, found, strict=True))
+    if state.reference is None:
+        return None
+    return Reference(head=head_of(state.reference), states_ND=torch.cat(reference))
 
 
-def _base(model: PreTrainedModel, held: Sequence[Tensor]) -> Reference:
-    return Reference(head=head_of(model), states_ND=torch.cat(list(held)))
-
-
-def _go_back(run: UpdateState, states_ND: Tensor, rows: Rows, base: Reference | None) -> FusedLoss:
-    """The loss of these rows, its gradient added to the head's and, through the states, to all others."""
-    head = _head(run)
-    gradients = _gradients(head, run.policy.masters)
-    found = fused_loss(head, states_ND.detach(), rows, run.objective, gradients, base=base)
-    states_ND.backward(found.grad_states_ND)  # type: ignore[no-untyped-call]
-    return found
+def _backward(state: UpdateState, states_ND: Tensor, rows: Rows, reference: Reference | None) -> FusedLoss:
+    """The loss of these rows; its gradient is added to the head's and, through the states, to all others."""
+    head = _head(state)
+    gradients = _gradients(head, state.policy.masters)
+    loss = fused_loss(head, states_ND.detach(), rows, state.objective, gradients, reference=reference)
+    states_ND.backward(loss.grad_states_ND)  # type: ignore[no-untyped-call]
+    return loss
 
 
 def _gradients(head: Head, masters: Masters) -> HeadGradients:
-    """Where those of the head's parts add up."""
+    """Where the gradients of the head's parts add up."""
     factors = head.low_rank
     return HeadGradients(
         weight_VD=masters.gradient(head.weight_VD),
@@ -79,24 +90,24 @@ def _gradients(head: Head, masters: Masters) -> HeadGradients:
     )
 
 
-def _head(run: UpdateState) -> Head:
-    if run.policy.head is None:
+def _head(state: UpdateState) -> Head:
+    if state.policy.head is None:
         raise ValueError("the policy's head is not to be fused")
-    return run.policy.head
+    return state.policy.head
 
 
-def _numbers(found: FusedLoss) -> dict[str, float]:
+def _numbers(loss: FusedLoss) -> dict[str, float]:
     """The terms and the loss. A GPU is waited for once."""
-    values = torch.stack([*found.terms.values(), found.loss]).tolist()
-    return dict(zip((*found.terms, "loss"), values, strict=True))
+    values = torch.stack([*loss.terms.values(), loss.loss]).tolist()
+    return dict(zip((*loss.terms, "loss"), values, strict=True))
 
 
-def _ratios(run: UpdateState, chosen: Sequence[int], now_N: Tensor) -> dict[str, float]:
+def _ratios(state: UpdateState, chosen: Sequence[int], now_N: Tensor) -> dict[str, float]:
     """The parts of these turns in the mean ratios of the batch."""
-    samples = [run.samples[index] for index in chosen]
+    samples = [state.samples[index] for index in chosen]
     parts = torch.split(now_N, [int(sample.mask_T.sum()) for sample in samples])
     each = [
-        metrics.ratio(now, sample, run.targets[index], of=len(run.items))
+        metrics.ratio(now, sample, state.targets[index], of=len(state.items))
         for index, sample, now in zip(chosen, samples, parts, strict=True)
     ]
     return {name: sum(part[name] for part in each) for name in each[0]}

@@ -1,4 +1,4 @@
-"""What an update says of itself: numbers for the manifest."""
+"""The metrics of an update, for the manifest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from afterwit.learner.batch import Item
-from afterwit.learner.scoring.packing import token_ratio
+from afterwit.learner.scoring import token_ratio
 from afterwit.objective.sample import Sample
 from afterwit.objective.target import Target
 
@@ -31,12 +31,12 @@ def batch(
         "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),
         "staleness_max": float(max(staleness)),
-        **_hinteds([(samples[index], target) for index, target in targets.items()]),
+        **_hints([(samples[index], target) for index, target in targets.items()]),
         **_mismatch([(items[index], samples[index], target) for index, target in targets.items()]),
     }
 
 
-def _hinteds(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
+def _hints(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
     """How many tokens each candidate taught; over these tokens, the means of |log pi_T - log pi_old| and of
     the overlap of the student's top-K ids with the teacher's.
     """

@@ -1,39 +1,58 @@
-"""A pass the plain way: whole logits, a loss by autograd. The reference of `fused`, and the fallback."""
+"""A micro-batch the plain way: whole logits, a loss by autograd. Reference of `fused`, and the fallback."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
 
-from afterwit.learner.scoring.packing import MicroBatch
-from afterwit.learner.scoring.score import response_logits, stream_logits
-from afterwit.learner.scoring.teacher_outputs import views
+import torch
+from torch import Tensor
+
+from afterwit.learner.scoring import MicroBatch, response_logits, stream_logits
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
+from afterwit.learner.update.teacher_outputs import teacher_outputs
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.target import prepare
 
 
-def learn(run: UpdateState, each: MicroBatch) -> dict[str, float]:
-    """Add one pass over turns to the gradient."""
-    chosen = each.chosen
-    students = [run.items[index].student for index in chosen]
-    logits = response_logits(run.policy.model, students, packed=each.packed)
-    teachers, anchors = views(run, chosen, stream_logits)
+def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
+    """Add a micro-batch to the gradient; returns its part of the loss and of each term."""
+    chosen, logits = micro_batch.chosen, _logits(state, micro_batch)
+    hinted, plain = teacher_outputs(state, chosen, stream_logits)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for index, logits_TV in zip(chosen, logits, strict=True):
-        sample, known = run.samples[index], index in run.targets
+        sample, known = state.samples[index], index in state.targets
         if not known:
-            shown = islice(teachers, sample.hints)
-            run.targets[index] = prepare(sample, logits_TV.detach(), shown, run.objective)
-        target = run.targets[index]
-        base_TV = next(anchors) if run.objective.beta > 0 else None
-        part = sample_loss(logits_TV, sample, target, run.over, run.objective, logits_base_TV=base_TV)
+            teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
+            state.targets[index] = prepare(sample, logits_TV.detach(), teachers, state.objective)
+        target = state.targets[index]
+        reference_TV = None if state.reference is None else next(plain).to(logits_TV.device)
+        part = sample_loss(
+            logits_TV, sample, target, state.over, state.objective, logits_reference_TV=reference_TV
+        )
         loss = loss + part.loss
         terms.update({name: value.item() for name, value in part.terms.items()})
         if known:
             now_T = at(logprobs(logits_TV.detach(), sample.tau), sample.ids_T)
-            terms.update(metrics.ratio(now_T[sample.mask_T], sample, target, of=len(run.items)))
+            terms.update(metrics.ratio(now_T[sample.mask_T], sample, target, of=len(state.items)))
     loss.backward()  # type: ignore[no-untyped-call]
     return {**terms, "loss": loss.item()}
+
+
+@torch.no_grad()
+def score(state: UpdateState, micro_batch: MicroBatch) -> None:
+    """Fill the targets of a micro-batch, and learn nothing."""
+    hinted, plain = teacher_outputs(state, micro_batch.chosen, stream_logits)
+    for index, logits_TV in zip(micro_batch.chosen, _logits(state, micro_batch), strict=True):
+        sample = state.samples[index]
+        teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
+        state.targets[index] = prepare(sample, logits_TV, teachers, state.objective)
+        if state.reference is not None:
+            next(plain)
+
+
+def _logits(state: UpdateState, micro_batch: MicroBatch) -> list[Tensor]:
+    students = [state.items[index].student for index in micro_batch.chosen]
+    return response_logits(state.policy.model, students, packed=micro_batch.packed)

@@ -1,4 +1,4 @@
-"""An update on its way: what its passes read, and the targets they fill."""
+"""The state of an update: what its micro-batches read, and the targets they fill."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from transformers import PreTrainedModel
 from afterwit.learner.batch import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring.packing import Packing
-from afterwit.learner.update.phase import Progress
-from afterwit.objective.sample import Denominators, Sample
+from afterwit.objective.denominators import Denominators
+from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
 
 
 @dataclass(slots=True, kw_only=True)
 class UpdateState:
-    """`targets` fills in the first epoch, whose policy is the old one."""
+    """One batch on its way through an update."""
 
     policy: Policy
-    base: PreTrainedModel | None
     teacher: PreTrainedModel | None
+    """None: no hint is read."""
+    reference: PreTrainedModel | None
+    """None: beta is 0."""
     items: Sequence[Item]
-    samples: list[Sample]
+    samples: Sequence[Sample]
+    """Of the items, in order."""
     over: Denominators
     objective: ObjectiveSettings
     limit: int
+    """Tokens of a micro-batch."""
     packing: Packing
-    progress: Progress
+    fused: bool
+    """Whether the heads of all models are fused with the loss; else the plain way."""
     targets: dict[int, Target] = field(default_factory=dict)
+    """By the item's index; filled in the first epoch, while the policy is the old one."""

@@ -6,19 +6,20 @@ from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
+from afterwit.objective.terms.term import Term
+from afterwit.objective.token_targets import TokenTargets
 
 
-def combine_loss(
-    current_T: Tensor,
-    old_T: Tensor,
-    weight_T: Tensor,
-    gap_T: Tensor,
-    advantage_T: Tensor,
-    settings: ObjectiveSettings,
-) -> Tensor:
-    """Loss [T] at the sampled ids with A = w_opd (log pi_T - log pi_old) + w_rl r, detached.
+def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    """The surrogate of the sampled ids with A = w_opd (log pi_T - log pi_old) + w_rl r, detached.
 
-    `gap_T` is 0 where the sample has no hint, `advantage_T` where it has no reward to learn from.
+    The gap is 0 without a hint, the advantage without a reward to learn from.
     """
-    both_T = settings.w_opd * gap_T + settings.w_rl * advantage_T
-    return weight_T * ppo(both_T, current_T, old_T, eps_lo=settings.eps_lo, eps_hi=settings.eps_hi)
+    advantage_N = settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
+    surrogate_N = ppo(
+        advantage_N, now_NJ[:, 0], targets.old_N, eps_lo=settings.eps_lo, eps_hi=settings.eps_hi
+    )
+    return targets.correction_N * surrogate_N
+
+
+TERM = Term(loss=_loss, corrected=True)

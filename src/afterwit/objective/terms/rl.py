@@ -6,10 +6,16 @@ from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
+from afterwit.objective.terms.term import Term
+from afterwit.objective.token_targets import TokenTargets
 
 
-def rl_loss(
-    current_T: Tensor, old_T: Tensor, weight_T: Tensor, advantage_T: Tensor, settings: ObjectiveSettings
-) -> Tensor:
-    """Loss [T] at the sampled ids; `weight_T` corrects for pi_b, and `current_T` carries the gradient."""
-    return weight_T * ppo(advantage_T, current_T, old_T, eps_lo=settings.eps_lo, eps_hi=settings.eps_hi)
+def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    """The surrogate of the sampled ids with A = the RL advantage."""
+    surrogate_N = ppo(
+        targets.advantage_N, now_NJ[:, 0], targets.old_N, eps_lo=settings.eps_lo, eps_hi=settings.eps_hi
+    )
+    return targets.correction_N * surrogate_N
+
+
+TERM = Term(loss=_loss, corrected=True)

@@ -6,11 +6,20 @@ from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
+from afterwit.objective.terms.term import Term
+from afterwit.objective.token_targets import TokenTargets
 
 
-def token_opd_loss(
-    current_T: Tensor, old_T: Tensor, weight_T: Tensor, gap_T: Tensor, settings: ObjectiveSettings
-) -> Tensor:
-    """Loss [T] at the sampled ids with A = `gap_T` = log pi_T - log pi_old, detached."""
-    surrogate_T = ppo(gap_T, current_T, old_T, eps_lo=settings.token_eps_lo, eps_hi=settings.token_eps_hi)
-    return weight_T * surrogate_T
+def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    """The surrogate of the sampled ids with A = log pi_T - log pi_old, detached."""
+    surrogate_N = ppo(
+        targets.gap_N,
+        now_NJ[:, 0],
+        targets.old_N,
+        eps_lo=settings.token_eps_lo,
+        eps_hi=settings.token_eps_hi,
+    )
+    return targets.correction_N * surrogate_N
+
+
+TERM = Term(loss=_loss, corrected=True)

@@ -1,8 +1,8 @@
 """Top-K distillation: reverse KL to the hinted teacher over its K likeliest ids and one bin for all others.
 
 After SDFT (arXiv:2601.19897) and SDPO (arXiv:2601.20802). The bin closes the sum: over all bins it is a
-divergence of distributions, at least 0, and 0 only where both agree. The K ids alone, whether cut off or
-renormalised, would be pleased best by a policy that leaves them.
+divergence of distributions, at least 0, and 0 only if both agree. Over the K ids alone, cut off or
+renormalised, the minimum would be a policy that gives them no probability.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.hint_selection import pick
 from afterwit.objective.logprobs import expected, with_tail
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.terms.term import Term
+from afterwit.objective.token_targets import TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +28,18 @@ class Bins:
     """log pi_T of each bin, the tail last."""
 
 
-def bins(found: Candidates, hint_T: Tensor) -> Bins:
+def bins(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Bins:
     """The bins of the chosen hint's teacher."""
-    teacher_TK = pick(found.native_teacher_HTK, hint_T)
-    return Bins(ids_TK=pick(found.native_ids_HTK, hint_T), teacher_TS=with_tail(teacher_TK))
+    teacher_TK = found.pick(found.native_teacher_HTK, hint_T)
+    return Bins(ids_TK=found.pick(found.native_ids_HTK, hint_T), teacher_TS=with_tail(teacher_TK))
 
 
-def topk_distill_loss(current_TK: Tensor, target: Bins) -> Tensor:
-    """KL(pi || pi_T) over the bins [T], nats; the gradient runs through both factors of `current_TK`."""
-    current_TS = with_tail(current_TK)
-    return expected(current_TS.exp(), current_TS - target.teacher_TS)
+def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    """KL(pi || pi_T) over the bins [N], nats; the gradient runs through both factors."""
+    if not isinstance(targets.kept, Bins):
+        raise ValueError("top-K distillation needs the teacher's bins")
+    now_NS = with_tail(now_NJ[:, 1:])
+    return expected(now_NS.exp(), now_NS - targets.kept.teacher_TS)
+
+
+TERM = Term(loss=_loss, keep=bins)

@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
-from afterwit.objective.hint_selection import pick, shared
 from afterwit.objective.logprobs import with_tail
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.subsets import SUBSETS
 from afterwit.objective.surrogate import ppo
+from afterwit.objective.terms.term import Term
+from afterwit.objective.token_targets import TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The ids that learn and what they are taught, without gradient; S is K, or K + 1 with the tail."""
+    """The ids that learn and their advantages, without gradient; S is K, or K + 1 with the tail."""
 
     ids_TK: Tensor
     valid_TK: Tensor
-    """False where the overlap lacks an id, or pi_old gives it no probability: such an element has advantage 0
-    and moves nothing."""
+    """False for an id that is not in the subset, or that pi_old gives no probability: its advantage is 0."""
     old_TS: Tensor
     """log pi_old."""
     advantage_TS: Tensor
@@ -30,8 +31,10 @@ class Kept:
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept:
     """The targets of the chosen hint: the subset S, its weights w and its advantages."""
-    ids_TK, member_TK, old_TK, teacher_TK = _members(found, hint_T, settings)
-    valid_TK = member_TK & (old_TK > -torch.inf)
+    ids_TK, old_TK, teacher_TK, member_TK = SUBSETS[settings.subset](found, hint_T)
+    valid_TK = old_TK > -torch.inf
+    if member_TK is not None:
+        valid_TK = valid_TK & member_TK
     old_TS, teacher_TS = (known_TK.masked_fill(~valid_TK, 0.0) for known_TK in (old_TK, teacher_TK))
     present_TS = valid_TK
     if settings.tail_bucket:
@@ -44,31 +47,22 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
     return Kept(ids_TK=ids_TK, valid_TK=valid_TK, old_TS=old_TS, advantage_TS=advantage_TS)
 
 
-def topk_opd_loss(current_TK: Tensor, kept: Kept, settings: ObjectiveSettings) -> Tensor:
-    """Loss [T]: the surrogates of the kept elements, summed; `current_TK` carries the gradient."""
-    current_TS = current_TK.masked_fill(~kept.valid_TK, 0.0)
+def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    """The surrogates of the kept ids, summed [N]."""
+    kept = targets.kept
+    if not isinstance(kept, Kept):
+        raise ValueError("top-K OPD needs the ids that learn and their advantages")
+    now_NS = now_NJ[:, 1:].masked_fill(~kept.valid_TK, 0.0)
     if settings.tail_bucket:
-        current_TS = with_tail(current_TS, kept.valid_TK)
+        now_NS = with_tail(now_NS, kept.valid_TK)
     eps_lo, eps_hi = settings.eps_lo, settings.eps_hi
-    return ppo(kept.advantage_TS, current_TS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
-
-
-def _members(
-    found: Candidates, hint_T: Tensor, settings: ObjectiveSettings
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The subset's ids, which of them are in it, log pi_old and log pi_T at them; each [T, K]."""
-    native_TK = pick(found.native_ids_HTK, hint_T)
-    if settings.subset == "teacher":
-        old_TK, teacher_TK = found.old_at(native_TK), pick(found.native_teacher_HTK, hint_T)
-        return native_TK, torch.ones_like(native_TK, dtype=torch.bool), old_TK, teacher_TK
-    ids_TK = found.student_ids_TK
-    valid_TK = torch.ones_like(ids_TK, dtype=torch.bool)
-    if settings.subset == "overlap":
-        valid_TK = shared(ids_TK, native_TK)
-    return ids_TK, valid_TK, found.student_old_TK, pick(found.student_teacher_HTK, hint_T)
+    return ppo(kept.advantage_TS, now_NS, kept.old_TS, eps_lo=eps_lo, eps_hi=eps_hi).sum(dim=-1)
 
 
 def _weights(old_TS: Tensor, present_TS: Tensor) -> Tensor:
     """Softmax of log pi_old over the elements that are present; 0 elsewhere, and everywhere if none is."""
     weights_TS = torch.softmax(old_TS.masked_fill(~present_TS, -torch.inf), dim=-1)
     return weights_TS.masked_fill(~present_TS, 0.0)
+
+
+TERM = Term(loss=_loss, keep=keep)

@@ -11,7 +11,7 @@ from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.schedule import Choice
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
 from afterwit.stages.learn.claims import Claims, Stopped, sample_of
 from afterwit.stages.learn.health import Health

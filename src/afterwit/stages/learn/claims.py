@@ -13,7 +13,7 @@ from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
 from afterwit.learner.schedule import Choice, is_stale, next_batch, retry_in
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update import Phase, Progress
 from afterwit.store import Record, Store
 
 STAGE: Final = "learn"

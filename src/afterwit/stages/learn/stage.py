@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import Claims, Stopped

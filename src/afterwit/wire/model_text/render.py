@@ -42,8 +42,6 @@ class Renderer:
         special_tokens: Mapping[str, str],
         end_ids: frozenset[int],
     ) -> None:
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
         self._tokenizer = tokenizer
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._special_tokens = dict(special_tokens)
@@ -53,7 +51,7 @@ class Renderer:
         self.vocabulary: int = len(vocabulary)
         text = tokenizer.to_str()
         self._characters_per_token = characters_per_token(json.loads(text), max(map(len, vocabulary)))
-        self.tokenizer_hash = hashlib.sha256(text.encode()).hexdigest()
+        self.tokenizer_hash = _hash(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
         """Control tokens: id and text."""
@@ -61,15 +59,7 @@ class Renderer:
     @classmethod
     def load(cls, folder: Path) -> Renderer:
         """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing."""
-        tokenizer_file = folder / "tokenizer.json"
-        if not tokenizer_file.is_file():
-            raise SettingError(
-                f"{folder} has no tokenizer.json: it is not a model folder with a fast tokenizer"
-            )
-        try:
-            tokenizer = Tokenizer.from_file(str(tokenizer_file))
-        except Exception as error:  # the tokenizers library raises bare Exception
-            raise SettingError(f"{tokenizer_file} cannot be read: {error}") from error
+        tokenizer = _tokenizer(folder)
         try:
             return cls(
                 tokenizer,
@@ -167,3 +157,25 @@ def _as_object(arguments: str) -> Any:
 
 def _strftime(seconds: float, form: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+def tokenizer_hash(folder: Path) -> str:
+    """SHA-256 of the folder's tokenizer without its truncation and padding. SettingError if it has none."""
+    return _hash(_tokenizer(folder))
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SettingError(f"{folder} has no tokenizer.json: it is not a model folder with a fast tokenizer")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise SettingError(f"{path} cannot be read: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _hash(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()

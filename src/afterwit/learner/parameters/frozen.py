@@ -1,0 +1,129 @@
+"""The models that an update reads beside the policy: teacher and reference. None of them trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from afterwit.core.errors import SettingError
+from afterwit.learner.parameters.ema import Ema
+from afterwit.learner.parameters.load import device_of, load_model
+from afterwit.learner.scoring import fused_head
+from afterwit.learner.settings import LearnerSettings
+from afterwit.wire.model_text.render import tokenizer_hash
+
+
+class Base(Protocol):
+    @property
+    def base(self) -> PreTrainedModel | None:
+        """The frozen base, if it is in memory anyway."""
+
+
+class HasTeachers(Protocol):
+    """What of the policy a teacher is made of."""
+
+    @property
+    def model(self) -> PreTrainedModel: ...
+
+    @property
+    def trained(self) -> Base: ...
+
+    @property
+    def ema(self) -> Ema | None: ...
+
+
+class FrozenModels:
+    """Loaded at first use, in the very kernels of the policy, and kept."""
+
+    def __init__(self, base: Path, settings: LearnerSettings) -> None:
+        """`base` is the folder that the policy began at. SettingError if teacher or reference have another
+        tokenizer."""
+        self._base = base
+        self._settings = settings
+        self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
+        self._checkpoints: list[PreTrainedModel] = []
+        self._fusable = True
+        for name, value in (("teacher", settings.teacher), ("reference", settings.reference)):
+            if value not in TEACHERS:
+                require_same_tokenizer(base, Path(value), f"learner.{name}")
+
+    def teacher(self, policy: HasTeachers) -> PreTrainedModel:
+        """Whose weights read the hints."""
+        return self._model(self._settings.teacher, self._settings.teacher_device, policy)
+
+    def reference(self, policy: HasTeachers) -> PreTrainedModel:
+        """Whose distribution the policy stays near."""
+        return self._model(self._settings.reference, self._settings.reference_device, policy)
+
+    def _model(self, name: str, device: str | None, policy: HasTeachers) -> PreTrainedModel:
+        if name in TEACHERS:
+            return TEACHERS[name](self, policy)
+        model = self.load(Path(name), device_of(device or self._settings.device))
+        _fit_vocabulary(model, policy.model, name)
+        if model not in self._checkpoints:
+            self._checkpoints.append(model)
+            self._fusable &= self._settings.head == "plain" or fused_head(model) is not None
+        return model
+
+    def fusable(self) -> bool:
+        """Whether the heads of all checkpoints in use can be fused with the loss."""
+        return self._fusable
+
+    def base(self, policy: HasTeachers) -> PreTrainedModel:
+        """The base: under an adapter the model without it, under full weights a second model."""
+        if policy.trained.base is not None:
+            return policy.trained.base
+        return self.load(self._base, device_of(self._settings.device))
+
+    def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
+        """The folder's model, loaded once per device."""
+        key = (folder.resolve(), device)
+        if key not in self._loaded:
+            dtype = getattr(torch, self._settings.dtype)
+            self._loaded[key] = load_model(folder, dtype=dtype, device=device).requires_grad_(False)
+        return self._loaded[key]
+
+
+def _base(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    return frozen.base(policy)
+
+
+def _live(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    return policy.model
+
+
+def _ema(frozen: FrozenModels, policy: HasTeachers) -> PreTrainedModel:
+    if policy.ema is None:
+        raise ValueError("the teacher is the policy's mean, but the policy has none")
+    return policy.ema.model
+
+
+TEACHERS: dict[str, Callable[[FrozenModels, HasTeachers], PreTrainedModel]] = {
+    "base": _base,
+    "live": _live,
+    "ema": _ema,
+}
+"""Any other name is the folder of a checkpoint."""
+
+
+def require_same_tokenizer(base: Path, other: Path, setting: str) -> None:
+    """SettingError, with both hashes, unless both folders have the same tokenizer."""
+    one, two = tokenizer_hash(base), tokenizer_hash(other)
+    if one != two:
+        raise SettingError(
+            f"{setting} is {other}, whose tokenizer is {two[:12]}, but the model's is {one[:12]}: "
+            "both must read the same ids, so choose a checkpoint of the same family"
+        )
+
+
+def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:
+    """Cut off rows that only fill the other vocabulary up: models of a family are padded differently."""
+    size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy))
+    if size < wanted:
+        raise SettingError(f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them")
+    if size > wanted:
+        model.resize_token_embeddings(wanted, mean_resizing=False)

@@ -1,0 +1,38 @@
+"""What teacher and reference say of a micro-batch's turns. Only what is still needed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from afterwit.learner.scoring.packing import Packing
+from afterwit.learner.scoring.rows import Row
+from afterwit.learner.update.state import UpdateState
+
+Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
+
+
+def teacher_outputs(
+    state: UpdateState, chosen: Sequence[int], stream: Stream
+) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
+    """The teacher's of the chosen turns' hints that have no target yet; the reference's of their responses.
+
+    If both are the same model they are one stream, turn by turn, hints first: they share their prompts.
+    """
+    hinted = [() if index in state.targets else state.items[index].teachers for index in chosen]
+    plain = [() if state.reference is None else (state.items[index].student,) for index in chosen]
+    if state.teacher is state.reference:
+        both = _outputs(
+            state, state.teacher, [hints + own for hints, own in zip(hinted, plain, strict=True)], stream
+        )
+        return both, both
+    return _outputs(state, state.teacher, hinted, stream), _outputs(state, state.reference, plain, stream)
+
+
+def _outputs(
+    state: UpdateState, model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]], stream: Stream
+) -> Iterator[Tensor]:
+    flat = [row for each in rows for row in each]
+    return iter(()) if model is None else stream(model, flat, state.limit, state.packing)
