@@ -132,3 +132,9 @@ def test_a_file_is_marked_as_ours(path: Path, store: Store) -> None:
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
+
+
+def test_deleted_content_is_overwritten_whatever_the_library_was_built_with(path: Path) -> None:
+    database = open_database(path, fingerprint=None)
+    assert database.rows("PRAGMA secure_delete")[0][0] == 1
+    database.close()
