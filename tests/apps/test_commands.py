@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from afterwit.apps.build import store_of_home
-from afterwit.apps.cli import app, main
+from afterwit.apps.cli import EXTRAS, app, main
 from afterwit.core.errors import SettingError, StoreMismatch
 from afterwit.stages.gateway.auth import hash_key
 from afterwit.store.sqlite import SqliteStore
@@ -173,3 +173,25 @@ def test_without_an_extra_a_command_names_it(
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].endswith(f"pip install '.[{extra}]' in a clone")
+
+
+def test_without_any_extra_the_home_can_be_read_and_written(home: Path) -> None:
+    missing = sorted(name for names in EXTRAS.values() for name in names)
+    commands = [
+        "turns",
+        "show last --no-advantages",
+        "versions",
+        "keys list",
+        "keys add k",
+        "requeue",
+        "export",
+    ]
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing!r}))
+from afterwit.apps.cli import app
+for command in {commands!r}:
+    app([*command.split(), "--home", {str(home)!r}], standalone_mode=False)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

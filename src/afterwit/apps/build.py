@@ -52,7 +52,7 @@ def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
 
 @contextmanager
 def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
-    """The home's store, whatever its model, for as long as a command runs.
+    """The home's store for as long as a command runs; it may be any model's.
 
     With `make`, a new home gets an empty one; without, SettingError says how to get one.
     """

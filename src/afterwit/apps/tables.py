@@ -34,12 +34,12 @@ COLOUR = {
 
 
 def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
-    """The member that `value` names, None where none is named."""
+    """The member that `value` names; None if it is None."""
     return None if value is None else named(kind, value, flag)
 
 
 def named(kind: type[Choice], value: str, flag: str) -> Choice:
-    """The member that `value` names in whatever case; SettingError that lists them all."""
+    """The member that `value` names in any case; SettingError that lists all members."""
     for member in kind:
         if member.value.lower() == value.lower():
             return member

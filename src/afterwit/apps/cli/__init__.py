@@ -14,11 +14,11 @@ EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft"},
     "demo": {"openai", "matplotlib"},
 }
-"""What the base install leaves out, by the extra that brings it."""
+"""The modules that the base install leaves out, by the extra that brings them."""
 
 app = typer.Typer(
     name="afterwit",
-    help="A gateway between an agent and its model, from which the model learns in hindsight.",
+    help="Serves a Hugging Face model to agents, and trains it on what happens after each answer.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,
@@ -42,7 +42,7 @@ def root(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop."),
 ) -> None:
-    """A gateway between an agent and its model, from which the model learns in hindsight."""
+    """Serves a Hugging Face model to agents, and trains it on what happens after each answer."""
     if version:
         from afterwit import __version__
 

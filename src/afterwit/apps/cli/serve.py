@@ -1,4 +1,4 @@
-"""`afterwit serve`: the whole loop, or some of its stages."""
+"""`afterwit serve`: all stages, or some of them."""
 
 from __future__ import annotations
 

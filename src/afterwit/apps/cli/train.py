@@ -1,4 +1,4 @@
-"""`afterwit train`: the learner over a store, without serving."""
+"""`afterwit train`: learns from a store without serving."""
 
 from __future__ import annotations
 

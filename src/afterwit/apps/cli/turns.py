@@ -1,4 +1,4 @@
-"""`afterwit turns` and `afterwit show`: what was recorded, and what hindsight made of it."""
+"""`afterwit turns` and `afterwit show`: what was recorded, and how it was judged."""
 
 from __future__ import annotations
 

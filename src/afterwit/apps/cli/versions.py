@@ -1,4 +1,4 @@
-"""`versions`, `rollback`, `requeue`, `export`: what was learned, and taking it back."""
+"""`versions`, `rollback`, `requeue`, `export`: show what was learned, take it back, repeat it, write it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from afterwit import recipes
 from afterwit.apps.config.sections import ServeSettings, StoreSettings
-from afterwit.apps.config.sources import Source, environment_source, file_source, flag_source, merged
+from afterwit.apps.config.sources import (
+    Source,
+    environment_source,
+    file_source,
+    flag_source,
+    merged,
+    named_source,
+)
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.learner.settings import LearnerSettings
@@ -65,7 +72,7 @@ def load(
 ) -> Settings:
     """Settings from flags over environment over file over `below` (the demo's) over a published recipe.
 
-    Raises SettingError: one line that names the key, the nearest right one, and where it stands.
+    Raises SettingError: one line that names the key, the nearest right one, and where it is written.
     """
     sources = [flag_source(pairs, direct or {}), environment_source(environment, apart=NOT_SETTINGS)]
     path = file or home / "config.toml"
@@ -74,9 +81,9 @@ def load(
     if path.exists():
         sources.append(file_source(path))
     if below:
-        sources.append(Source(tree=dict(below), name="the demo's settings", style="recipe"))
+        sources.append(named_source(dict(below), "the demo's settings"))
     if recipe is not None:
-        sources.append(Source(tree=recipes.read(recipe), name=f"the recipe {recipe}", style="recipe"))
+        sources.append(named_source(recipes.read(recipe), f"the recipe {recipe}"))
     try:
         return Settings.model_validate(merged(sources))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The settings of what only the shell does: where to listen, how long to keep."""
+"""Settings of the program itself: the address, the stop, how long turns are kept."""
 
 from __future__ import annotations
 

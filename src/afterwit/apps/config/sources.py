@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,17 @@ class Source:
     """One source of settings."""
 
     tree: Tree
-    name: str
-    style: str
-    """"flag", "environment", "file" or "recipe"."""
+    written: Callable[[Sequence[str]], str]
+    """Where the key at a path is written in this source, for people."""
 
     def place(self, path: Sequence[str]) -> str | None:
-        """Where the key at `path` is written in this source, for people; None if it is not."""
+        """Where the key at `path` is written; None if this source does not hold it."""
         node: Any = self.tree
         for key in path:
             if not isinstance(node, Mapping) or key not in node:
                 return None
             node = node[key]
-        if self.style == "flag":
-            return "on the command line"
-        if self.style == "recipe":
-            return f"in {self.name}"
-        if self.style == "environment":
-            return f"in the environment ({PREFIX}{'__'.join(path).upper()})"
-        line = _line_of(Path(self.name), path)
-        return f"in {self.name}" + (f", line {line}" if line else "")
+        return self.written(path)
 
 
 def merged(sources: Sequence[Source]) -> Tree:
@@ -52,18 +45,24 @@ def merged(sources: Sequence[Source]) -> Tree:
 def file_source(path: Path) -> Source:
     """A TOML file's settings. SettingError if it is not valid TOML."""
     try:
-        return Source(tree=tomllib.loads(path.read_text(encoding="utf-8")), name=str(path), style="file")
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from error
+    return Source(tree=tree, written=partial(_in_file, path))
+
+
+def named_source(tree: Tree, name: str) -> Source:
+    """Settings that come with the package: a recipe's, or the demo's."""
+    return Source(tree=tree, written=lambda _: f"in {name}")
 
 
 def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> Source:
-    """The environment's settings: AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5. `apart` are no settings."""
+    """The environment's settings, without names in `apart`: AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5."""
     tree: Tree = {}
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in apart:
             assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    return Source(tree=tree, name="environment", style="environment")
+    return Source(tree=tree, written=lambda path: f"in the environment ({PREFIX}{'__'.join(path).upper()})")
 
 
 def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
@@ -77,7 +76,7 @@ def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
     for name, value in direct.items():
         if value is not None:
             assign(tree, name.split("."), value)
-    return Source(tree=tree, name="command line", style="flag")
+    return Source(tree=tree, written=lambda _: "on the command line")
 
 
 def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
@@ -106,6 +105,11 @@ def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
             _overlay(below[key], value)
         else:
             below[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _in_file(path: Path, keys: Sequence[str]) -> str:
+    line = _line_of(path, keys)
+    return f"in {path}" + (f", line {line}" if line else "")
 
 
 def _line_of(path: Path, keys: Sequence[str]) -> int | None:

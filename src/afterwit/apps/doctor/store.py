@@ -18,7 +18,7 @@ QUESTION = (Message(role="user", content="Answer with the single word: ready"),)
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
-    """Every test of the store; the stages' words where there is one."""
+    """Every test of the store, and what the stages last said."""
     path = home / STORE
     if not path.exists():
         yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")

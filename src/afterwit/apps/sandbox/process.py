@@ -121,7 +121,7 @@ def _end_all(mark: str) -> None:
 
 
 def _processes(variable: bytes) -> Iterator[int]:
-    """Processes with this in their environment; none where there is no /proc."""
+    """Processes with this variable in their environment; none on a machine without /proc."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if variable in (folder / "environ").read_bytes().split(b"\0"):
@@ -145,8 +145,9 @@ def _bounds(limits: Limits) -> Mapping[str, int]:
 
 
 def _setter(bounds: Mapping[str, int]) -> list[str]:
-    """The program that sets the limits and becomes the command. Set from here they would take a fork of this
-    process, which costs by the memory that it holds.
+    """The program that sets the limits and becomes the command; empty if this machine has none.
+
+    Limits set by this process would need a fork of it, which costs in proportion to its memory.
     """
     program = _prlimit()
     flags = [f"--{name}={value}:{value}" for name, value in bounds.items()]
@@ -154,7 +155,7 @@ def _setter(bounds: Mapping[str, int]) -> list[str]:
 
 
 def _limiter(bounds: Mapping[str, int]) -> Callable[[], None]:
-    """The same where there is no such program."""
+    """As `_setter`, for a machine without that program."""
 
     def apply() -> None:
         for name, value in bounds.items():

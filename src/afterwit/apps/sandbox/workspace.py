@@ -1,7 +1,7 @@
 """Files below one folder and nowhere else.
 
 The agent sees the folder as `/work`; relative paths start there. A path is resolved, symbolic links included,
-before it is used, and refused where it ends outside. Nothing here follows a link out of the folder.
+before it is used, and refused if it ends outside. Nothing here follows a link out of the folder.
 """
 
 import os
