@@ -53,6 +53,8 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
     "topk-select": ("hybrid", 1e-5, 16, 16, 3, 0),
     "lora": ("rl", 1e-5, 16, 16, 3, 16),
 }
+RATED = {"judge.max_tokens": 4096}
+HINTED = {"judge.max_tokens": 8192}
 CLIPPED = {
     "objective.w_rl": 1.0,
     "objective.baseline": "none",
@@ -61,13 +63,15 @@ CLIPPED = {
 }
 TAUGHT = {"objective.w_opd": 1.0, "learner.teacher": "base"}
 OWN: dict[str, dict[str, Any]] = {
-    "binary-rl": CLIPPED,
+    "binary-rl": CLIPPED | RATED,
     "opd": TAUGHT
+    | HINTED
     | {"objective.hint_selection": "longest", "objective.token_eps_lo": 0.2, "objective.token_eps_hi": 0.2},
-    "opd-topk": TAUGHT | {"objective.k": 50, "objective.hint_selection": "longest"},
-    "combine": CLIPPED | TAUGHT | {"objective.hint_selection": "longest"},
+    "opd-topk": TAUGHT | HINTED | {"objective.k": 50, "objective.hint_selection": "longest"},
+    "combine": CLIPPED | TAUGHT | HINTED | {"objective.hint_selection": "longest"},
     "topk-select": CLIPPED
     | TAUGHT
+    | HINTED
     | {
         "objective.k": 4,
         "objective.subset": "student",
@@ -75,7 +79,7 @@ OWN: dict[str, dict[str, Any]] = {
         "objective.diff_clip": 1.0,
         "objective.tail_bucket": False,
     },
-    "lora": CLIPPED | {"learner.lora_alpha": 32.0},
+    "lora": CLIPPED | RATED | {"learner.lora_alpha": 32.0},
 }
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as files
+from afterwit.apps.doctor.judge import judges
 from afterwit.apps.doctor.report import findings_of
 from afterwit.checkpoints import Versions
 from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
+from afterwit.stages.judge.settings import JudgeSettings
+from tests.fakes.judge import FakeJudge
 from tests.fakes.models import tiny_qwen3
 
 
@@ -40,3 +45,24 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
             break
     assert order[:3] == ["finding the model", "testing the machine", "home"]
     assert order.index("testing the model's files and what was learned so far") < order.index("template")
+
+
+async def test_a_judge_whose_vote_can_be_read_is_well() -> None:
+    settings, judge = JudgeSettings(), FakeJudge(lambda messages: r"<think>5?</think> \boxed{-1}")
+    assert await judges(judge, settings) == "the served model judges a wrong answer as -1"
+    ((messages, temperature, max_tokens, _),) = judge.asked
+    assert "It is 4." in (messages[-1].content or "")
+    assert (temperature, max_tokens) == (settings.temperature, settings.max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("<think>Let me see. The response", "hold no vote"),
+        ("", "answers with nothing"),
+        ("Bad.", "hold no vote"),
+    ],
+)
+async def test_a_judge_whose_vote_cannot_be_read_is_a_fault(answer: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        await judges(FakeJudge(lambda messages: answer), JudgeSettings())

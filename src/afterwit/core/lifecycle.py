@@ -67,6 +67,7 @@ class Reason(StrEnum):
     TOO_LONG = "too_long"
     STALE = "stale"
     NOT_FINITE = "not_finite"
+    INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
     LEARNER_FAILED = "learner_failed"
 
@@ -97,6 +98,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.TOO_LONG: _NOT,
     Reason.STALE: _NOT,
     Reason.NOT_FINITE: _FAILED,
+    Reason.INVALID_VOTES: _FAILED,
     Reason.JUDGE_FAILED: _FAILED,
     Reason.LEARNER_FAILED: _FAILED,
 }
@@ -110,6 +112,7 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
         Reason.GREEDY_WITHOUT_HINT,
         Reason.TRUNCATED_SAMPLING_WITHOUT_HINT,
         Reason.CUT_AT_LENGTH,
+        Reason.INVALID_VOTES,
         Reason.JUDGE_FAILED,
     }
 )

@@ -146,10 +146,11 @@ class Reads:
         """The terms that a judged turn carries, and why it ends; no reason: it goes on to the learner."""
         found = carried(turn, verdict)
         if found.reason is not None:
-            return found
+            return _unread(found, verdict)
         sampled = turn.sampled
         sure = confidence(sampled.logprobs, sampled.forced)
-        return replace(found, reason=self.learned(found, reward=verdict.reward, confidence=sure).reason)
+        learned = self.learned(found, reward=verdict.reward, confidence=sure)
+        return _unread(replace(found, reason=learned.reason), verdict)
 
     def learned(self, turn: Carried, *, reward: float, confidence: float | None) -> Carried:
         """The terms that a turn learns by, and why they do not move the policy."""
@@ -167,6 +168,13 @@ class Reads:
         if not self.moves(turn):
             return Reason.NO_SIGNAL
         return Reason.ALREADY_CONFIDENT if turn.rl and self.rl else Reason.ALREADY_GOOD
+
+
+def _unread(found: Carried, verdict: Verdict) -> Carried:
+    """The same, but if a question had only invalid votes, that is why there was nothing to learn."""
+    if found.reason is not Reason.NO_SIGNAL or not verdict.unread:
+        return found
+    return replace(found, reason=Reason.INVALID_VOTES)
 
 
 def _routed(turn: Carried, reward: float, confidence: float | None, confident_above: float) -> Carried:

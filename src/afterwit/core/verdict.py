@@ -78,3 +78,9 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.reward not in (-1, 0, 1):
             raise ValueError(f"a reward is -1, 0 or 1, not {self.reward}")
+
+    @property
+    def unread(self) -> bool:
+        """Whether a question was asked and every vote on it is invalid."""
+        asked = {vote.question for vote in self.votes}
+        return asked != {vote.question for vote in self.votes if vote.value is not None}

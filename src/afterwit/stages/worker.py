@@ -63,13 +63,18 @@ class Signals:
 class StageHealth:
     """A stage's health; reported when it changes. The loops of one stage share it."""
 
-    def __init__(self, stage: str, report: Report) -> None:
+    def __init__(
+        self, stage: str, report: Report, *, warning: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`warning` says what is wrong although no step fails; None: nothing."""
         self.stage = stage
         self._report = report
+        self._warning = warning
         self._reported: tuple[bool, str] | None = None
 
     async def healthy(self) -> None:
-        await self._changed(True, WORKING)
+        warning = self._warning()
+        await self._changed(warning is None, warning or WORKING)
 
     async def failed(self, error: Exception) -> None:
         log.warning("%s: %s%s", self.stage, described(error), frames(error))

@@ -71,6 +71,8 @@ class Counts:
 
     states: Mapping[State, int] = field(default_factory=dict)
     reasons: Mapping[Reason, int] = field(default_factory=dict)
+    invalid_votes: int = 0
+    """Votes of the judge that could not be read, or whose hint was rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from afterwit.core.message import Message
 from afterwit.core.verdict import Feedback, Source
 from afterwit.stages.judge.claims import GIVE_UP_AFTER
 from afterwit.stages.worker import Signals
-from tests.fakes.judge import HINT, asks_for_hint
+from tests.fakes.judge import HINT, FakeJudge, asks_for_hint
 from tests.stages.judge.house import DOWN, House
 from tests.store.examples import NO, THANKS
 
@@ -34,7 +34,7 @@ async def test_an_answer_that_does_not_parse_is_an_invalid_vote_and_not_asked_ag
     await house.judge.step()
     record = await house.record("t1")
     assert [vote.value for vote in record.verdict.votes] == [None] * 6
-    assert record.reason is Reason.NO_SIGNAL
+    assert record.reason is Reason.INVALID_VOTES
     assert len(house.client.asked) == 6
 
 
@@ -148,5 +148,36 @@ async def test_a_judge_that_is_down_shows_in_the_status_and_recovers_by_itself(s
     house.time.now += 60
     await asyncio.wait_for(house.until_status(True, "working"), 10)
     assert (await house.record("t1")).verdict.reward == 1
+    signals.stop.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_turn_whose_votes_cannot_be_read_ends_as_such_and_may_be_judged_again(house):
+    house.client.answer = lambda messages: "<think>I should first look at"
+    await house.answered("t1")
+    await house.judge.step()
+    record = await house.record("t1")
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.INVALID_VOTES)
+    counts = await house.store.call(lambda store: store.counts())
+    assert (counts.reasons, counts.invalid_votes) == ({Reason.INVALID_VOTES: 1}, 6)
+    assert await house.store.call(lambda store: store.requeue(now=house.time.now)) == 1
+    house.client.answer = lambda messages: r"\boxed{1}"
+    await house.judge.step()
+    assert (await house.record("t1")).state is State.JUDGED
+
+
+async def test_a_judge_that_is_never_read_is_unwell_until_it_is(store):
+    house = House(store, max_turns=1, poll_s=0.001)
+    house.client.answer = lambda messages: "Hard to say."
+    for at in range(2):
+        await house.answered(f"t{at}")
+    signals = Signals()
+    running = asyncio.create_task(house.judge.run(signals))
+    while not any("votes are invalid" in words for ok, words in await house.statuses() if not ok):
+        continue
+    house.client.answer = FakeJudge().answer
+    for at in range(2, 5):
+        await house.answered(f"t{at}")
+    await asyncio.wait_for(house.until_status(True, "working"), 10)
     signals.stop.set()
     await asyncio.wait_for(running, 10)

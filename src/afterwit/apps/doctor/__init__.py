@@ -5,5 +5,6 @@ checkpoints   the hashes of learned versions
 model         template, tokenizer, empty hint
 mathematics   what the learner relies on: empty hint, teacher sensitivity, passes cut anywhere
 engine        sampled log-probs, and the swap, against the learner's own
-store         the store's binding, the stages' own words, the judge
+store         the store's binding, and the stages' own words
+judge         a question that it must answer
 """

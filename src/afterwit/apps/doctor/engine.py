@@ -9,7 +9,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from afterwit.apps import build
 from afterwit.apps.config import Settings
+from afterwit.apps.doctor import judge
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import SAMPLE
 from afterwit.core.turn import Basis, Sampled, Sampling
@@ -45,6 +47,9 @@ def check(
             lambda: runner.run(_rescored(engine, model, renderer, max(tolerance, 1e-3))),
             remedy="engine and learner disagree about this model: set both their dtype to float32",
         )
+        if settings.judge.url is None:
+            served = build.judge_client(settings.judge, engine, renderer)
+            yield judge.finding(lambda: runner.run(judge.judges(served, settings.judge)))
         yield tested(
             "swap",
             lambda: runner.run(_swapped(engine, policy, base, settings.learner.lora_rank, tolerance)),

@@ -38,7 +38,7 @@ def report(settings: Settings, home: Path) -> bool:
 
 def findings_of(settings: Settings, home: Path, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Every self-test, cheapest first; `progress` hears what is tested next. SettingError without a model."""
-    from afterwit.apps.doctor import checkpoints, machine, model, store
+    from afterwit.apps.doctor import checkpoints, judge, machine, model, store
 
     progress("finding the model")
     folder = model_folder(settings.model, home)
@@ -51,6 +51,7 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
     yield from files
     progress("testing the store and the judge")
     yield from store.check(settings, home, folder)
+    yield from judge.check(settings)
     if all(finding.ok for finding in files):
         yield from _loaded(settings, home, folder, progress)
 

@@ -1,20 +1,15 @@
-"""Self-tests of what is kept, what the stages say of themselves, and the judge."""
+"""Self-tests of what is kept, and what the stages say of themselves."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from afterwit.apps import build
 from afterwit.apps.config import Settings
-from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.apps.doctor.finding import Finding, tested
 from afterwit.apps.home import STORE
-from afterwit.core.message import Message
-from afterwit.wire.model_text.render import Renderer
-
-QUESTION = (Message(role="user", content="Answer with the single word: ready"),)
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
@@ -29,12 +24,6 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
             remedy="choose another --home, or the model it belongs to",
         )
         yield from _stages(home)
-    if settings.judge.url is not None:
-        yield tested(
-            "judge",
-            lambda: asyncio.run(_judge(settings, folder)),
-            remedy="check judge.url, judge.model and judge.api_key_env; turns wait until it answers",
-        )
 
 
 def _opens(settings: Settings, home: Path, folder: Path) -> str:
@@ -52,13 +41,3 @@ def _stages(home: Path) -> Iterator[Finding]:
                 seen=status.message,
                 remedy="" if status.ok else "it tries again by itself; its last words say what it needs",
             )
-
-
-async def _judge(settings: Settings, folder: Path) -> str:
-    client = build.judge_client(settings.judge, None, Renderer.load(folder))
-    try:
-        answer = await client.ask(QUESTION, temperature=0.0, max_tokens=settings.judge.max_tokens, seed=0)
-    finally:
-        await client.close()  # type: ignore[attr-defined]
-    expect(bool(answer.strip()), "the judge answers with nothing")
-    return f"{settings.judge.model} at {settings.judge.url} answers"

@@ -1,1 +1,39 @@
-"""From a turn and its next state to a verdict: questions, votes, hints."""
+"""From a turn and its next state to a verdict.
+
+hindsight    what the judge is shown and asked, and the verdict of its answers
+voting       votes read and counted
+hint_rules   what a hint may not say
+hints        which hints are kept, and how one is put into a prompt
+"""
+
+from afterwit.core.judging.hindsight import (
+    JudgeCall,
+    JudgeCase,
+    JudgePrompts,
+    JudgeView,
+    call_seed,
+    case_of,
+    conclude,
+    questions,
+    reactions,
+)
+from afterwit.core.judging.hints import HEADING, Placement, splice
+from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation
+
+__all__ = [
+    "HEADING",
+    "Accept",
+    "JudgeCall",
+    "JudgeCase",
+    "JudgePrompts",
+    "JudgeView",
+    "Placement",
+    "VoteRules",
+    "call_seed",
+    "case_of",
+    "conclude",
+    "parse_evaluation",
+    "questions",
+    "reactions",
+    "splice",
+]

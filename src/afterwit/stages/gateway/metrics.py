@@ -43,6 +43,7 @@ class Metrics:
         self._in_flight = self._gauge("afterwit_choices_in_flight", "Choices being generated or waiting.")
         self._version = self._gauge("afterwit_weight_version", "The weight version being served.")
         self._turns = self._gauge("afterwit_turns", "Turns in the store.", "state", "reason")
+        self._invalid_votes = self._gauge("afterwit_invalid_votes", "Stored votes that could not be used.")
         self._stage = self._gauge("afterwit_stage_ok", "1 where a stage says it works, else 0.", "stage")
 
     def request(self, route: str, status: int) -> None:
@@ -60,9 +61,11 @@ class Metrics:
         in_flight: int,
         version: int,
         turns: Mapping[tuple[str, str], int],
+        invalid_votes: int,
         stages: Iterable[StageStatus],
     ) -> bytes:
         """The exposition text, with the gauges set to these values. `turns`: (state, reason) -> count."""
+        self._invalid_votes.set(invalid_votes)
         self._in_flight.set(in_flight)
         self._version.set(version)
         self._turns.clear()

@@ -47,7 +47,7 @@ class JudgeSettings:
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
     max_tokens: int = 1024
-    """Tokens of one answer, thinking included; raise it for a judge that thinks."""
+    """Tokens of one answer, thinking included. A judge that thinks needs 4096 to 8192, as the recipes set."""
     context_chars: int = 8000
     """Characters of the conversation before the response that the judge is shown, the latest ones."""
     tools_chars: int = 4000

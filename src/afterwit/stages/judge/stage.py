@@ -20,6 +20,7 @@ from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, Claims, Clock
 from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge.recent_votes import RecentVotes
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.retry import BackOff, retrying
 from afterwit.stages.worker import Signals, StageHealth, described, work
@@ -64,10 +65,11 @@ class Judge:
             reads=rules.reads,
         )
         self._kept: dict[str, dict[JudgeCall, str]] = {}
+        self._votes = RecentVotes()
 
     async def run(self, signals: Signals) -> None:
         """Judge until told to stop, `max_turns` turns at a time."""
-        health = StageHealth(STAGE, self._claims.report)
+        health = StageHealth(STAGE, self._claims.report, warning=self._votes.warning)
         async with asyncio.TaskGroup() as loops:
             for _ in range(self._settings.max_turns):
                 loop = work(
@@ -102,7 +104,9 @@ class Judge:
     async def _settle(self, record: Record) -> None:
         reason = untrainable(record.turn)
         if reason is None:
-            await self._claims.commit(record, await self._verdict(record))
+            verdict = await self._verdict(record)
+            self._votes.add(verdict)
+            await self._claims.commit(record, verdict)
         else:
             await self._claims.end(record, reason)
 

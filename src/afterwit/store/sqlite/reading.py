@@ -104,7 +104,8 @@ class SqliteReading(Component):
             states[State(row["state"])] += row["count"]
             if row["reason"] is not None:
                 reasons[Reason(row["reason"])] = row["count"]
-        return Counts(states=dict(states), reasons=reasons)
+        invalid = self._database.rows("SELECT count(*) AS count FROM votes WHERE value IS NULL")
+        return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid[0]["count"])
 
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
         found = self._database.rows(

@@ -13,7 +13,7 @@ from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
-from afterwit.store import Status
+from afterwit.store import Counts, Status
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,10 +55,12 @@ class Pages:
         """Prometheus' exposition text."""
         request.scope[CALLER].require(Permission.READ)
         health = health_of(self._gateway, await self._statuses())
+        counts = await self._counts()
         text = self._gateway.metrics.scrape(
             in_flight=self._gateway.in_flight.count,
             version=self._gateway.engine.version,
-            turns=await self._turns(),
+            turns=_turns(counts),
+            invalid_votes=counts.invalid_votes,
             stages=health.stages,
         )
         return Response(text, media_type=EXPOSITION)
@@ -80,12 +82,16 @@ class Pages:
         except StoreError as error:
             return error
 
-    async def _turns(self) -> dict[tuple[str, str], int]:
-        """(state, reason) -> count; the skipped ones by reason. Empty if the store does not answer."""
+    async def _counts(self) -> Counts:
+        """What the store counts; nothing if it cannot be asked."""
         try:
-            counts = await self._gateway.store.call(lambda store: store.counts())
+            return await self._gateway.store.call(lambda store: store.counts())
         except StoreError:
-            return {}
-        skipped = {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
-        states = {(str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"}
-        return states | skipped
+            return Counts()
+
+
+def _turns(counts: Counts) -> dict[tuple[str, str], int]:
+    """(state, reason) -> count; the skipped ones by reason."""
+    skipped = {("SKIPPED", str(reason)): count for reason, count in counts.reasons.items()}
+    states = {(str(state), ""): count for state, count in counts.states.items() if state != "SKIPPED"}
+    return states | skipped

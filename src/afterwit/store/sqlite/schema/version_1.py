@@ -99,6 +99,7 @@ STATEMENTS = (
             PRIMARY KEY (seq, place)
         ) WITHOUT ROWID
         """,
+    "CREATE INDEX invalid_votes ON votes (seq) WHERE value IS NULL",
     """
         CREATE TABLE versions (
             number INTEGER PRIMARY KEY,

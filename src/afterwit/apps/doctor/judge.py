@@ -1,0 +1,61 @@
+"""Self-test of the judge: a question about a turn, which it must answer so that its vote can be read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+from afterwit.apps import build
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.core.judging import JudgeView, parse_evaluation
+from afterwit.core.message import Message
+from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge.http_judge import HttpJudge
+from afterwit.stages.judge.settings import JudgeSettings
+
+ASKED = JudgeView(
+    request="What is two plus two? Answer with the number alone.",
+    context=(),
+    tools=(),
+    response=Message(role="assistant", content="5"),
+    next_state=(Message(role="user", content="No, that is wrong. It is 4."),),
+)
+"""A turn that any judge can judge."""
+REMEDY = (
+    "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks. Turns wait for"
+    " a judge that does not answer, and end as invalid_votes if its answers cannot be read"
+)
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """The judge at `judge.url`; nothing without one: the engine's own tests ask the served model."""
+    if settings.judge.url is not None:
+        yield finding(lambda: asyncio.run(_endpoint_judges(settings.judge)))
+
+
+def finding(asked: Callable[[], str]) -> Finding:
+    """What came of asking the judge."""
+    return tested("judge", asked, remedy=REMEDY)
+
+
+async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
+    """Ask as the judge stage asks. Raises if no vote can be read from the answer."""
+    prompts = build.judge_prompts(settings)
+    answer = await judge.ask(
+        prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
+    )
+    name = settings.model if settings.url is not None else "the served model"
+    vote = parse_evaluation(answer)
+    said = f"{name} answers, but its {len(answer)} characters hold no vote"
+    expect(vote.value is not None, said if answer.strip() else f"{name} answers with nothing")
+    return f"{name} judges a wrong answer as {vote.value}"
+
+
+async def _endpoint_judges(settings: JudgeSettings) -> str:
+    judge = HttpJudge.of(settings, os.environ)
+    try:
+        return await judges(judge, settings)
+    finally:
+        await judge.close()
