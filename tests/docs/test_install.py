@@ -1,0 +1,48 @@
+"""What `make` installs, without installing it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def planned(venv: Path, *given: str, **environment: str) -> str:
+    """The commands that `make demo` would run in a new environment, on a machine without pip settings."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    plain |= {"PIP_CONFIG_FILE": os.devnull, **environment}
+    command = ["make", "--dry-run", "demo", f"PYTHON={sys.executable}", f"VENV={venv}", *given]
+    return subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("nvidia-smi") is not None, reason="plain torch is right here"
+)
+def test_without_an_nvidia_driver_the_small_build_of_torch_is_tried_first(tmp_path: Path) -> None:
+    assert f'--index-url "{CPU_INDEX}"' in planned(tmp_path / "venv")
+
+
+@pytest.mark.parametrize("setting", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"])
+def test_a_machine_with_package_sources_is_not_sent_elsewhere(
+    tmp_path: Path, setting: str
+) -> None:
+    assert CPU_INDEX not in planned(tmp_path / "venv", **{setting: "/opt/packages"})
+
+
+def test_plain_torch_can_be_asked_for(tmp_path: Path) -> None:
+    assert CPU_INDEX not in planned(tmp_path / "venv", "TORCH_INDEX=")
+
+
+def test_installation_shows_what_it_does(tmp_path: Path) -> None:
+    commands = [line for line in planned(tmp_path / "venv").splitlines() if "pip" in line]
+    assert commands
+    assert not [line for line in commands if "--quiet" in line or " -q" in line]
