@@ -32,9 +32,7 @@ def test_without_an_nvidia_driver_the_small_build_of_torch_is_tried_first(tmp_pa
 
 
 @pytest.mark.parametrize("setting", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"])
-def test_a_machine_with_package_sources_is_not_sent_elsewhere(
-    tmp_path: Path, setting: str
-) -> None:
+def test_a_machine_with_package_sources_is_not_sent_elsewhere(tmp_path: Path, setting: str) -> None:
     assert CPU_INDEX not in planned(tmp_path / "venv", **{setting: "/opt/packages"})
 
 
