@@ -1,1 +1,1 @@
-"""Layer 2: what samples tokens. One port, and the engines that fill it."""
+"""Layer 2: what samples tokens. One port, the table of engines, and a folder for each."""

@@ -1,4 +1,4 @@
-"""A model folder's fingerprint: what binds a store to its tokenizer and base weights. No torch."""
+"""A model folder's fingerprint, which binds a store to its tokenizer and base weights. No torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(folder: Path) -> str:
-    """32 hex digits of tokenizer.json, config.json and the weights; SettingError where one is missing.
+    """32 hex digits of tokenizer.json, config.json and the weights. SettingError if one is missing.
 
-    Weight files up to 64 MiB are read whole; of larger ones the size and 256 evenly spaced pieces of 256 KiB:
-    training moves every weight, so other weights differ there too.
+    Weight files up to 64 MiB are read whole. Of larger ones, the size and 256 evenly spaced pieces of 256 KiB
+    are read: training moves every weight, so other weights differ there too.
     """
     digest = hashlib.sha256()
     for name in ("tokenizer.json", "config.json"):
@@ -30,7 +30,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The folder's weight files by name: safetensors, else PyTorch's; SettingError if there are none."""
+    """The folder's weight files by name: safetensors, else PyTorch's. SettingError if there are none."""
     for pattern in WEIGHTS:
         if found := sorted(folder.glob(pattern)):
             return found
@@ -47,7 +47,7 @@ def _mix(digest: hashlib._Hash, path: Path) -> None:
 
 
 def _places(size: int) -> list[int]:
-    """Where pieces start: back to back where they cover the file, else evenly spaced, the end included."""
+    """Where the pieces start: back to back if they cover the file, else evenly spaced to its end."""
     if size <= SAMPLES * SAMPLE_BYTES:
         return list(range(0, size, SAMPLE_BYTES))
     return [index * (size - SAMPLE_BYTES) // (SAMPLES - 1) for index in range(SAMPLES)]

@@ -1,5 +1,6 @@
-"""Sets of weights over one model.
+"""Models and their weights.
 
-twin    the same model with other values of some weights, sharing all the others
+load    a model folder through transformers, without running code that it brings
+twin    the same model with other values of some weights; it shares all the others
 lora    an adapter in PEFT's format, put on a model: merged, or beside its weights
 """

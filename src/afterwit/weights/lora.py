@@ -22,19 +22,19 @@ from afterwit.weights.twin import M, twin
 CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
-"""What PEFT puts before the names of the model's modules."""
+"""PEFT's prefix of the names of the model's modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
-    """What an adapter's configuration says of its size."""
+    """The size of an adapter."""
 
     rank: int
     alpha: float
 
     @property
     def scale(self) -> float:
-        """What B A is multiplied with."""
+        """The factor of B A."""
         return self.alpha / self.rank
 
 
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 def lora_of(folder: Path) -> Lora | None:
-    """The adapter of a folder; None where it holds none. ValueError where its configuration is damaged."""
+    """The adapter in a folder; None if there is none. ValueError if its configuration is damaged."""
     path = folder / CONFIG
     if not path.exists():
         return None
@@ -58,7 +58,7 @@ def lora_of(folder: Path) -> Lora | None:
 
 
 def pairs_of(folder: Path) -> dict[str, Pair]:
-    """The factors by the module they belong to. ValueError where one is missing or belongs to nothing."""
+    """The factors by module. ValueError if one is missing or belongs to no module."""
     tensors = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / TENSORS).items()}
     modules = sorted({name.rpartition(".lora_")[0] for name in tensors})
     try:
@@ -74,11 +74,11 @@ def pairs_of(folder: Path) -> dict[str, Pair]:
 
 
 def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
-    """The model with the adapter on. `model` stays as it is; all weights that can be shared are.
+    """A model with the adapter on it. `model` stays as it is, and all weights that can be shared are shared.
 
-    In fp32 it is merged, which costs nothing where it runs. In half precision it stays beside the weights, as
-    in training: merged weights round otherwise, and log-probs then differ from the learner's by as much as
-    rounding does. ValueError where it does not fit.
+    In fp32 the adapter is merged into the weights, so it costs nothing to run. In half precision it stays
+    beside them, as in training: merged weights would be rounded differently, and the log-probs would not be
+    the learner's. ValueError if it does not fit.
     """
     if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
         return beside(model, pairs, scale)
@@ -87,7 +87,7 @@ def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
 
 @torch.no_grad()
 def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[str, nn.Parameter]:
-    """The weights that the adapter moves, by name and anew, added up in fp32 or better."""
+    """New values of the weights that the adapter moves, by name, summed in fp32 or better."""
     found = {}
     for name, (layer, pair) in _fitting(model, pairs).items():
         weight: Tensor = layer.weight
@@ -100,7 +100,7 @@ def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[st
 
 
 def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
-    """A model with all the weights of `model`, whose layers add scale * B A x to what they give."""
+    """A model with all the weights of `model`, whose adapted layers add scale * B A x to their output."""
     other = twin(model, {})
     for layer, pair in _fitting(other, pairs).values():
         a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
@@ -109,7 +109,7 @@ def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
 
 
 def _adding(a_RI: Tensor, b_OR: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-    """A layer's forward hook: the product is taken in the factors' precision, and the sum."""
+    """A layer's forward hook. Product and sum are computed in the factors' precision."""
 
     def hook(layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
         narrow_NR = functional.linear(inputs[0].to(a_RI.dtype), a_RI)
@@ -119,7 +119,7 @@ def _adding(a_RI: Tensor, b_OR: Tensor) -> Callable[[nn.Module, tuple[Tensor, ..
 
 
 def _fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:
-    """Each adapted layer with its pair. ValueError where it is not there or of another shape."""
+    """Each adapted layer with its pair. ValueError if the layer is missing or has another shape."""
     modules, found = dict(model.named_modules()), {}
     for name, pair in pairs.items():
         if not isinstance(layer := modules.get(name), nn.Linear | Conv1D):

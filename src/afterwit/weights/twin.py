@@ -1,4 +1,4 @@
-"""The same model under other weights, without a second copy of those that are the same."""
+"""The same model with other weights, without a second copy of those that stay the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def twin(model: M, values: Mapping[str, nn.Parameter]) -> M:
-    """A model of the same modules whose parameters are `values`, by name, and else the very ones of `model`.
+    """A model of the same modules with the parameters `values`, by name; all others are those of `model`.
 
-    Buffers are copied. Tied parameters stay tied. KeyError for a name that the model does not have,
+    Buffers are copied. Tied parameters stay tied. Raises KeyError for a name that the model does not have,
     ValueError for another shape.
     """
     named = dict(model.named_parameters())
@@ -22,4 +22,4 @@ def twin(model: M, values: Mapping[str, nn.Parameter]) -> M:
         if value.shape != named[name].shape:
             raise ValueError(f"{name} is {tuple(named[name].shape)}, but its value {tuple(value.shape)}")
     kept = {id(own): values.get(name, own) for name, own in named.items()}
-    return copy.deepcopy(model, kept)  # what is in the memo is taken as its own copy
+    return copy.deepcopy(model, kept)  # deepcopy takes what is in its memo for the copy

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 
+from afterwit.apps.config.load import load
+from afterwit.core.errors import SettingError
 from afterwit.core.turn import Basis
 from afterwit.engines.kinds import KINDS, EngineSettings
 from afterwit.engines.port import Engine
@@ -22,6 +25,11 @@ def test_every_kind_in_the_table_keeps_the_contract() -> None:
 def test_the_section_engine_knows_every_kind_in_the_table() -> None:
     members = get_args(EngineSettings) or (EngineSettings,)
     assert {get_args(get_type_hints(member)["kind"])[0] for member in members} == set(KINDS)
+
+
+def test_an_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="did you mean embedded"):
+        load(home=tmp_path, pairs=["engine.kind=embeded"], environment={})
 
 
 def test_port_table_and_facts_need_no_torch() -> None:

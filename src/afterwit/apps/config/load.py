@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from afterwit import recipes
 from afterwit.apps.config.sections import ServeSettings, StoreSettings
@@ -23,7 +25,7 @@ from afterwit.apps.config.sources import (
     named_source,
 )
 from afterwit.core.errors import SettingError
-from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import EngineSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
@@ -43,7 +45,7 @@ class Settings(BaseModel):
     """A Hugging Face model folder, or a hub id."""
     serve: ServeSettings = ServeSettings()
     gateway: GatewaySettings = GatewaySettings()
-    engine: EmbeddedSettings = EmbeddedSettings()
+    engine: EngineSettings = EngineSettings()
     judge: JudgeSettings = JudgeSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -99,13 +101,20 @@ def explain(error: ValidationError, sources: Sequence[Source]) -> str:
     where = f" {place}" if place else ""
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown setting {name}{where}{_nearest(path)}"
-    message = fault["msg"].removeprefix("Value error, ")
+    message = fault["msg"].removeprefix("Value error, ") + _nearest_choice(fault)
     return f"{name} = {fault['input']!r}{where}: {message}" if name else message
 
 
 def _nearest(path: Sequence[str]) -> str:
     near = difflib.get_close_matches(".".join(path), known_names(), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(_siblings(path))}"
+
+
+def _nearest_choice(fault: ErrorDetails) -> str:
+    """For a value that is none of a setting's choices: the nearest of them, if one is near."""
+    choices = re.findall("'([^']*)'", str(fault.get("ctx", {}).get("expected", "")))
+    near = difflib.get_close_matches(str(fault["input"]), choices, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _siblings(path: Sequence[str]) -> list[str]:

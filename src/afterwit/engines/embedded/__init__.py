@@ -1,1 +1,1 @@
-"""The embedded engine: a Hugging Face model in this process, batched, in a thread of its own."""
+"""The embedded engine: a Hugging Face model in this process, in its own thread, batched."""

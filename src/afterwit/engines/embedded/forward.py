@@ -1,7 +1,7 @@
-"""The three forwards of the engine, over any causal LM of transformers: read a prompt, extend rows, score.
+"""The engine's three forwards over any causal LM of transformers: read a prompt, extend rows, score.
 
-The model's own code runs unchanged: it is given a 4-D additive mask, which transformers uses as it is, and a
-`SlotCache`. Axes: B rows, Q new positions, L positions attended to, V vocabulary, T tokens.
+The model's own code runs unchanged. It is given a `SlotCache` and a 4-D additive mask, which transformers
+passes on to the attention. Axes: B rows, Q new positions, L positions attended to, V vocabulary, T tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from afterwit.engines.embedded.cache import Chunk, Ragged, SlotCache
 def prefill(
     module: nn.Module, cache: SlotCache, row: int, ids: Sequence[int], start: int, *, keep: int = 1
 ) -> Tensor:
-    """Read `ids` as positions start.. of `row`; logits of the last `keep` positions (0: all), [keep, V]."""
+    """Read `ids` as positions start.. of `row`. Logits of the last `keep` positions (0: all), [keep, V]."""
     device, dtype = _where(module)
     end = start + len(ids)
     cache.aim(Chunk(row=row, start=start, end=end))
@@ -36,7 +36,7 @@ def prefill(
 def decode(
     module: nn.Module, cache: SlotCache, first: int, ids: Sequence[int], positions: Sequence[int]
 ) -> Tensor:
-    """Extend row first + i by ids[i] at position positions[i]; each row's next-token logits, [B, V]."""
+    """Extend row first + i by ids[i] at positions[i]. Each row's next-token logits, [B, V]."""
     device, dtype = _where(module)
     length = max(positions) + 1
     positions_B = torch.tensor(positions, device=device)
@@ -57,7 +57,7 @@ def decode(
 
 @torch.inference_mode()
 def score(module: nn.Module, ids: Sequence[int], *, chunk: int = 256) -> list[float]:
-    """Log-probs at temperature 1 of ids[1:], [T - 1], by the path that serves: chunks into a slot."""
+    """Log-probs at temperature 1 of ids[1:], [T - 1], by the code that serves: chunks into a slot."""
     cache = SlotCache(slots=1, context_length=len(ids))
     scored: list[float] = []
     for start in range(0, len(ids) - 1, chunk):

@@ -1,9 +1,9 @@
 """From next-token logits to ids and log-probs, for all rows at once. Axes: B rows, V vocabulary.
 
 The order is that of transformers: penalties and bias, temperature, top-k, top-p, min-p. A log-prob is of the
-distribution that was drawn from: after all of these, renormalised. A greedy row (`Sampling.greedy`) takes
-the most likely id, the lower one of equals, and its log-prob is at temperature 1, truncation aside. A forced
-id takes the draw's place and is never truncated away, so its log-prob is finite.
+distribution that was drawn from, after all of these, renormalised. A greedy row (`Sampling.greedy`) takes
+the most likely id, the lower of two equal ones; its log-prob is at temperature 1, without truncation. A forced
+id replaces the draw and is never truncated away, so its log-prob is finite.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Draw:
 
     sampling: Sampling
     uniform: float
-    """In [0, 1): the draw's whole randomness, so that a seed gives the same ids in any batch."""
+    """In [0, 1). The only randomness of the draw, so that a seed gives the same ids in any batch."""
     counts: Mapping[int, int] = field(default_factory=dict)
-    """How often each id occurs in the response so far; read where the sampling has penalties."""
+    """How often each id occurs in the response so far. Read if the sampling has penalties."""
     prompt: frozenset[int] = frozenset()
-    """The ids of the prompt; read where the sampling has a repetition penalty."""
+    """The ids of the prompt. Read if the sampling has a repetition penalty."""
     forced: int | None = None
 
 
 def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Each row's next id and its log-prob, [B] and [B]; not finite where the logits are not."""
+    """Each row's next id and its log-prob, [B] and [B]. The log-prob is not finite if the logits are not."""
     scaled_BV = _truncated(_tempered(_penalised(logits_BV.float(), draws), draws), draws)
     relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     cdf_BV = relative_BV.exp().cumsum(-1, dtype=_precise(relative_BV.device))
@@ -53,7 +53,7 @@ def _chosen(relative_BV: Tensor, cdf_BV: Tensor, draws: Sequence[Draw]) -> Tenso
 
 
 def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The first id whose cumulative weight exceeds the uniform's share, [B]; never one of weight 0."""
+    """The first id whose cumulative weight exceeds the uniform's share, [B]. Never an id of weight 0."""
     total_B = cdf_BV[:, -1]
     share_B = torch.tensor(uniforms, dtype=cdf_BV.dtype, device=cdf_BV.device) * total_B
     share_B = torch.minimum(share_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
@@ -62,7 +62,7 @@ def _inverse_cdf(cdf_BV: Tensor, uniforms: Sequence[float]) -> Tensor:
 
 
 def _precise(device: torch.device) -> torch.dtype:
-    """float64, or float32 on Apple's GPUs, which have nothing finer."""
+    """float64; float32 on Apple's GPUs, which have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -99,7 +99,7 @@ def _penalise(logits_V: Tensor, row: Draw) -> None:
 
 
 def _truncated(scaled_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Top-k, top-p and min-p, each seeing what the one before left."""
+    """Top-k, top-p and min-p, each over what the one before left."""
     rows = [index for index, row in enumerate(draws) if row.sampling.truncated and not row.sampling.greedy]
     if not rows:
         return scaled_BV

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 Script = Callable[[tuple[int, ...]], Sequence[int] | None]
-"""Given a prompt's ids: those of its whole response, or None to sample it. An end id is added if it has none.
+"""Takes a prompt's ids. Returns the ids of its whole response, or None to sample it.
 
-Scripted ids are not flagged as forced: what follows treats them as sampled, which is what tests want.
+An end id is added if the response has none. Scripted ids are not flagged as forced: they count as sampled,
+which is what tests want.
 """
 
 
 def scripted(script: Script | None, prompt_ids: tuple[int, ...], end_ids: frozenset[int]) -> tuple[int, ...]:
-    """The ids to put in place of sampled ones, end id included; empty where the response is sampled."""
+    """The ids to use instead of sampled ones, end id included; empty if the response is sampled."""
     ids = script(prompt_ids) if script else None
     if ids is None:
         return ()

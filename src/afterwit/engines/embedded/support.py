@@ -1,4 +1,4 @@
-"""Which models the embedded engine refuses, by their configuration alone: pure, before any weight is read."""
+"""Which models the embedded engine refuses by their configuration, before any weight is read. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ REMEDY = "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ..
 
 
 def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
-    """The context length to serve: `asked`, or where that is 0 the model's own, at most `most`."""
+    """The context length to serve: `asked`, or if that is 0, the model's own, at most `most`."""
     own = config.get("max_position_embeddings") or config.get("n_positions") or most
     return asked or min(own, most)
 
 
 def refusal(config: Mapping[str, Any], context: int) -> str | None:
-    """Why this model cannot be served with this context length and what to do; None where it can."""
+    """Why this model cannot be served with this context length, and what to do; None if it can."""
     kind = config.get("model_type", "unknown")
     if config.get("is_encoder_decoder"):
         return f"{kind} is an encoder-decoder model. {REMEDY}"
@@ -39,7 +39,7 @@ def _longer_than_model(config: Mapping[str, Any], context: int) -> str | None:
 
 
 def _windowed(config: Mapping[str, Any], context: int) -> str | None:
-    """A window or chunk that the context never leaves is standard attention."""
+    """A window or chunk that is as long as the context is standard attention."""
     window = min(_windows(config), default=context)
     if context <= window:
         return None
@@ -50,7 +50,7 @@ def _windowed(config: Mapping[str, Any], context: int) -> str | None:
 
 
 def _windows(config: Mapping[str, Any]) -> list[int]:
-    """How far back those layers look that do not look back all the way."""
+    """How far back the layers look that do not see the whole context."""
     sizes = {layer: config.get(name) for layer, name in WINDOWS.items()}
     if layers := config.get("layer_types"):
         return [size for layer in layers if (size := sizes.get(layer))]

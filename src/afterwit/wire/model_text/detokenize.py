@@ -1,4 +1,4 @@
-"""From sampled ids to text while they arrive, and where a stop string cuts it."""
+"""From sampled ids to text while they arrive, up to a stop string."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Detokenizer:
         self._decode = decode
         self._silent = silent
         self._ids: list[int] = []
-        # decoding depends on what stands before: each new text is read behind the piece last emitted
+        # decoding depends on the ids before: each new text is decoded behind the piece last emitted
         self._context = 0
         self._emitted = 0
 
@@ -68,7 +68,7 @@ class StopStrings:
         self._begun = tuple(_Begun(stop) for stop in stops if stop)
         self._held = ""
         self.matched: str | None = None
-        """The stop string that was met: nothing comes after it."""
+        """The stop string that was found; nothing comes after it."""
 
     def push(self, text: str) -> str:
         """What may be shown by now: the end of it is held back while it may begin a stop string."""
@@ -76,7 +76,7 @@ class StopStrings:
             return ""
         text, new = self._held + text, text
         for at, character in enumerate(new, start=len(self._held) + 1):
-            # the first to be complete, the longest of those: where the text was cut into pieces plays no part
+            # the first to be complete, then the longest, so that the cuts between pieces do not matter
             done = [begun.stop for begun in self._begun if begun.read(character)]
             if done:
                 self.matched, self._held = max(done, key=len), ""
@@ -86,7 +86,7 @@ class StopStrings:
         return text
 
     def finish(self) -> str:
-        """What was held back; it became no stop string."""
+        """The text that was held back, since it became no stop string."""
         text, self._held = self._held, ""
         return text
 

@@ -76,7 +76,7 @@ class Renderer:
         return self._template(has_tools=True).source
 
     def dated(self, conversation: Conversation, now: float) -> Conversation:
-        """The conversation with today's date pinned, where the template asks for the date.
+        """The conversation with today's date pinned, if the template asks for the date.
 
         A turn stores what is returned here, so that it renders the same on any later day.
         """
@@ -85,7 +85,7 @@ class Renderer:
         return replace(conversation, template_args={**conversation.template_args, CLOCK: now})
 
     def text(self, conversation: Conversation, *, generation_prompt: bool = True) -> str:
-        """The rendered prompt. Raises RequestError(400, "template_error") where the template refuses."""
+        """The rendered prompt. Raises RequestError(400, "template_error") if the template refuses."""
         template = self._template(has_tools=bool(conversation.tools))
         arguments = dict(conversation.template_args)
         arguments[CLOCK] = partial(_strftime, float(arguments.get(CLOCK, _PINNED)))
@@ -99,7 +99,7 @@ class Renderer:
         }
         try:
             return template.render(variables)
-        except Exception as error:  # a template is foreign code: whatever it raises, it refused this request
+        except Exception as error:  # a template is foreign code and may raise anything
             message = f"The chat template refuses these messages: {error}"
             raise RequestError(400, "template_error", message, param=Field.MESSAGES) from error
 
@@ -119,7 +119,7 @@ class Renderer:
         """Ids of a text; nothing is added to it."""
         if not text:
             return ()
-        # the batch of one is the only way that does not also follow where in the text each id stands
+        # a batch of one is the only call that does not also compute where in the text each id stands
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return tuple(encoding.ids)
 
@@ -147,7 +147,7 @@ def template_message(message: Message, template_source: str) -> dict[str, Any]:
 
 
 def _as_object(arguments: str) -> Any:
-    """Arguments parsed where they are a JSON object, else the text."""
+    """The arguments parsed if they are a JSON object, else the text."""
     try:
         parsed = json.loads(without_halves(arguments))
     except (ValueError, RecursionError):

@@ -57,7 +57,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class Template:
-    """One template. Raises jinja2.TemplateSyntaxError where it does not parse."""
+    """One template. Raises jinja2.TemplateSyntaxError if it does not parse."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -70,7 +70,7 @@ class Template:
 def read_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
     """A model folder's templates by name, "default" among them. A file wins over the tokenizer's config.
 
-    Raises SettingError where there is none.
+    Raises SettingError if there is none.
     """
     named = _from_files(folder) or _from_value(tokenizer_config.get("chat_template"))
     if "default" not in named:
