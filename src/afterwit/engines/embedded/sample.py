@@ -2,8 +2,8 @@
 
 The order is that of transformers: penalties and bias, temperature, top-k, top-p, min-p. A log-prob is of the
 distribution that was drawn from, after all of these, renormalised. A greedy row (`Sampling.greedy`) takes
-the most likely id, the lower of two equal ones; its log-prob is at temperature 1, without truncation. A forced
-id replaces the draw and is never truncated away, so its log-prob is finite.
+the most likely id, the lower of two equal ones; its log-prob is at temperature 1, without truncation. A
+forced id replaces the draw and is never truncated away, so its log-prob is finite.
 """
 
 from __future__ import annotations
