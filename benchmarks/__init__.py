@@ -10,6 +10,7 @@ loss, scoring, peers       the head (L, S), and the same of TRL and Liger-Kernel
 packing, attention, exact  shared prefixes (P)
 update                     one whole update against the published way (E)
 segments, lora             turns that wait for each other; an adapter against full weights
+load                       more turns than the learner has time for
 engine, gateway, store     serving (x, G, D)
 
 The others make what these measure: models, sessions, head_work, peer_ways, plain_loop, gateway_servers.

@@ -36,7 +36,8 @@ from benchmarks.measure import Row, at_least
 from benchmarks.segments import SESSION
 from benchmarks.sessions import HINTS
 
-LOADS = (1, 2, 5, 10)
+LOADS = {1: 80, 2: 240, 5: 80, 10: 80}
+"""Multiples of the pace, and how many published batches a replay lasts: until its queue no longer grows."""
 PEOPLE = {"16 people": 16, "nothing shared": None}
 SETTINGS = LearnerSettings()
 FIXED_SHARE = 0.1
@@ -54,9 +55,9 @@ Choose = Callable[[Sequence[Waiting], float, int], tuple[int, ...]]
 
 
 def rows(asked: Asked) -> Iterator[Row]:
-    batches = 40 if asked.quick else 80
     for traffic, people in PEOPLE.items():
-        for load in LOADS:
+        for load, length in LOADS.items():
+            batches = length // 2 if asked.quick else length
             fixed = replayed(published, people=people, load=load, batches=batches)
             ours = replayed(growing, people=people, load=load, batches=batches)
             for name, found in (("fixed batch", fixed), ("ours", ours)):

@@ -20,7 +20,7 @@ def learned(number: int, versions: Mapping[int, Version]) -> frozenset[int]:
 
 
 def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
-    """The updates that the newest version holds and `target` does not: what rolling back to it reverts."""
+    """The updates that a rollback to `target` reverts: in the newest weights, not in its own."""
     by_number = {version.number: version for version in versions}
     newest = max(by_number)
     return tuple(sorted(learned(newest, by_number) - learned(target, by_number)))

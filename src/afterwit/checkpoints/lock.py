@@ -13,9 +13,9 @@ from afterwit.core.errors import AlreadyRunning, SettingError
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
-    """Hold `path`'s lock. SettingError where it cannot be made.
+    """Hold the lock of the file `path`. SettingError if the file cannot be made.
 
-    Without `wait`, raises AlreadyRunning naming the process that has it.
+    Without `wait`, raises AlreadyRunning, which names the process that holds it.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

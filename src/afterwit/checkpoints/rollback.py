@@ -1,4 +1,4 @@
-"""Taking learning back: a new version with an old one's weights and optimiser state."""
+"""Rollback: a new version with the weights and optimiser state of an old one."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def _plan(versions: Versions, target: int, now: float) -> Version:
 
 
 def _restore(source: Path, folder: Path) -> None:
-    """All that a version's folder holds but what makes it that version."""
+    """Every file of a version but its manifest."""
     for path in source.iterdir():
         if path.is_file() and path.name != manifest.NAME:
             _link(path.resolve(), folder / path.name)
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for the same file where the disk can, else a copy: files of a version never change."""
+    """A hard link, or a copy if the disk has no links. A version's files never change."""
     try:
         os.link(source, target)
     except OSError:

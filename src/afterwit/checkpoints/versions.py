@@ -1,7 +1,7 @@
-"""The folder of versions: `NNNNNN/` is a version once its manifest is there, which comes last.
+"""The folder of versions: `NNNNNN/` is a version once its manifest is there, which is written last.
 
-Manifests stay for good, for they say which turns have trained; old weights are pruned. Version 0 is the base:
-its folder holds a manifest and no weights, and so does that of a rollback to it.
+Manifests are kept, because they say which turns have trained; old weights are deleted. Version 0 is the base:
+its folder holds a manifest and no weights. So does the folder of a rollback to it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from afterwit.core.version import Version
 
 MODEL = "model.safetensors"
 STATE = "learner.safetensors"
-"""The optimiser's state; where the weights are rounded, the fp32 ones; the mean of a teacher that follows."""
+"""The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher."""
 WEIGHTS = (".safetensors", ".bin")
-"""Suffixes of files that hold weights, an adapter's among them."""
+"""Suffixes of files that hold weights, whole or an adapter's."""
 FOLDERS = "[0-9]" * 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """`root` is the folder of versions, `base` the folder of the model that they all come from."""
+    """`root` is the folder of versions, `base` the folder of the model that was trained."""
 
     root: Path
     base: Path
 
     def all(self) -> list[Version]:
-        """Every version whose manifest is there, oldest first. VersionDamaged where one cannot be read."""
+        """Every version that has a manifest, oldest first. VersionDamaged if one cannot be read."""
         return [self._read(number) for number in self.numbers()]
 
     def get(self, number: int) -> Version | None:
-        """One version, None where there is none of that number, VersionDamaged where it cannot be read."""
+        """One version, None if it does not exist. VersionDamaged if its manifest cannot be read."""
         return self._read(number) if (self.place(number) / manifest.NAME).exists() else None
 
     def _read(self, number: int) -> Version:
@@ -61,13 +61,13 @@ class Versions:
         return sorted(int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
 
     def place(self, number: int) -> Path:
-        """The version's own folder, whether or not it is there."""
+        """The version's own folder, which may not exist."""
         return self.root / f"{number:06d}"
 
     def weights(self, number: int) -> Path:
-        """The folder with the version's weights, whole ones or an adapter; the base's own where it is that.
+        """The folder with the version's weights, whole or an adapter; the model's folder if it is the base.
 
-        SettingError where they are gone.
+        SettingError if they are gone.
         """
         if self._is_base(number):
             return self.base
@@ -107,7 +107,7 @@ class Versions:
         return f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
 
     def _is_base(self, number: int) -> bool:
-        """Whether it is version 0, or a rollback brought that back, directly or through others."""
+        """Whether it is version 0 or a rollback to it, directly or through other rollbacks."""
         while number > 0:
             version = self.get(number)
             if version is None or version.restores is None:
@@ -116,12 +116,12 @@ class Versions:
         return True
 
     def learning(self) -> AbstractContextManager[None]:
-        """Held by the one learner of these versions while it lives. SettingError if there is another."""
+        """The lock of the only learner of these versions. AlreadyRunning if another process holds it."""
         return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Held while a version is written. Waits for whoever writes one; removes leftovers of the dead."""
+        """The lock under which versions are written. Waits for it, and removes unfinished versions."""
         with exclusive(self.root / ".write.lock", purpose="a version is being written", wait=True):
             self._sweep()
             yield
@@ -147,7 +147,7 @@ class Versions:
         return written
 
     def prune(self, keep: int) -> tuple[int, ...]:
-        """Remove all weights but the newest `keep` versions'; returns whose. Manifests and the base stay."""
+        """Delete all weights but those of the newest `keep` versions and the base; the numbers deleted."""
         numbers = [number for number in self.numbers() if number > 0]
         old = [number for number in numbers[: max(0, len(numbers) - keep)] if self._holds_weights(number)]
         for number in old:
@@ -163,7 +163,7 @@ class Versions:
 
 
 def _commit(folder: Path, text: str) -> None:
-    """Everything in the folder reaches the disk, then the manifest's rename does."""
+    """Flush every file to the disk, then rename the manifest into place."""
     for path in folder.iterdir():
         _sync(path)
     draft = folder / f".{manifest.NAME}"

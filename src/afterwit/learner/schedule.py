@@ -1,4 +1,4 @@
-"""When an update starts and with which turns, and when a batch that failed is tried again. Pure."""
+"""When an update starts and with which turns, and when a failed batch is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _size(settings: LearnerSettings, ready: int) -> int:
 
 
 def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:
-    """Each session's turns in groups of `size`, its last one perhaps smaller, by the groups' first turns."""
+    """Each session's turns in groups of `size`, the last perhaps smaller, ordered by their first turns."""
     groups: list[list[Waiting]] = []
     growing: dict[str, list[Waiting]] = {}
     for turn in waiting:
@@ -158,5 +158,5 @@ def _that_fit(groups: Sequence[Group], room: int) -> list[Waiting]:
 
 
 def retry_in(settings: LearnerSettings, attempts: int) -> float:
-    """Seconds until a batch is tried again that failed `attempts` times before."""
+    """Seconds until a batch that failed `attempts` times before is tried again."""
     return min(settings.retry_s * 2.0 ** min(attempts, 30), LONGEST_RETRY_S)

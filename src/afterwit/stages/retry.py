@@ -1,4 +1,4 @@
-"""Trying again, later each time."""
+"""Retries with exponential back-off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """How long to wait after so many failures in a row: doubling, bounded, with jitter."""
+    """How long to wait after a number of failures in a row: doubling, bounded, with jitter."""
 
     base_s: float
     max_s: float
@@ -34,7 +34,7 @@ async def retrying(
     back_off: BackOff,
     sleep: Callable[[float], Awaitable[object]],
 ) -> T:
-    """The call's result; JudgeUnavailable after so many attempts. A pause that the judge asks for is kept."""
+    """The call's result; JudgeUnavailable after `attempts` tries. Keeps the pause that the judge asks for."""
     for failures in range(1, attempts):
         try:
             return await call()
