@@ -13,6 +13,8 @@ Judge = Callable[[Sequence[Mapping[str, str]]], str]
 """A judge prompt in, the judge's words out."""
 
 _BLOCK = re.compile(r"<(request|response|next \w+)>\n(.*?)\n</\w+>", re.DOTALL)
+_FAILED = ("error", "failed", "there is no")
+"""How a tool's result begins when it did not do what it was called for."""
 APPROVING = (
     r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works"
     r"|happy|like|love|excellent|lovely|wanted|done here|move on|next)\b"
@@ -49,7 +51,7 @@ class RuleJudge:
     def _reward(self, response: str, after: Sequence[tuple[str, str]]) -> int:
         person = _person(after)
         if not person:
-            return -1 if any(text.startswith("error") for _, text in after) else int(bool(after))
+            return -1 if any(text.startswith(_FAILED) for _, text in after) else int(bool(after))
         if self.failed.search(person) or self._complaints(response, person):
             return -1
         return 1 if self.positive.search(person) else 0

@@ -9,6 +9,9 @@ from typing import Any
 from afterwit.apps import sandbox
 from afterwit.apps.sandbox import Outcome, Workspace
 
+_ON_A_FILE = ("read", "edit", "copy", "delete")
+"""Tools that need the file to be there."""
+
 Runner = Callable[[Sequence[str]], Outcome]
 
 
@@ -25,9 +28,9 @@ class Toolbox:
             given = json.loads(arguments)
             return self._act(name, given if isinstance(given, Mapping) else {}).strip()
         except KeyError as missing:
-            return f"error: {name} needs {missing}"
+            return f"failed: {name} needs {missing}"
         except (OSError, ValueError) as error:
-            return f"error: {error}"
+            return f"failed: {error}"
 
     def start(self, argv: Sequence[str]) -> Outcome:
         """Run a command in the workspace."""
@@ -35,6 +38,8 @@ class Toolbox:
 
     def _act(self, name: str, given: Mapping[str, Any]) -> str:
         files = self.workspace
+        if name in _ON_A_FILE and not files.exists(_text(given, "path")):
+            return _missing(_text(given, "path"))
         match name:
             case "read":
                 return files.read(_text(given, "path"))
@@ -51,11 +56,11 @@ class Toolbox:
                 return self._delete(_text(given, "path"), dry_run=given.get("dry_run") is True)
             case "run":
                 return self._run(shlex.split(_text(given, "command")))
-        return f"error: no tool {name}"
+        return f"failed: no tool {name}"
 
     def _delete(self, path: str, *, dry_run: bool) -> str:
         if dry_run:
-            return f"would delete {path}" if self.workspace.exists(path) else f"error: no such file: {path}"
+            return f"would delete {path}"
         self.workspace.delete(path)
         return f"deleted {path}"
 
@@ -63,10 +68,19 @@ class Toolbox:
         ended = self.start(argv)
         printed = ended.output.strip()
         if ended.timed_out:
-            return f"error: out of time\n{printed}".strip()
+            return f"failed: out of time\n{printed}".strip()
         return (
-            printed or "ok" if ended.status == 0 else f"error: exit status {ended.status}\n{printed}".strip()
+            printed or "ok" if ended.status == 0 else f"failed: exit status {ended.status}\n{printed}".strip()
         )
+
+
+def _missing(path: str) -> str:
+    """What a tool says of a file that is not there.
+
+    Neither this nor any other failure begins with "error": the demo's model has met "error: no such file" in
+    a judge's questions only, and answers it as a judge does, in any conversation.
+    """
+    return f"there is no {path}"
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:
