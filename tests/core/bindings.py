@@ -130,6 +130,10 @@ def calls(
     return response
 
 
+HI, MORE = says("user", "Hi"), says("user", "More, please")
+HELLO, SURE = says("assistant", "Hello!"), says("assistant", "Sure.")
+
+
 def recorded(name: str) -> list[dict[str, Any]]:
     """A client's requests, in order."""
     return json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))
