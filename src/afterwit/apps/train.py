@@ -108,7 +108,7 @@ def _loaded(settings: Settings, home: Path, folder: Path) -> Trainer:
         from afterwit.wire.model_text.render import Renderer
 
         trainer = build.trainer_of(settings, home, folder)
-        require(mathematics.check(trainer.policy().model, Renderer.load(folder), settings.judge.placement))
+        require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer
 
 

@@ -1,74 +1,164 @@
-"""Self-tests of what the learner relies on, with the very model and kernels that train."""
+"""Self-tests of what an update computes, by the update's own code, with the weights that are served."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import HINT, SAMPLE
 from afterwit.core.judging.hints import Placement, splice
+from afterwit.core.message import Message
+from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel
+
+    from afterwit.learner.parameters import FrozenModels
+    from afterwit.learner.scoring import Row
+    from afterwit.learner.trainer import Trainer
+    from afterwit.objective.target import HintTargets
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
-OFF = {"objective": "topk_opd", "beta": 0.0}
+OTHER_HINT = "Answer in French."
+EXACT, ROUNDED = 1e-3, 0.05
+"""Nats by which equal weights may differ on average: in float32, and in half precision."""
 
 
-def check(model: PreTrainedModel, renderer: Renderer, placement: Placement) -> Iterator[Finding]:
-    """Every test of the mathematics."""
-    found = _Logits(model, renderer, placement)
+def check(
+    trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels | None = None
+) -> Iterator[Finding]:
+    """Every test of the mathematics. `frozen` stands in for the trainer's frozen models."""
+    paths = _Paths(trainer, renderer, placement, frozen or trainer.frozen)
     report = "report it with the model's name; do not train with it"
-    yield tested("same weights, no hint", found.no_advantage, remedy=report)
-    yield tested("teacher sensitivity", found.sensitive, remedy=report)
-    yield tested("passes cut anywhere", found.invariant, remedy=report)
+    yield tested("the teacher's weights", paths.base_is_the_base, remedy=report)
+    yield tested("same weights, no hint", paths.no_advantage, remedy=report)
+    yield tested("teacher sensitivity", paths.sensitive, remedy=report)
+    yield tested("packed and alone", paths.invariant, remedy=report)
 
 
-class _Logits:
-    """The response's logits after the plain and the hinted prompt."""
+class _Paths:
+    """A made-up turn on the update's own paths."""
 
-    def __init__(self, model: PreTrainedModel, renderer: Renderer, placement: Placement) -> None:
+    def __init__(
+        self, trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels
+    ) -> None:
+        from afterwit.learner.scoring import Row
+
+        self._policy, self._settings, self._versions = trainer.policy(), trainer.settings, trainer.versions
+        self._frozen = frozen
+        response = renderer.encode(RESPONSE)
+        prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT, OTHER_HINT)]
+        self._rows = [Row(prompt=prompt, response=response) for prompt in prompts]
+        self._tolerance = EXACT if trainer.settings.dtype != "bfloat16" else ROUNDED
+
+    def base_is_the_base(self) -> str:
+        """The frozen base, as an update asks it, still gives what it gave before anything was learned."""
         import torch
 
-        from afterwit.learner.scoring import Row, response_logits
-        from afterwit.learner.scoring.lm_head import CLOSE
+        from afterwit.learner.scoring import Row, probe
 
-        response = renderer.encode(RESPONSE)
-        prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT)]
-        rows = [Row(prompt=prompt, response=response) for prompt in prompts]
-        with torch.no_grad():
-            self.together = [logits.float() for logits in response_logits(model, rows)]
-            self.alone = [response_logits(model, [row])[0].float() for row in rows]
-        self.ids = torch.tensor(response)
-        largest = max(logits_TV.abs().max().item() for logits_TV in self.alone)
-        self.tolerance = 1e-3 if model.dtype == torch.float32 else CLOSE * largest
-
-    def _gradient(self, teacher_TV: Tensor) -> Tensor:
-        from afterwit.objective import evaluate
-
-        sample = {"logits_current": self.alone[0], "logits_teacher": teacher_TV[None], "ids": self.ids}
-        gradient_TV: Tensor = evaluate([sample], OFF).gradients[0]
-        return gradient_TV
+        first = self._versions.get(0)
+        if first is None or first.probe is None:
+            expect(self._policy.number == 0, "there are versions, but no record of the base")
+            expected = probe(self._policy.model)
+        else:
+            expected = first.probe
+        row = Row(prompt=expected.ids[:1], response=expected.ids[1:])
+        shorter = Row(prompt=expected.ids[:1], response=expected.ids[1:-1])
+        logprobs_T = self._sampled(self._frozen.base(self._policy), [row, shorter])[0]
+        gap = (logprobs_T - torch.tensor(expected.logprobs)).abs().mean().item()
+        expect(
+            gap <= self._tolerance,
+            f"the frozen base is {gap:.3g} nats from what it was before anything was learned",
+        )
+        return f"the frozen base is what it was before anything was learned, within {gap:.2g} nats"
 
     def no_advantage(self) -> str:
-        norm = self._gradient(self.alone[0]).norm().item()
-        expect(norm == 0.0, f"a student equal to its teacher has a gradient of {norm:.3g}")
-        return "a student equal to its teacher has no gradient"
+        """The policy as its own teacher, through the teacher's pass, packed with a hinted branch."""
+        targets, hinted = self._live([self._rows[0]], [self._rows[1]])
+        gap = targets.gap_T.abs().mean().item()
+        expect(gap <= self._tolerance, f"a teacher with the student's weights is {gap:.3g} nats from it")
+        expect(
+            hinted.gap_T.abs().mean().item() > gap,
+            "the hint moves nothing: the teacher's log-probs equal the student's",
+        )
+        return f"a teacher with the student's weights agrees with it within {gap:.2g} nats"
 
     def sensitive(self) -> str:
-        hinted, swapped = self._gradient(self.alone[1]), self._gradient(self.alone[1].flip(-1))
-        expect(
-            hinted.norm().item() > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's"
-        )
-        expect((hinted - swapped).norm().item() > 0.0, "another teacher gives the same gradient")
-        return (
-            f"a hint moves the response (gradient norm {hinted.norm().item():.3g}), another teacher elsewhere"
-        )
+        """Another hint makes another teacher, and another advantage."""
+        one, other = self._live([self._rows[1]], [self._rows[2]])
+        moved, apart = one.gap_T.abs().mean().item(), (one.gap_T - other.gap_T).abs().mean().item()
+        expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
+        expect(apart > self._tolerance * 0.01, "another teacher gives the same advantages")
+        return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
 
     def invariant(self) -> str:
-        gaps = [(a - b).abs().max().item() for a, b in zip(self.together, self.alone, strict=True)]
-        expect(max(gaps) <= self.tolerance, f"in one pass and apart logits differ by {max(gaps):.3g}")
-        return f"in one pass and apart logits agree within {max(gaps):.2g}"
+        """Rows that share their prompt give the same log-probs in one pass and apart."""
+        model = self._frozen.base(self._policy)
+        together = self._sampled(model, self._rows)
+        apart = [self._sampled(model, [row])[0] for row in self._rows]
+        gap = max((one - other).abs().mean().item() for one, other in zip(together, apart, strict=True))
+        expect(gap <= self._tolerance, f"in one pass and apart log-probs differ by {gap:.3g} nats")
+        return f"in one pass and apart log-probs agree within {gap:.2g} nats"
+
+    def _sampled(self, model: object, rows: Sequence[Row]) -> list[Tensor]:
+        """log-probs [T] of the rows' responses, in passes as an update cuts them."""
+        import torch
+
+        from afterwit.learner.scoring import Packing, stream_logits
+
+        packing = Packing.of(self._settings, model)
+        stream = stream_logits(model, rows, self._settings.micro_batch_tokens, packing)
+        return [
+            torch.log_softmax(logits_TV.double().cpu(), -1)
+            .gather(-1, torch.tensor(row.response)[:, None])
+            .squeeze(-1)
+            for row, logits_TV in zip(rows, stream, strict=True)
+        ]
+
+    def _live(self, *teachers: Sequence[Row]) -> list[HintTargets]:
+        """What the first phase of an update gets from teachers with the policy's weights."""
+        from afterwit.learner.batch import Item
+        from afterwit.learner.update import score, update_state
+        from afterwit.objective import ObjectiveSettings
+
+        items = [
+            Item(
+                turn=_turn(self._rows[0]),
+                student=self._rows[0],
+                teachers=tuple(rows),
+                hints=("",) * len(rows),
+                reward=None,
+                staleness=0,
+            )
+            for rows in teachers
+        ]
+        objective = ObjectiveSettings(objective="topk_opd", beta=0.0)
+        live = self._frozen.named("live")
+        state, _ = update_state(self._policy, live, items, objective, self._settings)
+        score(state)
+        found = [state.targets[index].hint_targets for index in range(len(items))]
+        return [targets for targets in found if targets is not None]
+
+
+def _turn(row: Row) -> Turn:
+    tokens = len(row.response)
+    return Turn(
+        id="self-test",
+        scope="self-test",
+        session="self-test",
+        parent=None,
+        kind=Kind.MAIN,
+        created=0.0,
+        model="self-test",
+        conversation=SAMPLE,
+        prompt_ids=row.prompt,
+        sampling=Sampling(max_tokens=tokens),
+        sampled=Sampled(
+            ids=row.response, logprobs=(0.0,) * tokens, versions=(0,) * tokens, forced=(False,) * tokens
+        ),
+        message=Message(role="assistant", content=RESPONSE),
+        finish=Finish.STOP,
+    )

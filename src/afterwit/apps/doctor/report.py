@@ -65,8 +65,10 @@ def _loaded(
 
     renderer = Renderer.load(folder)
     progress("loading the model as the learner does")
+    trainer = build.trainer_of(settings, home, folder)
+    progress("testing the mathematics with the weights that are served")
+    yield from mathematics.check(trainer, renderer, settings.judge.placement)
+    trainer.drop()
     policy = build.base_policy(settings, home, folder)
-    progress("testing the mathematics with this model")
-    yield from mathematics.check(policy.model, renderer, settings.judge.placement)
     progress("loading the model as the engine does, then testing what is sampled, and a change of weights")
     yield from engine.check(build.engine_of(settings, folder), policy, renderer, folder, settings=settings)

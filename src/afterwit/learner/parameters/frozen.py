@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -50,6 +52,12 @@ class FrozenModels:
         for name, value in (("teacher", settings.teacher), ("reference", settings.reference)):
             if value not in TEACHERS:
                 require_same_tokenizer(base, Path(value), f"learner.{name}")
+
+    def named(self, teacher: str) -> FrozenModels:
+        """The same models, but this teacher."""
+        other = copy.copy(self)
+        other._settings = replace(self._settings, teacher=teacher)
+        return other
 
     def teacher(self, policy: HasTeachers) -> PreTrainedModel:
         """Whose weights read the hints."""
