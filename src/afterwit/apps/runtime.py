@@ -27,7 +27,7 @@ from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bind
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.retry import BackOff
-from afterwit.stages.worker import Signals, StageHealth, work
+from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore
 from afterwit.wire.model_text.render import Renderer
 
@@ -161,11 +161,8 @@ class Runtime:
 
     async def _housekeeping(self) -> None:
         report = self._reporter("housekeeping")
-        housekeeping = build.housekeeping_of(self._settings, self._home, self.store, report)
-        await work(
-            housekeeping.step,
-            signals=self._signals,
-            health=StageHealth("housekeeping", report),
+        await build.housekeeping_of(self._settings, self._home, self.store, report).run(
+            self._signals,
             poll_s=HOUSEKEEPING_EVERY_S,
             back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
         )

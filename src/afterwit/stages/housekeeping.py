@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from afterwit.stages.worker import Report
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import Report, Signals, StageHealth, work
 from afterwit.store import AsyncStore, Pruned
 
+STAGE = "housekeeping"
 LOW_DISK_BYTES = 2**30
 """Below this much free space a new version may not fit, so the status warns."""
 PRUNE_PASSES = 16
@@ -39,6 +41,15 @@ class Housekeeping:
     ) -> None:
         self._store, self._home, self._retention = store, home, retention
         self._report, self._now = report, now
+
+    async def run(self, signals: Signals, *, poll_s: float, back_off: BackOff) -> None:
+        """Step until told to stop. A step reports its own health; the loop reports only its exceptions."""
+        health = StageHealth(STAGE, self._report_failure)
+        await work(self.step, signals=signals, health=health, poll_s=poll_s, back_off=back_off)
+
+    async def _report_failure(self, ok: bool, message: str) -> None:
+        if not ok:
+            await self._report(ok, message)
 
     async def step(self) -> bool:
         """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
