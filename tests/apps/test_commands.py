@@ -150,29 +150,37 @@ print(*sorted(name for name in sys.modules if sys.modules[name] is not None))
     assert heavy.isdisjoint(imported)
 
 
-@pytest.mark.parametrize(
-    ("missing", "command", "extra"),
-    [
-        ("torch", "serve", "local"),
-        ("torch", "serve --stages learn", "local"),
-        ("torch", "train", "local"),
-        ("torch", "doctor", "local"),
-        ("huggingface_hub", "serve some/model", "local"),
-        ("openai", "demo", "demo"),
-    ],
-)
-def test_without_an_extra_a_command_names_it(
-    missing: str, command: str, extra: str, model: Path, tmp_path: Path
-) -> None:
-    words = command.split()
-    place = ["--out", str(tmp_path)] if command == "demo" else ["--home", str(tmp_path), "--port", "0"]
-    place = place if words[0] == "serve" else place[:2]
-    place += [] if command in ("demo", "serve some/model") else [str(model)]
-    code = f"import sys; sys.modules[{missing!r}] = None\nfrom afterwit.apps.cli import main\n"
-    code += f"main({[*words, *place]})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].endswith(f"pip install '.[{extra}]' in a clone")
+def refusals(commands: list[list[str]], *, missing: set[str]) -> list[tuple[int, str]]:
+    """Exit status and last words of each command, in one process that lacks some modules."""
+    code = f"""
+import contextlib, io, json, sys
+sys.modules.update(dict.fromkeys({sorted(missing)!r}))
+from afterwit.apps.cli import main
+ended = []
+for command in {commands!r}:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main(command)
+        except SystemExit as end:
+            ended.append((end.code, said.getvalue().splitlines()[-1]))
+print(json.dumps(ended))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [(status, words) for status, words in json.loads(done.stdout.splitlines()[-1])]
+
+
+def test_without_the_extra_local_every_command_that_needs_it_names_it(model: Path, tmp_path: Path) -> None:
+    commands = ["serve M --port 0", "serve M --stages learn", "train M", "doctor M", "serve some/model"]
+    typed = [[*command.replace("M", str(model)).split(), "--home", str(tmp_path)] for command in commands]
+    ended = refusals(typed, missing=EXTRAS["local"])
+    assert [status for status, _ in ended] == [2] * len(commands)
+    assert [words for _, words in ended if not words.endswith("pip install '.[local]' in a clone")] == []
+
+
+def test_without_the_extra_demo_the_demo_names_it(tmp_path: Path) -> None:
+    ((status, words),) = refusals([["demo", "--out", str(tmp_path)]], missing=EXTRAS["demo"])
+    assert status == 2
+    assert words.endswith("pip install '.[demo]' in a clone")
 
 
 def test_without_any_extra_the_home_can_be_read_and_written(home: Path) -> None:
