@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from afterwit.core.judging.hindsight import JudgePrompts
     from afterwit.engines.port import Engine
     from afterwit.learner.policy import Policy
+    from afterwit.learner.settings import LearnerSettings
     from afterwit.learner.trainer import Trainer
     from afterwit.stages.gateway.app import GatewayApp
     from afterwit.stages.housekeeping import Housekeeping
@@ -160,10 +162,22 @@ def trainer_of(settings: Settings, home: Path, folder: Path) -> Trainer:
     return Trainer(
         versions_of(home, folder),
         Renderer.load(folder),
-        settings=settings.learner,
+        settings=learner_settings(settings.learner, home, folder),
         objective=settings.objective,
         placement=settings.judge.placement,
     )
+
+
+def learner_settings(settings: LearnerSettings, home: Path, folder: Path) -> LearnerSettings:
+    """The settings with folders in place of hub ids. SettingError if a tokenizer is not the model's."""
+    from afterwit.apps.model import model_folder
+    from afterwit.wire.model_text.same_tokenizer import require_same_tokenizer
+
+    for name, value in settings.checkpoints.items():
+        other = model_folder(value, home)
+        require_same_tokenizer(folder, other, f"learner.{name}")
+        settings = replace(settings, **{name: str(other)})  # type: ignore[arg-type]  # both are strings
+    return settings
 
 
 def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:

@@ -76,6 +76,7 @@ class Runtime:
     async def _start(self) -> None:
         """Start the parts in order: faults of model, store and address are found before the port listens."""
         folder = model_folder(self._settings.model, self._home)
+        build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
         if "learn" in self._stages:
             _require_module("torch")
         self._claim(make_home(self._home))

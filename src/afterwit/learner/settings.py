@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
 
+NAMED_MODELS = ("base", "live", "ema")
+"""What `teacher` and `reference` may be; any other value names a checkpoint."""
 Precision = Literal["float32", "bfloat16", "float64"]
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
@@ -120,3 +122,9 @@ class LearnerSettings:
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
                 "so many turns of a session never fit into one update"
             )
+
+    @property
+    def checkpoints(self) -> dict[str, str]:
+        """The settings among `teacher` and `reference` that name another checkpoint."""
+        named = {"teacher": self.teacher, "reference": self.reference}
+        return {name: value for name, value in named.items() if value not in NAMED_MODELS}

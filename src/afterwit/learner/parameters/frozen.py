@@ -16,7 +16,7 @@ from afterwit.learner.parameters.ema import Ema
 from afterwit.learner.parameters.load import device_of, load_model
 from afterwit.learner.scoring import fused_head
 from afterwit.learner.settings import LearnerSettings
-from afterwit.wire.model_text.render import tokenizer_hash
+from afterwit.wire.model_text.same_tokenizer import require_same_tokenizer
 
 
 class Base(Protocol):
@@ -49,9 +49,8 @@ class FrozenModels:
         self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
         self._checkpoints: list[PreTrainedModel] = []
         self._fusable = True
-        for name, value in (("teacher", settings.teacher), ("reference", settings.reference)):
-            if value not in TEACHERS:
-                require_same_tokenizer(base, Path(value), f"learner.{name}")
+        for name, folder in settings.checkpoints.items():
+            require_same_tokenizer(base, Path(folder), f"learner.{name}")
 
     def named(self, teacher: str) -> FrozenModels:
         """The same models, but this teacher."""
@@ -116,16 +115,6 @@ TEACHERS: dict[str, Callable[[FrozenModels, HasTeachers], PreTrainedModel]] = {
     "ema": _ema,
 }
 """Any other name is the folder of a checkpoint."""
-
-
-def require_same_tokenizer(base: Path, other: Path, setting: str) -> None:
-    """SettingError, with both hashes, unless both folders have the same tokenizer."""
-    one, two = tokenizer_hash(base), tokenizer_hash(other)
-    if one != two:
-        raise SettingError(
-            f"{setting} is {other}, whose tokenizer is {two[:12]}, but the model's is {one[:12]}: "
-            "both must read the same ids, so choose a checkpoint of the same family"
-        )
 
 
 def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:
