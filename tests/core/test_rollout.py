@@ -140,7 +140,7 @@ def test_a_call_of_an_unknown_tool_is_bad_whatever_the_judge_thinks():
     assert (done.verdict.reward, done.verdict.source, done.opd) == (-1, Source.SCHEMA, False)
 
 
-@pytest.mark.parametrize(("at", "message"), [(9, "at place 9, but there are 1"), (0, "is said by user")])
+@pytest.mark.parametrize(("at", "message"), [(9, "at index 9, but there are 1"), (0, "is said by user")])
 def test_a_turn_stands_where_a_response_stands(at, message):
     with pytest.raises(ValueError, match=message):
         Rollout(messages=(Message(role="user", content="Hi."),), turns={at: a_turn("t")})

@@ -24,7 +24,7 @@ from afterwit.core.errors import SettingError
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
-    from afterwit.core.judging.hindsight import JudgePrompts
+    from afterwit.core.judging import JudgePrompts
     from afterwit.engines.port import Engine
     from afterwit.learner.policy import Policy
     from afterwit.learner.settings import LearnerSettings

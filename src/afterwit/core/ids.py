@@ -1,4 +1,4 @@
-"""Ids: a turn's, and those that carry it so that they lead back to it."""
+"""Ids of turns, and of responses and tool calls, which contain their turn's id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def turn_id(now: float, entropy: bytes) -> str:
 def choice_turn(turn: str, index: int) -> str:
     """The turn of a response's choice `index`, from the first choice's: the id that many numbers on.
 
-    Raises ValueError for what is no turn id.
+    Raises ValueError if `turn` is not a turn id.
     """
     if len(turn) != _TURN_LENGTH or not set(turn) <= set(_DIGITS):
         raise ValueError("a turn id is 26 lower-case letters and digits")
@@ -50,7 +50,7 @@ def plain_id(identifier: str) -> str:
 
 
 def turn_of_call(identifier: str) -> str | None:
-    """The turn whose tool call this is, None where the id is not one of ours."""
+    """The turn whose tool call this is; None if the id is not one of ours."""
     found = _CALL.fullmatch(plain_id(identifier))
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""A turn's life: the states, the permitted moves, and why a turn may end early."""
+"""The states of a turn, the permitted moves, and why a turn may end early."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from afterwit.core.errors import IllegalMove
 
 
 class State(StrEnum):
-    """Where a turn stands."""
+    """The state of a turn."""
 
     OPEN = "OPEN"
-    """Served and stored; nothing has answered it yet."""
+    """Served and stored; its next state is not known yet."""
     ANSWERED = "ANSWERED"
     """Its next state is known; the judge is next."""
     JUDGED = "JUDGED"
@@ -116,7 +116,7 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
         Reason.JUDGE_FAILED,
     }
 )
-"""Ends that hung on what had been said so far: a new next state or feedback makes the turn ANSWERED again."""
+"""Ends that depend on what was said so far: a new next state or feedback makes the turn ANSWERED again."""
 
 
 def check_move(turn: str, old: State, new: State) -> None:

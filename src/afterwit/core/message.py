@@ -29,7 +29,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message. `content` is its text, None where there is none (a pure tool call)."""
+    """One message. `content` is its text; None if there is none (only tool calls)."""
 
     role: str
     content: str | None = None

@@ -6,37 +6,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.judging.hindsight import JudgeCall, JudgePrompts, case_of, conclude, questions
-from afterwit.core.judging.voting import VoteRules
+from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, conclude, questions
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.sample import Sample
-from afterwit.core.terms import carried, untrainable
+from afterwit.core.terms import Reads, untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """A finished conversation with its turns at their places."""
+    """A finished conversation with its turns."""
 
     messages: tuple[Message, ...]
     turns: Mapping[int, Turn]
-    """The turn whose response stands at this index of `messages`."""
+    """The turn whose response is at this index of `messages`."""
     outcome: Feedback | None = None
     """The task's own verdict: it belongs to the last turn."""
 
     def __post_init__(self) -> None:
         for at in self.turns:
             if not 0 <= at < len(self.messages):
-                raise ValueError(f"a turn at place {at}, but there are {len(self.messages)} messages")
+                raise ValueError(f"a turn at index {at}, but there are {len(self.messages)} messages")
             if self.messages[at].role != "assistant":
-                raise ValueError(f"the turn at place {at} is said by {self.messages[at].role}")
+                raise ValueError(f"the turn at index {at} is said by {self.messages[at].role}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A turn that carries no term, why, and the verdict where it came to one."""
+    """A turn that does not train, why, and its verdict if it was judged."""
 
     turn: Turn
     reason: Reason
@@ -44,7 +43,7 @@ class Ended:
 
 
 def pairs(rollout: Rollout) -> list[tuple[Turn, NextState | None]]:
-    """Each turn, in order, with everything up to the next response; None where nothing followed."""
+    """Each turn, in order, with everything up to the next response; None if nothing followed."""
     places = sorted(rollout.turns)
     return [
         (rollout.turns[at], _next_state(rollout, at, rollout.outcome if at == places[-1] else None))
@@ -80,14 +79,14 @@ def samples(
             return Ended(turn=turn, reason=Reason.NO_NEXT_STATE)
         judged = case_of(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
         answers = [(call, ask(turn, call)) for call in questions(judged, prompts, rules)]
-        return sample_of(turn, conclude(judged, answers, rules))
+        return sample_of(turn, conclude(judged, answers, rules), rules.reads)
 
     return [sample(turn, next_state) for turn, next_state in pairs(rollout)]
 
 
-def sample_of(turn: Turn, verdict: Verdict) -> Sample | Ended:
-    """The sample of a judged turn, or its end."""
-    found = carried(turn, verdict)
+def sample_of(turn: Turn, verdict: Verdict, reads: Reads) -> Sample | Ended:
+    """The sample of a judged turn under an objective that reads this, or its end."""
+    found = reads.of(turn, verdict)
     if found.reason is not None:
         return Ended(turn=turn, reason=found.reason, verdict=verdict)
     return Sample(turn=turn, verdict=verdict, rl=found.rl, opd=found.opd)

@@ -1,5 +1,4 @@
-"""The sample: a judged turn as the learner takes it, with the terms of the loss that it carries; and how it
-waits."""
+"""A judged turn as the learner takes it, with the terms of the loss that it carries, and as it waits."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Kind(StrEnum):
     SIDE = "side"
     """A title, a summary, a background review: served, not trained on."""
     UNKNOWN = "unknown"
-    """Two children of one parent and nothing yet tells which is the conversation: does not train."""
+    """One of several children of a parent; nothing tells yet which is the conversation. Does not train."""
 
 
 class Basis(StrEnum):
@@ -114,12 +114,12 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One choice of one response: its prompt, what was sampled, and where it stands in its session."""
+    """One choice of one response: its prompt, what was sampled, and its place in its session."""
 
     id: str
     """Lower-case letters and digits, globally unique; response ids end with it."""
     scope: str
-    """Who talks: API key and client family. Sessions never cross scopes."""
+    """API key and client family. Sessions never cross scopes."""
     session: str
     parent: str | None
     kind: Kind

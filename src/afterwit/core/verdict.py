@@ -1,4 +1,4 @@
-"""What hindsight says of a turn: the next state, the judge's votes, the verdict with its hints."""
+"""The next state of a turn, the judge's votes on it, and the verdict with its hints."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from afterwit.core.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What somebody said of a turn explicitly: a reward, words, or both."""
+    """Explicit feedback on a turn: a reward, words, or both."""
 
     reward: int | None = None
-    """+1 (thumb up, success), -1 (thumb down, failure), None where only words were given."""
+    """+1 (thumb up, success), -1 (thumb down, failure), None if there are only words."""
     text: str | None = None
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class Vote:
     value: int | None
     """The boxed number; None: an invalid vote."""
     hint: str | None = None
-    """The hint's text where the vote is +1 on the hint question and valid."""
+    """The hint's text if this is a valid +1 vote on the hint question."""
     rejected: str | None = None
     """Why an answer that parsed is not a valid vote."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from afterwit.core.errors import RequestError
-from afterwit.core.judging.hints import Placement, splice
+from afterwit.core.judging import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
 from afterwit.core.sample import Sample

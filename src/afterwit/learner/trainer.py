@@ -10,7 +10,7 @@ import torch
 
 from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
-from afterwit.core.judging.hints import Placement
+from afterwit.core.judging import Placement
 from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused, Rendering, TurnLimits, build

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import HINT, SAMPLE
-from afterwit.core.judging.hints import Placement, splice
+from afterwit.core.judging import Placement, splice
 from afterwit.core.message import Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.wire.model_text.render import Renderer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.checkpoints import Versions
-from afterwit.core.judging.hints import Placement, splice
+from afterwit.core.judging import Placement, splice
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.model_text.render import Renderer
 

@@ -3,9 +3,9 @@
 In the order in which a request passes them:
 
 client_ids    the client's own ids, if it sends any
-client_text   text that clients add, which nobody said
-segments      what a conversation says, whoever retells it
-request       the incoming request, read once
+client_text   text that clients add to what was said
+segments      what a conversation says, in a form for comparing
+request       the incoming request, read once; next states
 parents       the stored turns that it follows, repeats, rejects or quotes
 retelling     a known conversation inside one message
 side_turns    requests beside the conversation

@@ -1,4 +1,4 @@
-"""What a client's own ids say of its sessions, where it sends any."""
+"""The client's own session ids and marks, if it sends any."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from typing import Any
 from afterwit.core.turn import Kind
 
 _SESSION_HEADERS = (("x-session-id",), ("session-id", "thread-id"), ("session_id",), ("x-session-affinity",))
-"""In order of trust; headers of one entry are read together."""
+"""In order of trust; the headers of one entry are read together."""
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSession:
-    """An id only partitions: titles, compactions and sub-agents may share it, so it proves no kinship."""
+    """What the client says of its session.
+
+    Requests with different ids never match. An equal id does not prove a parent: titles, compactions and
+    sub-agents may share it.
+    """
 
     session: str | None = None
     """The client's own id of the session."""
@@ -31,7 +35,7 @@ class ClientSession:
 
 
 def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
-    """Read the ids of a request. `headers` are looked up in lower case; nothing here is ever refused."""
+    """Read the ids of a request. `headers` have lower-case names. Malformed ids are ignored."""
     parent = _id(headers.get("x-parent-session-id"))
     session = _from_headers(headers) or _from_body(body if isinstance(body, Mapping) else {})
     if session is None and parent is not None:

@@ -10,7 +10,7 @@ from afterwit.core.binding.side_turns import Shape
 from afterwit.core.turn import Kind
 
 LONG_REPLY = 80
-"""Characters from which a side reply that is quoted is no coincidence: titles are shorter."""
+"""A quoted side reply of at least this many characters is not a coincidence: titles are shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def rejected(
 ) -> Candidate | None:
     """The turn from whose prompt, but not whose response, the request goes on; None if that is uncertain.
 
-    What comes next must not be an assistant's message: then the response was edited, and nobody complained.
+    What comes next must not be an assistant's message: then the response was edited, not rejected.
     """
     start = 0 if parent is None else parent.after
     leaves = [

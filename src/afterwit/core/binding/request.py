@@ -106,7 +106,7 @@ def read_request(
 def next_state(incoming: IncomingRequest, after: int, kind: Kind) -> tuple[Message, ...]:
     """The next state among the messages from `after` on: all up to the assistant's next one.
 
-    Messages that hold only the client's text are nobody's reaction. Of a side turn only tool results count:
+    Messages that hold only the client's text are not a reaction. Of a side turn only tool results count:
     the rest was written to obtain a title or a summary, but a tool did return what it returned.
     """
     return _reaction(incoming.messages, after, kind)

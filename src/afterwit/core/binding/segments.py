@@ -1,7 +1,7 @@
 """Segments: what a conversation says, in a form that no client's retelling changes. For matching only.
 
-Clients echo history their own way: arguments re-serialised, reasoning and `name` dropped, white space
-stripped, temporary blocks put in and taken out, ids without underscores. An segment is what they leave alone.
+Clients send history back changed: arguments are serialised again, reasoning and `name` dropped, white space
+stripped, temporary blocks added and removed, ids lose underscores. A segment holds what they leave alone.
 """
 
 from __future__ import annotations

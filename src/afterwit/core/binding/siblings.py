@@ -1,8 +1,8 @@
 """Which of a parent's children is the conversation, and which are beside it.
 
-An only child is the main line. Of two, the one that grows descendants is; until then neither is known to be,
-and what is unknown does not train. A sibling that was answered without descendants (a reply that the client
-deleted and complained of) belongs to the main line and contends for nothing.
+An only child is the main line. Of two children it is the one that gets descendants; until then both are
+unknown and do not train. A sibling that was answered and has no descendants (a reply that the client deleted
+and complained of) belongs to the main line and does not contend.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from afterwit.core.turn import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A stored turn among its siblings. Superseded turns and those whose client left are no branches."""
+    """A stored turn among its siblings. Superseded turns and those whose client left are left out."""
 
     turn: str
     kind: Kind
@@ -27,17 +27,17 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What the arrival of a child decides."""
+    """What a new child decides."""
 
     kind: Kind
     """The new turn's."""
     answers: bool
-    """Whether the messages it brings are its parent's next state."""
+    """Whether the messages that it adds are its parent's next state."""
     changes: tuple[tuple[str, Kind], ...] = ()
-    """Earlier turns whose kind is another now."""
+    """Earlier turns whose kind changes."""
     confirmed: str | None = None
-    """The parent, where it is known to be on the main line only now: what *its* prompt added_messages
-    (`incoming.added_messages`) is the next state of its own parent."""
+    """The parent, if only this child shows that it is on the main line: what the parent's own prompt added
+    (`request.added_messages`) is the next state of the parent's parent."""
 
 
 def resolve(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Resolution:

@@ -1,7 +1,6 @@
 """Side turns: titles, summaries, compactions, memory flushes, background reviews, heartbeats.
 
-They come over the same URL, with the same key and model, some with the main line's own prompt before them.
-The first sign decides.
+They use the same URL, key and model, and some begin with the main line's own prompt. The first sign decides.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def differs(shape: Shape, usual: Shape) -> bool:
 
 
 class Place(StrEnum):
-    """Where a pattern looks."""
+    """The messages that a pattern is compared with."""
 
     SYSTEM = "system"
     """At the beginning of the system text."""

@@ -1,6 +1,6 @@
-"""Hindsight as one pure piece: what the judge is shown and asked, and the verdict of its answers.
+"""What the judge is shown and asked, and the verdict of its answers. Pure.
 
-The live loop and a recorded rollout go the same way: `case` -> `questions` -> (somebody asks) -> `conclude`.
+The live loop and a recorded rollout do the same: `case_of`, `questions`, ask the judge, `conclude`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class JudgeView:
     """What the judge is shown of a turn, whole; prompts cut it to size and say so."""
 
     request: str
-    """The last thing a person asked before the response; empty where nobody did."""
+    """The last thing a person asked before the response; empty if there is none."""
     context: tuple[Message, ...]
     """Every other message of the prompt, oldest first."""
     tools: tuple[Mapping[str, Any], ...]
@@ -99,7 +99,7 @@ def _request_and_context(messages: Sequence[Message]) -> tuple[str, tuple[Messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeCase:
-    """A turn before the judge: what it is shown, and the reward where that is decided without it."""
+    """A turn before the judge: what it is shown, and the reward if it is decided without votes."""
 
     view: JudgeView
     decided: Decided | None

@@ -1,6 +1,6 @@
 """What a hint may not be: too short, talk of hints, or the next state word for word.
 
-A hint that speaks of hints teaches the policy to speak of them. A hint that quotes what came back teaches it
+A hint that speaks of hints teaches the policy to speak of them. A hint that quotes the next state teaches it
 to presume what it could not know.
 """
 
@@ -19,7 +19,7 @@ _TERM = re.compile(
 )
 """Things of a task that are called hints."""
 _TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
-"""The words themselves. What stands beside them changes nothing, unless it is a letter or a digit."""
+"""The words themselves, beside anything but a letter or a digit."""
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
 
@@ -78,7 +78,7 @@ def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
 
 
 def fault(hint: str, said: Iterable[str], *, quote_words: int) -> str | None:
-    """Why the hint is rejected, in words; None where it may stand."""
+    """Why the hint is rejected, in words; None if it is good."""
     if len(hint.strip()) < MIN_CHARS:
         return f"hint shorter than {MIN_CHARS} characters"
     if speaks_of_hints(hint):

@@ -1,4 +1,4 @@
-"""Hints: which a verdict keeps, and how one is put into a prompt."""
+"""Which hints a verdict keeps, and how one is put into a prompt."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import StrEnum
 from afterwit.core.message import Conversation, Message
 
 HEADING = "[user's hint / instruction]"
-"""Stands above a hint in the hinted prompt."""
+"""The line above a hint in the hinted prompt."""
 
 
 class Placement(StrEnum):
-    """Where a hint stands in the hinted prompt."""
+    """Where a hint is put in the hinted prompt."""
 
     LAST_USER = "last_user"
     """At the end of the last user message: the published form."""
@@ -39,7 +39,7 @@ def _with_hint(content: str, hint: str) -> str:
 
 
 def _last_user(messages: list[Message]) -> int:
-    """Index of the last user message, of the last message where nobody is a user."""
+    """Index of the last user message; without one, of the last message."""
     users = [at for at, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else len(messages) - 1
 

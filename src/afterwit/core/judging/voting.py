@@ -94,7 +94,7 @@ def reward(values: Iterable[int | None]) -> int:
 
 
 def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
-    """The accepted hints, shortest first; none where too few valid hint votes say +1."""
+    """The accepted hints, shortest first; none if too few valid hint votes say +1."""
     valid = [vote for vote in votes if vote.question is Question.HINT and vote.value is not None]
     found = [vote.hint for vote in valid if vote.hint is not None]
     if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
@@ -103,7 +103,7 @@ def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
 
 
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
-    """The verdict of these votes; what is decided already stands whatever was voted."""
+    """The verdict of these votes; a reward that is decided already is kept, whatever the votes."""
     values = (vote.value for vote in votes if vote.question is Question.EVALUATION)
     return Verdict(
         reward=decided.reward if decided else reward(values),

@@ -32,7 +32,7 @@ class Clock:
 
 
 class Claims:
-    """What one worker holds."""
+    """The turns that one worker holds."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Claims:
         self._sleep = clock.sleep
 
     async def take(self) -> Record | None:
-        """The oldest answered turn that nobody holds."""
+        """The oldest answered turn that no worker holds; None if there is none."""
         owner, lease_s, now = self._owner, self._lease_s, self._now()
         claimed = await self._store.call(
             lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now)
@@ -99,7 +99,7 @@ class Claims:
         )
 
     async def failed(self, record: Record, error: str) -> None:
-        """A turn that stands in its own way is tried again, but must not stand in the others' for ever."""
+        """Try a turn again whose own question fails, but not for ever."""
         if record.attempts + 1 < GIVE_UP_AFTER:
             await self.give_back(record, error=error)
         else:

@@ -23,7 +23,7 @@ from afterwit.wire.model_text.render import Renderer
 
 
 class EngineJudge:
-    """The engine below the gateway: its calls are recorded nowhere and yield to people's requests."""
+    """The engine below the gateway: its calls are not recorded and yield to people's requests."""
 
     def __init__(self, engine: Engine, renderer: Renderer, *, weights: Weights, thinking: bool) -> None:
         """SettingError if the engine does not serve these weights."""
@@ -51,7 +51,7 @@ class EngineJudge:
     def request(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
     ) -> tuple[str, Generate]:
-        """The prompt and what the engine is asked. JudgeRefused where it does not render or fit."""
+        """The prompt and what the engine is asked. Raises JudgeRefused if it does not render or fit."""
         prompt, ids = self._render(tuple(messages))
         room = self._engine.facts.context_length - len(ids)
         if room < 1:

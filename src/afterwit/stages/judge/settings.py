@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from afterwit.core.judging.hints import Placement
-from afterwit.core.judging.voting import Accept, VoteRules
+from afterwit.core.judging import Accept, Placement, VoteRules
 from afterwit.core.ranges import above, at_least, one_of_its_choices, within
 from afterwit.core.terms import Reads
 from afterwit.engines.port import Weights
@@ -25,9 +24,9 @@ class JudgeSettings:
     model: str | None = None
     """The judge's name at `url`; needed there."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the key for `url`: keys never stand in a file."""
+    """Name of the environment variable that holds the key for `url`: keys are never written in a file."""
     weights: Weights = Weights.BASE
-    """Whose weights judge where no `url` is set: the frozen starting ones. A judge that trains drifts."""
+    """Whose weights judge if no `url` is set: the frozen starting ones. A judge that trains drifts."""
     prompts: Literal["full", "short"] = "full"
     """`short` is for judges of a few million parameters, as the demo's."""
     thinking: bool = False
@@ -42,7 +41,7 @@ class JudgeSettings:
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
-    """A hint repeating so many words of the next state in a row is rejected; commands and paths fit below."""
+    """A hint with this many words of the next state in a row is rejected. Most commands are shorter."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
@@ -67,9 +66,9 @@ class JudgeSettings:
     retry_base_s: float = 1.0
     """Seconds before a failed call is tried again; doubled each time, with jitter."""
     retry_max_s: float = 60.0
-    """Longest wait between two tries, also where the judge asks for a longer one."""
+    """Longest wait between two tries, even if the judge asks for a longer one."""
     poll_s: float = 2.0
-    """Seconds between two looks for answered turns when nobody wakes the judge."""
+    """Seconds between two looks for answered turns if nothing wakes the judge."""
     lease_s: float = 30.0
     """Seconds until another process may take over a turn whose judge died; renewed while it is judged."""
     body_extra: Mapping[str, Any] = field(default_factory=dict)

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.judging.hindsight import (
+from afterwit.core.judging import (
     JudgeCall,
     JudgeCase,
     JudgePrompts,
+    VoteRules,
     call_seed,
     case_of,
     conclude,
     questions,
 )
-from afterwit.core.judging.voting import VoteRules
 from afterwit.core.terms import untrainable
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, Claims, Clock
@@ -83,7 +83,7 @@ class Judge:
                 loops.create_task(loop)
 
     async def step(self) -> bool:
-        """Judge the oldest answered turn; False where none waits. Where the judge fails, raises: it waits."""
+        """Judge the oldest answered turn; False if none waits. Raises if the judge fails: the turn waits."""
         record = await self._claims.take()
         if record is None:
             return False
@@ -125,7 +125,7 @@ class Judge:
         return judged, questions(judged, self._prompts, self._rules)
 
     async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, str]]:
-        """Every call's answer. Where some fail the others' are kept, and only those are asked again."""
+        """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
         kept = self._kept.pop(turn, {})
         missing = [call for call in calls if call not in kept]
         results = await asyncio.gather(

@@ -44,9 +44,9 @@ def request_body(
 
 
 def answer_text(body: bytes) -> str:
-    """What the first choice says. An empty text is an answer; thinking that was sent apart is no part of it.
+    """What the first choice says. An empty text is an answer; thinking that was sent apart is not part of it.
 
-    Raises JudgeUnavailable if this is no chat answer, and JudgeRefused if thinking took all the tokens.
+    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if thinking took all the tokens.
     """
     try:
         choice = orjson.loads(body)["choices"][0]

@@ -1,4 +1,4 @@
-"""Fences around untrusted text, and cutting it to size in the open."""
+"""Fences around untrusted text, and cutting it to size with a note."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Fence lines and notes with a code that stands in none of the texts they are put around."""
+    """Fence lines and notes with a code that is in none of the fenced texts."""
 
     code: str
 
     @classmethod
     def around(cls, texts: Iterable[str]) -> Fence:
-        """The fence for these texts; the same texts have the same one."""
+        """The fence for these texts. The same texts get the same fence."""
         whole = "\n".join(texts)
         code = _digest(whole)
         while code in whole:
@@ -27,11 +27,11 @@ class Fence:
         return f"[BEGIN {self.code} {title}]\n{text or self.note('nothing')}\n[END {self.code}]"
 
     def note(self, words: str) -> str:
-        """Words of ours among the data."""
+        """A note of ours among the data."""
         return f"[{self.code} {words}]"
 
     def head(self, text: str, limit: int) -> str:
-        """At most the first `limit` characters, with a note where some are left out."""
+        """At most the first `limit` characters, with a note if some are left out."""
         return text if len(text) <= limit else f"{text[:limit]}\n{self._left_out(len(text) - limit)}"
 
     def tail(self, text: str, limit: int) -> str:
@@ -39,7 +39,7 @@ class Fence:
         return text if len(text) <= limit else f"{self._left_out(len(text) - limit)}\n{text[-limit:]}"
 
     def middle(self, text: str, limit: int) -> str:
-        """At most `limit` characters from both ends: what a text says first and where it ends up."""
+        """At most `limit` characters from both ends: how a text begins and ends."""
         if len(text) <= limit:
             return text
         first = limit - limit // 2

@@ -1,7 +1,7 @@
 """The judge's two prompts in full: what it is asked, and how it is shown untrusted text.
 
-Everything that was said or returned stands between fence lines that carry a code. The code is a hash of all
-of it, so no text can hold the code of the prompt it stands in.
+Everything that was said or returned is between fence lines that carry a code. The code is a hash of all of
+it, so no text can hold the code of its own prompt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.ids import plain_id
-from afterwit.core.judging.hindsight import JudgeView
+from afterwit.core.judging import JudgeView
 from afterwit.core.message import Message
 from afterwit.wire.judge.fence import Fence, shares
 
@@ -131,7 +131,7 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _tool(tool: Mapping[str, Any]) -> str:
-    """One line: name, parameters (a star where required), the description's first line."""
+    """One line: name, parameters (a star: required), the description's first line."""
     function = _mapping(tool.get("function"))
     schema = _mapping(function.get("parameters"))
     required = schema.get("required")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.judging.hindsight import JudgeView
+from afterwit.core.judging import JudgeView
 from afterwit.core.message import Message
 
 EVALUATE = (

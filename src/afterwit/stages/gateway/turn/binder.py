@@ -16,6 +16,7 @@ from afterwit.core.binding import (
     resolve,
     with_replies,
 )
+from afterwit.core.errors import TurnNotFound
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Kind, Turn
 from afterwit.store import ParentLookup, Store
@@ -120,7 +121,10 @@ def _answer_again(store: Store, confirmed: str, now: float) -> None:
     turn = store.turn(confirmed).turn
     if turn.parent is None:
         return
-    parent = store.turn(turn.parent).turn
+    try:
+        parent = store.turn(turn.parent).turn
+    except TurnNotFound:  # its content was pruned: it can learn nothing any more
+        return
     messages = added_messages(turn.conversation.messages, parent, store.full_depth(parent.id))
     if messages:
         store.answer(turn.parent, messages, answered_by=confirmed, now=now)
