@@ -10,8 +10,8 @@ TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= $(if $(shell uname | grep Linux),$(if $(shell command -v nvidia-smi),,$(CPU_INDEX)))
 CPU_INDEX    = $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,https://download.pytorch.org/whl/cpu)
 
-# Every core runs tests, one thread each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist worksteal
+# Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test test-slow test-gpu check settings bench bench-quick bench-page study compare pretrain docs clean
 .DELETE_ON_ERROR:
