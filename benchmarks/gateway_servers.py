@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,11 +20,12 @@ from typing import Any, cast
 import orjson
 import uvloop
 
+from afterwit.core.errors import RequestError
 from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import Listener, bind
+from afterwit.stages.gateway.http import InFlight, Listener, bind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
@@ -88,7 +89,7 @@ def _tell(pipe: Connection, over: asyncio.Event) -> None:
 def _application(variant: str, renderer: Renderer, folder: Path) -> Any:
     engine = QuickEngine(renderer)
     if variant == "bare":
-        return _bare(engine, renderer)
+        return Bare(engine, renderer)
     folder.mkdir()
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     return build_app(cast(Engine, engine), renderer, store, GatewaySettings())
@@ -126,19 +127,24 @@ def _step(ids: tuple[int, ...], ended: str | None) -> Step:
     return Step(ids=ids, logprobs=(-0.5,) * count, versions=(0,) * count, forced=flags, ended=ended)
 
 
-def _bare(engine: QuickEngine, renderer: Renderer) -> Callable[..., Awaitable[None]]:
-    """Read, ask the engine, answer."""
+class Bare:
+    """The least that is a server: it reads, asks the engine and answers."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    def __init__(self, engine: QuickEngine, renderer: Renderer) -> None:
+        self._engine, self._renderer = engine, renderer
+        self.in_flight = InFlight(1)
+
+    def error_body(self, path: str, error: RequestError) -> dict[str, Any]:
+        return {"error": error.code}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         json.loads((await receive())["body"])
         request = Generate(prompt_ids=(1, 2, 3), sampling=Sampling(max_tokens=64))
-        ids = [token async for step in engine.generate(request) for token in step.ids]
-        payload = orjson.dumps({"text": renderer.decode(ids)})
+        ids = [token async for step in self._engine.generate(request) for token in step.ids]
+        payload = orjson.dumps({"text": self._renderer.decode(ids)})
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
-
-    return app
 
 
 class Pieces(asyncio.Protocol):
