@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.binding.client_ids import client_session_of
+from afterwit.core.binding import Candidate, IncomingRequest, Recent, bind, client_session_of, read_request
 from afterwit.core.binding.client_text import is_boilerplate, without_client_text, without_retelling
-from afterwit.core.binding.request import read_request
 from afterwit.core.binding.segments import canonical_json
 from afterwit.core.ids import turn_of_call
 from afterwit.core.judging.hint_rules import quotes, speaks_of_hints
 from afterwit.core.judging.hints import select_candidates
 from afterwit.core.judging.voting import outside_thinking, parse_evaluation, parse_hint
 from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.turn import Kind
 from tests.timing import check_linear
 
-SLOWER = ("request", "quotation", "hint talk", "call id")
+SLOWER = ("request", "binding", "quotation", "hint talk", "call id")
 """Readers that repeat what others do, or do more for each character: fewer frames are tried."""
 SIZE = 4_000
 """Characters of the smaller text."""
@@ -86,9 +86,30 @@ def _conversation(text: str) -> Conversation:
     )
 
 
-def _read(text: str) -> object:
+def _read(text: str) -> IncomingRequest:
     session = client_session_of({"x-codex-turn-metadata": text}, {"session_id": text})
     return read_request(turn="t", scope=text, conversation=_conversation(text), client=session, streamed=True)
+
+
+def _bind(text: str) -> object:
+    """Against a side turn and a conversation that say almost the same."""
+    stored = Candidate(
+        turn="s",
+        session="s",
+        parent=None,
+        prompt_hash=b"p",
+        full_hash=b"f",
+        depth=1,
+        full_depth=2,
+        delivered=True,
+        kind=Kind.SIDE,
+        created=0.0,
+        children=0,
+        reply=text[1:] + "!",
+    )
+    said = tuple(text[:length] + "!" for length in range(17, 200, 20))
+    incoming = _read(text)
+    return bind(incoming, [stored], [Recent(session="r", texts=said)])
 
 
 READERS: dict[str, Callable[[str], Any]] = {
@@ -98,6 +119,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "arguments": canonical_json,
     "call id": turn_of_call,
     "request": _read,
+    "binding": _bind,
     "thinking": outside_thinking,
     "evaluation": parse_evaluation,
     "hint": lambda text: parse_hint(text, [text], quote_words=8),

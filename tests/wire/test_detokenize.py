@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
+from tests.timing import check_linear
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +111,33 @@ def test_where_the_text_is_cut_does_not_depend_on_its_pieces(text, stops, cuts):
     else:
         assert text.startswith(shown + matched)
         assert not any(stop in shown for stop in real)
+
+
+@pytest.mark.parametrize("stop", ["a" * 30_000 + "b", "aab", "b", "ab" * 5_000 + "c"])
+def test_stop_strings_of_any_length_are_looked_for_in_linear_time(stop: str) -> None:
+    def read(text: str) -> None:
+        stops = StopStrings([stop, "x" + stop])
+        for at in range(0, len(text), 4):
+            stops.push(text[at : at + 4])
+
+    check_linear(read, lambda size: "a" * size, 5_000)
+    check_linear(read, lambda size: "ab" * (size // 2), 5_000)
+
+
+def test_a_response_of_broken_characters_is_read_in_linear_time(renderer: Renderer) -> None:
+    broken = renderer.encode("🙂")[:1]
+
+    def read(count: int) -> None:
+        detokenizer = Detokenizer.of(renderer)
+        for _ in range(count):
+            detokenizer.push(broken)
+
+    check_linear(read, lambda count: count, 500)
+
+
+def test_broken_characters_are_handed_on_once_nothing_can_mend_them(renderer: Renderer) -> None:
+    detokenizer = Detokenizer.of(renderer)
+    ids = (*renderer.encode("🙂")[:1] * 20, *renderer.encode("🙂 a"))
+    pieces = [detokenizer.push((index,)) for index in ids]
+    assert any(pieces[:20])
+    assert "".join(pieces) + detokenizer.finish() == "\ufffd" * 20 + "🙂 a"

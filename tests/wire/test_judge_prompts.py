@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.judging.hindsight import JudgeView
+from afterwit.core.judging import JudgePrompts, JudgeView
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.judge import FullPrompts, ShortPrompts
 from afterwit.wire.judge.fence import Fence, shares
-from afterwit.wire.judge.full_prompts import FullPrompts
+from tests.timing import check_linear
 
 PROMPTS = FullPrompts(
     max_tokens=512, context_chars=400, tools_chars=200, response_chars=200, next_state_chars=200
@@ -176,3 +177,26 @@ def test_cutting_keeps_the_ends_it_promises_and_counts_what_it_leaves_out(text, 
 )
 def test_whatever_a_client_declares_as_a_tool_is_shown(tool):
     assert blocks(replace(VIEW, tools=(tool,)))[0][0] == "TOOLS"
+
+
+@pytest.mark.parametrize("piece", ["[BEGIN ", "\n", "a", "{", "\\boxed{1}", "[END 0123456789abcdef]"])
+@pytest.mark.parametrize("prompts", [PROMPTS, ShortPrompts()], ids=["full", "short"])
+def test_text_of_any_length_is_shown_in_linear_time(prompts: JudgePrompts, piece: str) -> None:
+    def make(size: int) -> JudgeView:
+        text = piece * (size // len(piece))
+        call = ToolCall(id=text, name=text, arguments=text)
+        said = Message(role="assistant", content=text, tool_calls=(call,))
+        result = Message(role="tool", content=text, tool_call_id=text)
+        return JudgeView(request=text, context=(said, result), tools=(), response=said, next_state=(result,))
+
+    check_linear(prompts.hint, make, 20_000)
+
+
+def test_many_calls_with_many_results_are_shown_in_linear_time() -> None:
+    def make(count: int) -> JudgeView:
+        calls = tuple(ToolCall(id=f"call{n}", name="f", arguments="{}") for n in range(count))
+        results = tuple(Message(role="tool", content="ok", tool_call_id=call.id) for call in calls)
+        said = Message(role="assistant", tool_calls=calls)
+        return JudgeView(request="Go.", context=(), tools=(), response=said, next_state=results)
+
+    check_linear(PROMPTS.hint, make, 1_000)

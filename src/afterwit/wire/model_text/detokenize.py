@@ -74,6 +74,8 @@ class StopStrings:
         """What may be shown by now: the end of it is held back while it may begin a stop string."""
         if self.matched is not None:
             return ""
+        if not self._held and not any(begun.stop[0] in text for begun in self._begun):
+            return text
         text, new = self._held + text, text
         for at, character in enumerate(new, start=len(self._held) + 1):
             # the first to be complete, then the longest, so that the cuts between pieces do not matter
