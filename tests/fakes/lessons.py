@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -93,7 +94,7 @@ def teach(
     for sample in samples:
         store.add_turn(
             sample.turn,
-            prompt_hash=sample.turn.id.encode().ljust(16, b"p"),
+            prompt_hash=sha256(repr(sample.turn.prompt_ids).encode()).digest(),
             full_hash=sample.turn.id.encode().ljust(16, b"f"),
             depth=1,
             full_depth=2,

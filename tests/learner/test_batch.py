@@ -10,6 +10,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.sample import Sample
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
+from afterwit.objective.advantage import Rewarded, advantages
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.lessons import HINTS, lesson
@@ -236,3 +237,13 @@ def test_only_the_teachers_that_the_rule_reads_are_scored(
 def test_of_the_hints_that_fit_the_longest_teaches(renderer: Renderer) -> None:
     sample = lesson(renderer, 1, version=20, hints=(*PAIR, "Long. " * 400))
     assert item(sample, renderer, ObjectiveSettings(hint_selection="longest")).hints == PAIR[1:]
+
+
+def test_an_update_learns_from_the_whole_groups_rewards(renderer: Renderer) -> None:
+    """Two good turns and an unclear one: the advantage is over all three, with one of them in the batch."""
+    objective = ObjectiveSettings(objective="rl", baseline="group", beta=0.0)
+    sample = replace(lesson(renderer, 1, version=20, reward=1, hints=()), group_rewards=(1, 1, 0))
+    made = item(sample, renderer, objective)
+    assert made.reward is not None
+    found = advantages([Rewarded(made.reward, made.group)], objective)
+    assert found.values == pytest.approx((1 / 3**0.5,))

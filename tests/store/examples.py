@@ -40,9 +40,12 @@ PRAISED = Verdict(reward=1, source=Source.VOTES)
 
 
 def add(store: Store, id: str, *, reason: Reason | None = None, now: float = 0.0, **changes: Any) -> Turn:
-    """A turn whose hashes are made from its id."""
+    """A turn whose hashes are made from its id, unless `changes` have a `prompt_hash`."""
+    hashes = {
+        "prompt_hash": changes.pop("prompt_hash", f"prompt {id}".encode()),
+        "full_hash": f"full {id}".encode(),
+    }
     turn = a_turn(id, **{"created": now} | changes)
-    hashes = {"prompt_hash": f"prompt {id}".encode(), "full_hash": f"full {id}".encode()}
     store.add_turn(turn, **hashes, depth=1, full_depth=2, delivered=True, reason=reason, now=now)
     return turn
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +38,7 @@ def advantages(
         if sample is not None and not all(map(math.isfinite, (sample.reward, *sample.group))):
             raise ValueError(f"a reward is {sample.reward} in a group of {list(sample.group)}: not finite")
     baseline = BASELINES[settings.baseline]
-    values = tuple(None if sample is None else baseline(sample, mean) for sample in batch)
+    values = tuple(None if sample is None else baseline.advantage(sample, mean) for sample in batch)
     return Advantages(values, _next_mean(batch, mean, settings))
 
 
@@ -62,12 +63,25 @@ def _group(sample: Rewarded, mean: float) -> float:
 
 def _next_mean(batch: Sequence[Rewarded | None], mean: float, settings: ObjectiveSettings) -> float:
     rewards = [sample.reward for sample in batch if sample is not None]
-    if settings.baseline != "running" or not rewards:
+    if not BASELINES[settings.baseline].moves_mean or not rewards:
         return mean
     return settings.baseline_decay * mean + (1 - settings.baseline_decay) * fmean(rewards)
 
 
-Baseline = Callable[[Rewarded, float], float]
-"""(sample, running mean) -> advantage."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """One value of the setting `baseline`."""
 
-BASELINES: dict[str, Baseline] = {"none": _none, "running": _running, "group": _group}
+    advantage: Callable[[Rewarded, float], float]
+    """(sample, running mean) -> advantage."""
+    reads_group: bool = False
+    """Whether the rewards of the prompt's other samples are read."""
+    moves_mean: bool = False
+    """Whether the batch's rewards move the running mean."""
+
+
+BASELINES = {
+    "none": Baseline(advantage=_none),
+    "running": Baseline(advantage=_running, moves_mean=True),
+    "group": Baseline(advantage=_group, reads_group=True),
+}

@@ -110,6 +110,11 @@ class ObjectiveSettings:
         return HINT_RULES[self.hint_selection]
 
     @property
+    def reads_groups(self) -> bool:
+        """Whether a turn's advantage depends on the other turns of its prompt."""
+        return BASELINES[self.baseline].reads_group
+
+    @property
     def weights(self) -> dict[str, float]:
         """What each reported term is multiplied by. The weights of `combine` are inside its advantage."""
         return {

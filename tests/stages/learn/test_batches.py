@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
-from afterwit.learner.update.phase import Phase
+from afterwit.learner.update import Phase
+from afterwit.stages.learn.claims import Claims
 from tests.stages.learning import (
     Place,
     fill,
@@ -87,3 +89,22 @@ def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
         Reason.STALE,
         *[State.TRAINED] * 3,
     ]
+
+
+@pytest.mark.parametrize(("reads_groups", "rewards"), [(True, (1, -1)), (False, ())])
+def test_a_group_is_read_whole_if_the_baseline_reads_it(
+    place: Place, lessons: Callable[..., list[Sample]], reads_groups: bool, rewards: tuple[int, ...]
+) -> None:
+    (good,), (bad,) = lessons(0, reward=1, hints=()), lessons(0, reward=-1, hints=())
+    fill(place, [good, replace(bad, turn=replace(bad.turn, id="retry", session="retry"))])
+    with place.store() as store:
+        claims = Claims(
+            store,
+            place.versions,
+            place.settings,
+            owner="learner",
+            now=place.clock,
+            reads_groups=reads_groups,
+        )
+        found = claims.samples(list(store.turns()))
+    assert [sample.group_rewards for sample in found] == [rewards, rewards]

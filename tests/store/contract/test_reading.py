@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
 from afterwit.store import Filter, Store
 from afterwit.store.export import summary, whole
-from tests.store.examples import NO, a_version, add, add_judged
+from tests.store.examples import HINTED, NO, PRAISED, a_version, add, add_judged
 
 
 def ids(records: object) -> list[str]:
@@ -108,3 +109,18 @@ def test_an_ambiguous_beginning_names_the_turns(store: Store) -> None:
         add(store, f"t{number}")
     with pytest.raises(TurnAmbiguous, match=r"several turns begin with t: t0, t1, t10, .*, t15, \.\.\.$"):
         store.resolve("t")
+
+
+def test_a_group_is_every_judged_turn_of_the_same_prompt_and_scope(store: Store) -> None:
+    """Whatever became of it: a reward of 0 belongs to the group, as does a turn that trained."""
+    unclear = replace(HINTED, reward=0)
+    for name, verdict in (("a", HINTED), ("b", PRAISED), ("c", unclear)):
+        add_judged(store, name, verdict, prompt_hash=b"same")
+    add_judged(store, "elsewhere", PRAISED, prompt_hash=b"same", scope="another")
+    add_judged(store, "longer", PRAISED, prompt_hash=b"same", prompt_ids=(1, 2, 3, 4, 5, 6))
+    add_judged(store, "alone", PRAISED)
+    store.commit_version(a_version(1, ["b"]), now=1.0)
+    group = (HINTED.reward, 1, 0)
+    assert store.group_rewards(["a", "b"]) == {"a": group, "b": group}
+    assert store.group_rewards(["alone", "longer"]) == {"alone": (1,), "longer": (1,)}
+    assert store.group_rewards([]) == {}

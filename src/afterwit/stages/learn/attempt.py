@@ -13,7 +13,7 @@ from afterwit.learner.schedule import Choice
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
-from afterwit.stages.learn.claims import Claims, Stopped, sample_of
+from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import Health
 from afterwit.stages.learn.messages import (
     NOTHING_TO_LEARN,
@@ -57,7 +57,7 @@ class Attempts:
 
     def _train(self, records: Sequence[Record], progress: Progress) -> Version | None:
         """The version that the update made; None if the turns hold nothing to learn."""
-        new, refused = self._trainer.build([sample_of(record) for record in records])
+        new, refused = self._trainer.build(self._claims.samples(records))
         self._claims.refuse(refused)
         replayed, _ = self._trainer.build(self._claims.replayable())
         if not new and (self._settings.update_gate or not replayed):

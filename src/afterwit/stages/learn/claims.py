@@ -35,8 +35,11 @@ class Claims:
         *,
         owner: str,
         now: Callable[[], float],
+        reads_groups: bool,
     ) -> None:
+        """`reads_groups`: the baseline reads the rewards of all turns of a prompt."""
         self._store, self._versions, self._settings = store, versions, settings
+        self._reads_groups = reads_groups
         self._owner, self._now = owner, now
         self._reconciled: int | None = None
         """The newest version when the store last followed the folder; None: it must follow first."""
@@ -103,6 +106,11 @@ class Claims:
 
         return progress
 
+    def samples(self, records: Sequence[Record]) -> list[Sample]:
+        """Judged turns as the learner takes them; with their groups' rewards if the baseline reads them."""
+        groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
+        return [_sample(record, groups.get(record.turn.id, ())) for record in records]
+
     def replayable(self) -> list[Sample]:
         """Turns to replay: with hints, trained before, not older than the staleness limit."""
         if self._settings.replay == 0:
@@ -113,7 +121,7 @@ class Claims:
             min_version=newest - self._settings.max_staleness,
             seed=newest + 1,
         )
-        return [sample_of(record) for record in found]
+        return self.samples(found)
 
     def commit(self, version: Version) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep."""
@@ -153,11 +161,12 @@ class Claims:
             self.give_back([record], retry_in_s=retry_in(self._settings, record.attempts), error=error)
 
 
-def sample_of(record: Record) -> Sample:
-    """A judged turn as the learner takes it."""
+def _sample(record: Record, group_rewards: tuple[int, ...]) -> Sample:
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
-    return Sample(turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd)
+    return Sample(
+        turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd, group_rewards=group_rewards
+    )
 
 
 def _ids(records: Sequence[Record]) -> list[str]:

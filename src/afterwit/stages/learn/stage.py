@@ -44,7 +44,14 @@ class Learn:
         self._now = now
         self._watch = watch
         self._health = Health(store, now)
-        self._claims = Claims(store, trainer.versions, trainer.settings, owner=owner, now=now)
+        self._claims = Claims(
+            store,
+            trainer.versions,
+            trainer.settings,
+            owner=owner,
+            now=now,
+            reads_groups=trainer.objective.reads_groups,
+        )
         self._attempts = Attempts(trainer, self._claims, self._health, now=now)
         self._last_step_failed = False
         self._choice = NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from afterwit.store.records import Counts, Filter, Record
@@ -38,6 +38,13 @@ class Reading(Protocol):
 
     def counts(self) -> Counts:
         """Turns by state, and ended turns by reason."""
+        ...
+
+    def group_rewards(self, turns: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """For each of these turns, the rewards of all judged turns of its scope with the same prompt ids.
+
+        In the order of arrival, its own included, whatever became of the others.
+        """
         ...
 
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:

@@ -107,6 +107,20 @@ class SqliteReading(Component):
         invalid = self._database.rows("SELECT count(*) AS count FROM votes WHERE value IS NULL")
         return Counts(states=dict(states), reasons=reasons, invalid_votes=invalid[0]["count"])
 
+    def group_rewards(self, turns: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        rewards: dict[str, list[int]] = defaultdict(list)
+        for start in range(0, len(turns), PAGE):
+            part = turns[start : start + PAGE]
+            for row in self._database.rows(
+                "SELECT own.id, v.reward FROM turns own JOIN contents oc USING (seq)"
+                " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope"
+                " JOIN contents c ON c.seq = t.seq AND c.prompt_ids = oc.prompt_ids"
+                f" JOIN verdicts v ON v.seq = t.seq WHERE own.id IN ({marks(len(part))}) ORDER BY t.seq",
+                part,
+            ):
+                rewards[row["id"]].append(row["reward"])
+        return {turn: tuple(found) for turn, found in rewards.items()}
+
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
         found = self._database.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
