@@ -46,13 +46,13 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 
 def _throughput(asked: Asked) -> Iterator[Row]:
-    module, tokens = qwen3(SHAPE), 16 if asked.quick else 128
+    module, peer, tokens = qwen3(SHAPE), qwen3(SHAPE), 16 if asked.quick else 128
     for batch in BATCHES:
         made = _engine(module, batch)
         variants: dict[str, Callable[[], object]] = {
             "floor": _bare(module, batch, tokens),
             "engine": lambda made=made, batch=batch: asyncio.run(_say(made, batch, tokens)),
-            "generate": lambda batch=batch: _generate(module, batch, tokens),
+            "generate": lambda batch=batch: _generate(peer, batch, tokens),
         }
         timed, note = interleaved(variants, runs=asked.runs)
         asyncio.run(made.close())
