@@ -19,7 +19,7 @@ Group = Sequence[Waiting]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class NextBatch:
     """What the learner does now."""
 
     turns: tuple[int, ...]
@@ -34,7 +34,7 @@ class Choice:
     """Not all ready turns can train in time, so the newest go first."""
 
 
-NOTHING = Choice(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
+NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
 """No turn waits."""
 
 
@@ -55,7 +55,7 @@ def next_batch(
     now: float,
     version: int,
     drain: bool = False,
-) -> Choice:
+) -> NextBatch:
     """The update that is due with weights `version`, if any.
 
     It is due with `batch` ready turns, or with `min_batch` once the oldest has waited for `max_wait_s`. To
@@ -79,7 +79,7 @@ def next_batch(
     oldest_s = max((now - turn.since for turn in ready), default=0.0)
     enough = least if ready and oldest_s >= patience_s else settings.batch
     turns = _taken(ripe, settings, least, newest_first=lags) if len(ready) >= enough else []
-    return Choice(
+    return NextBatch(
         turns=tuple(sorted(turn.seq for turn in turns)),
         ready=len(ready),
         held=len(waiting) - len(ready),

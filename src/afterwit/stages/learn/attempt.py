@@ -9,12 +9,12 @@ from afterwit.core.errors import UpdateRefused, VersionTaken
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind, failure_kind
-from afterwit.learner.schedule import Choice
+from afterwit.learner.schedule import NextBatch
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
 from afterwit.stages.learn.claims import Claims, Stopped
-from afterwit.stages.learn.health import Health
+from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import (
     NOTHING_TO_LEARN,
     on_failure,
@@ -32,11 +32,13 @@ log = logging.getLogger(__name__)
 class Attempts:
     """Trains batches. Every end of an attempt leaves each of its turns trained, skipped or given back."""
 
-    def __init__(self, trainer: Trainer, claims: Claims, health: Health, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, trainer: Trainer, claims: Claims, health: LearnHealth, *, now: Callable[[], float]
+    ) -> None:
         self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
         self._settings = trainer.settings
 
-    def attempt(self, records: Sequence[Record], choice: Choice, progress: Progress) -> None:
+    def attempt(self, records: Sequence[Record], choice: NextBatch, progress: Progress) -> None:
         """Train on a choice's claimed turns. Raises Stopped if told to stop before anything is written."""
         try:
             version = self._train(records, progress)
@@ -65,7 +67,7 @@ class Attempts:
             return None
         return self._trainer.train(new, replayed, now=self._now(), progress=progress)
 
-    def _commit(self, version: Version, choice: Choice, progress: Progress) -> None:
+    def _commit(self, version: Version, choice: NextBatch, progress: Progress) -> None:
         self._claims.commit(version)
         progress(Phase.COMMITTED)
         ok, message = on_version(version, alarm=self._settings.mismatch_alarm)

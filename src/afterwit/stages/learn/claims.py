@@ -11,7 +11,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.sample import Sample
 from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
-from afterwit.learner.schedule import Choice, is_stale, next_batch, retry_in
+from afterwit.learner.schedule import NextBatch, is_stale, next_batch, retry_in
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Phase, Progress
 from afterwit.store import Record, Store
@@ -65,7 +65,7 @@ class Claims:
         """After an unexpected failure: follow the folder and free this learner's leases before going on."""
         self._reconciled = None
 
-    def choose(self, *, drain: bool) -> Choice:
+    def choose(self, *, drain: bool) -> NextBatch:
         """What to do with the turns that wait. Ends those that are too old to train."""
         now, version = self._now(), self._versions.newest()
         waiting = self._store.waiting(now=now)
@@ -75,7 +75,7 @@ class Claims:
         fresh = [turn for turn in waiting if not is_stale(turn, self._settings, version)]
         return next_batch(self._settings, fresh, now=now, version=version, drain=drain)
 
-    def take(self, choice: Choice) -> list[Record]:
+    def take(self, choice: NextBatch) -> list[Record]:
         """Hold the turns of the update that is due, without those that somebody else took meanwhile."""
         if not choice.turns:
             return []

@@ -12,7 +12,7 @@ from afterwit.store import Store
 log = logging.getLogger(__name__)
 
 
-class Health:
+class LearnHealth:
     """The last report. Messages never quote a conversation."""
 
     def __init__(self, store: Store, now: Callable[[], float]) -> None:

@@ -8,13 +8,13 @@ from afterwit.core.errors import AfterwitError
 from afterwit.core.turn import Turn
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind
-from afterwit.learner.schedule import Choice
+from afterwit.learner.schedule import NextBatch
 from afterwit.learner.settings import LearnerSettings
 
 NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
 
 
-def on_waiting(choice: Choice, settings: LearnerSettings, *, version: int) -> str:
+def on_waiting(choice: NextBatch, settings: LearnerSettings, *, version: int) -> str:
     """How many turns wait, and what the next update waits for."""
     held = f"; {_turns(choice.held)} for more of the same session" if choice.held else ""
     if not choice.ready:
@@ -29,7 +29,7 @@ def on_drained(version: int) -> str:
     return f"version {version}; no judged turn is left"
 
 
-def _condition(choice: Choice, settings: LearnerSettings) -> str:
+def _condition(choice: NextBatch, settings: LearnerSettings) -> str:
     left_s = settings.max_wait_s - choice.oldest_s
     if left_s <= 0:
         return f"at {settings.min_batch}"
@@ -49,7 +49,7 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
     return True, f"wrote version {version.number} from {_turns(len(version.turns))}"
 
 
-def on_lag(choice: Choice, *, stale: int) -> str:
+def on_lag(choice: NextBatch, *, stale: int) -> str:
     """That turns come faster than they can be learned, and by how much.
 
     `stale` turns became too old to train since the learner started.

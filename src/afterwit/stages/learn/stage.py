@@ -16,7 +16,7 @@ from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import Claims, Stopped
-from afterwit.stages.learn.health import Health
+from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
 from afterwit.stages.worker import described, frames
 from afterwit.store import Store
@@ -43,7 +43,7 @@ class Learn:
         self._settings = trainer.settings
         self._now = now
         self._watch = watch
-        self._health = Health(store, now)
+        self._health = LearnHealth(store, now)
         self._claims = Claims(
             store,
             trainer.versions,
