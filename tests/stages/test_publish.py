@@ -220,7 +220,7 @@ async def test_the_alarm_stands_until_another_version_is_served() -> None:
 async def health_of(house: House) -> list[tuple[bool, str]]:
     """What the stage reports from its start until it has polled twice after the first report."""
     told: list[tuple[bool, str]] = []
-    signals, polls = Signals(), 0
+    signals, polls, loop = Signals(), 0, asyncio.get_running_loop()
 
     async def report(ok: bool, sentence: str) -> None:
         told.append((ok, sentence))
@@ -231,11 +231,10 @@ async def health_of(house: House) -> list[tuple[bool, str]]:
         nonlocal polls
         polls += bool(told)
         if polls == 2:
-            house.loop.call_soon_threadsafe(signals.stop.set)
+            loop.call_soon_threadsafe(signals.stop.set)
         return look()
 
     house.checkpoints.numbers = numbers  # type: ignore[method-assign]
-    house.loop = asyncio.get_running_loop()
     back_off = BackOff(base_s=0.001, max_s=0.001, random=lambda: 0.5)
     await house.publisher.run(signals, report=report, poll_s=0.001, back_off=back_off)
     return told

@@ -54,7 +54,7 @@ def lora_of(folder: Path) -> Lora | None:
         config = json.loads(path.read_text())
         return Lora(rank=int(config["r"]), alpha=float(config["lora_alpha"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no adapter's configuration: {error}") from error
+        raise ValueError(f"{path} is not an adapter's configuration: {error}") from error
 
 
 def pairs_of(folder: Path) -> dict[str, Pair]:

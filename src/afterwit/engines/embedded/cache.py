@@ -123,7 +123,7 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
         return [held for pair in self._held.values() for held in pair]
 
     def _grown(self, held_BHLD: Tensor | None, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
-        """`held` if it has room for so many rows and positions, else a larger copy of it."""
+        """`held` if it has room for these rows and positions, else a larger copy of it."""
         if held_BHLD is None:
             return self.allocate(like_BHQD, rows, length)
         old_rows, old_length = held_BHLD.shape[0], held_BHLD.shape[2]
@@ -134,7 +134,7 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
         return grown
 
     def allocate(self, like_BHQD: Tensor, rows: int, length: int) -> Tensor:
-        """Zeroed storage for so many rows and positions, both rounded up."""
+        """Zeroed storage for this many rows and positions, both rounded up."""
         _, heads, _, width = like_BHQD.shape
         rows, length = _doubled(1, rows, self._slots), _doubled(SMALLEST_LENGTH, length, self._context_length)
         return like_BHQD.new_zeros(rows, heads, length, width)

@@ -24,7 +24,7 @@ class Pace:
     """Positions of context to attend to which costs as much as the rest of the forward, per token."""
 
     def work(self, tokens: int, context: int) -> float:
-        """The work of a forward that reads so many tokens after `context` positions."""
+        """The work of a forward that reads this many tokens after `context` positions."""
         spans = context / self.attention_span
         return tokens + (tokens + LEAST) * spans
 

@@ -141,7 +141,7 @@ class ModelRunner:
         return least if room == self._pace.chunk else 0
 
     def _read(self, sequence: ResponseSequence, size: int) -> None:
-        """Read so many more tokens of a prompt; once it is read, draw the first id of the response."""
+        """Read a piece of a prompt; once the prompt is read, draw the first id of the response."""
         try:
             outcome = self._read_piece(sequence, size)
         except Exception as error:

@@ -50,7 +50,7 @@ class ResponseSequence:
         return len(self.request.prompt_ids) - self.cached
 
     def extend_cache(self, tokens: int, version: int) -> None:
-        """The cache holds so many more positions, read under a version's weights."""
+        """Count positions that were added to the cache under a version's weights."""
         self.cached += tokens
         if self._cache_version is None:
             self._cache_version = version
