@@ -42,7 +42,7 @@ def test_an_unknown_key_names_the_nearest_and_its_line(home: Path) -> None:
         ("judg.votes=3", "did you mean judge"),
         ("judge.votes=many", "judge.votes = 'many' on the command line"),
         ("objective.subset=studnet", "objective.subset = 'studnet' on the command line"),
-        ("learner.batch=0", "batch is 0, but must be at least 1"),
+        ("learner.batch=0", "learner.batch = '0' on the command line: batch is 0, but must be at least 1"),
         ("judge.votes", "write it as section.name=value"),
     ],
 )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from afterwit.stages.gateway.app import GatewayApp
     from afterwit.stages.housekeeping import Housekeeping
     from afterwit.stages.judge.client import JudgeClient
+    from afterwit.stages.judge.http_judge import HttpJudge
     from afterwit.stages.judge.settings import JudgeSettings
     from afterwit.stages.judge.stage import Judge
     from afterwit.stages.learn import Learn
@@ -97,15 +98,21 @@ async def engine_of(settings: Settings, folder: Path) -> Engine:
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
     """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
     from afterwit.stages.judge.engine_judge import EngineJudge
-    from afterwit.stages.judge.http_judge import HttpJudge
 
     if settings.url is not None:
-        return HttpJudge.of(settings, os.environ)
+        return http_judge(settings)
     if engine is None:
         raise SettingError(
             "without a gateway here there is no model to judge with: set judge.url and judge.model"
         )
     return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+
+
+def http_judge(settings: JudgeSettings) -> HttpJudge:
+    """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
+    from afterwit.stages.judge.http_judge import HttpJudge
+
+    return HttpJudge.of(settings, os.environ)
 
 
 def _full_prompts(settings: JudgeSettings) -> JudgePrompts:

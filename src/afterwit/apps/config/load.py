@@ -95,14 +95,22 @@ def load(
 def explain(error: ValidationError, sources: Sequence[Source]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]
-    path = [str(part) for part in fault["loc"] if not str(part).endswith("Settings")]
+    message = fault["msg"].removeprefix("Value error, ")
+    path, value = _named([str(part) for part in fault["loc"]], fault["input"], message)
     name = ".".join(path)
     place = next((found for source in sources if (found := source.place(path))), "")
     where = f" {place}" if place else ""
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown setting {name}{where}{_nearest(path)}"
-    message = fault["msg"].removeprefix("Value error, ") + _nearest_choice(fault)
-    return f"{name} = {fault['input']!r}{where}: {message}" if name else message
+    message += _nearest_choice(fault)
+    return f"{name} = {value!r}{where}: {message}" if name else message
+
+
+def _named(path: Sequence[str], value: Any, message: str) -> tuple[list[str], Any]:
+    """The setting that a fault is about, and its value: a section's own checks begin with the name."""
+    path = [part for part in path if not part.endswith("Settings")]
+    key = message.partition(" ")[0]
+    return ([*path, key], value[key]) if isinstance(value, Mapping) and key in value else (path, value)
 
 
 def _nearest(path: Sequence[str]) -> str:

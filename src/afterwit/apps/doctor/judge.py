@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 
 from afterwit.apps import build
@@ -12,7 +11,6 @@ from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.core.judging import JudgeView, parse_evaluation
 from afterwit.core.message import Message
 from afterwit.stages.judge.client import JudgeClient
-from afterwit.stages.judge.http_judge import HttpJudge
 from afterwit.stages.judge.settings import JudgeSettings
 
 ASKED = JudgeView(
@@ -54,7 +52,7 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
 
 
 async def _endpoint_judges(settings: JudgeSettings) -> str:
-    judge = HttpJudge.of(settings, os.environ)
+    judge = build.http_judge(settings)
     try:
         return await judges(judge, settings)
     finally:
