@@ -73,7 +73,7 @@ def test_a_folder_says_which_adapter_it_holds(family: Path, adapter: Path) -> No
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"r": "many", "lora_alpha": 1}', '{"r": 4}'])
 def test_a_damaged_configuration_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(text)
-    with pytest.raises(ValueError, match=f"{CONFIG} is no adapter's configuration"):
+    with pytest.raises(ValueError, match=f"{CONFIG} is not an adapter's configuration"):
         lora_of(tmp_path)
 
 
