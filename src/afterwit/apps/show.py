@@ -1,9 +1,10 @@
-"""One turn for a person: what was asked, what was answered, what followed, and what hindsight makes of it."""
+"""One turn for a person: what was asked and answered, what followed, and what the update makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -11,33 +12,39 @@ from rich.text import Text
 
 from afterwit.apps.config import Settings
 from afterwit.core.message import Message
-from afterwit.core.turn import Basis, scoring_temperature
 from afterwit.core.verdict import Verdict, Vote
 from afterwit.store import Record
+
+if TYPE_CHECKING:
+    from afterwit.learner.explain import Advantage, Explained
+    from afterwit.wire.model_text.render import Renderer
 
 PROMPT_MESSAGES = 3
 MESSAGE_CHARS = 1200
 STRONG = 1.0
-"""Nats at which a token's colour is brightest."""
+"""The advantage at which a token's colour is brightest."""
+SEEN = 0.02
+"""The advantage from which on a token is coloured."""
 
 
-def show_turn(record: Record, settings: Settings, home: Path, *, advantages: bool) -> None:
-    """Print a turn; with `advantages`, load the teacher and colour each token by what it thinks of it."""
+def show_turn(
+    record: Record,
+    settings: Settings,
+    home: Path,
+    *,
+    advantages: bool,
+    group_rewards: tuple[int, ...] = (),
+) -> None:
+    """Print a turn; with `advantages`, load the models and print what an update computes for each token."""
     console = Console()
     for part in _parts(record):
         console.print(part)
-    if not advantages or record.verdict is None or not record.verdict.hints:
+    if not advantages or record.verdict is None or not (record.rl or record.opd):
         return
-    with console.status("scoring the response with each hint"):
-        scored = list(_scored(record, settings, home))
-    for hint, tokens in scored:
-        console.print(Panel(_coloured(tokens), title=f"with the hint: {hint[:90]}", title_align="left"))
-    if scored:
-        console.print(
-            Text(
-                "green: the teacher, shown the hint, finds the token likelier; red: less likely", style="dim"
-            )
-        )
+    with console.status("computing what the turn teaches, as an update does"):
+        parts = list(_taught(record, settings, home, group_rewards))
+    for part in parts:
+        console.print(part)
 
 
 def _parts(record: Record) -> Iterator[RenderableType]:
@@ -94,39 +101,76 @@ def _vote(vote: Vote) -> Text:
     return Text(f"{vote.question.value} {value}{why}: {' '.join(vote.words.split())[:300]}", style="dim")
 
 
-def _scored(record: Record, settings: Settings, home: Path) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-    """Per hint: each token's text and log pi_T - log pi_b, at the temperature it was sampled at."""
-    import torch
-
+def _taught(
+    record: Record, settings: Settings, home: Path, group_rewards: tuple[int, ...]
+) -> Iterator[RenderableType]:
+    """What the update computed for the turn, or would compute: hint, weights, advantages per token."""
+    from afterwit.apps import build
     from afterwit.apps.model import model_folder
-    from afterwit.learner.batch import hinted_prompts
-    from afterwit.learner.parameters.load import device_of, load_model
-    from afterwit.learner.scoring.rows import Row
-    from afterwit.learner.scoring.score import stream_logits
+    from afterwit.core.sample import Sample
+    from afterwit.learner.explain import Explained, explain
     from afterwit.wire.model_text.render import Renderer
 
     assert record.verdict is not None
-    turn, folder = record.turn, model_folder(settings.model, home)
-    renderer, learner = Renderer.load(folder), settings.learner
-    room = learner.max_tokens - len(turn.sampled.ids)
-    hinted, _ = hinted_prompts(turn, record.verdict.hints, renderer, settings.judge.placement, room)
-    teacher = load_model(folder, dtype=torch.float32, device=device_of(learner.device))
-    rows = [Row(prompt=prompt, response=turn.sampled.ids) for _, prompt in hinted]
-    tau = scoring_temperature(turn.sampling.temperature) if turn.sampled.basis is Basis.PROCESSED else 1.0
-    ids_T = torch.tensor(turn.sampled.ids, device=teacher.device)
-    texts = [renderer.decode([index]) for index in turn.sampled.ids]
-    for (hint, _), logits_TV in zip(
-        hinted, stream_logits(teacher, rows, learner.micro_batch_tokens), strict=True
-    ):
-        logprobs_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0].tolist()
-        gaps = [new - old for new, old in zip(logprobs_T, turn.sampled.logprobs, strict=True)]
-        yield hint, list(zip(texts, gaps, strict=True))
+    folder = model_folder(settings.model, home)
+    trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
+    sample = Sample(
+        turn=record.turn,
+        verdict=record.verdict,
+        rl=record.rl,
+        opd=record.opd,
+        group_rewards=group_rewards,
+    )
+    trained_in = record.trained_in[-1] if record.trained_in else None
+    found = explain(trainer, sample, trained_in)
+    if not isinstance(found, Explained):
+        yield Text(f"it teaches nothing now: {found.value}", style="dim")
+        return
+    yield Text(_origin(found, trained_in, settings), style="dim")
+    for index, hint in enumerate(found.hints):
+        tokens = sum(chosen == index for chosen in found.chosen)
+        yield Text(f"hint of {tokens} of {len(found.chosen)} tokens: {hint}", style="green")
+    response = record.turn.sampled.ids
+    for name, per_token in found.terms.items():
+        yield Panel(_coloured(response, per_token, renderer), title=f"advantages: {name}", title_align="left")
+    yield Text(
+        "green: the token is pushed up; red: down. In brackets: the likelier id that gains most, if any.",
+        style="dim",
+    )
 
 
-def _coloured(tokens: Sequence[tuple[str, float]]) -> Text:
+def _origin(found: Explained, trained_in: int | None, settings: Settings) -> str:
+    """By which weights and settings the numbers below came about."""
+    objective, teacher = settings.objective, settings.learner.teacher
+    if trained_in is None:
+        when = f"What it would teach now, with the weights of version {found.weights}."
+    elif found.exact:
+        when = (
+            f"What it taught in version {trained_in}, computed again with version {found.weights}'s weights."
+        )
+    else:
+        when = (
+            f"The weights that version {trained_in} was made from are gone: computed with version"
+            f" {found.weights}'s instead."
+        )
+    how = f"Objective {objective.objective}, teacher {teacher}, {objective.hint_selection} hint"
+    return f"{when} {how}, K = {objective.ids_kept} ({objective.subset}); by the present settings."
+
+
+def _coloured(response: Sequence[int], per_token: Sequence[Advantage], renderer: Renderer) -> Text:
     text = Text()
-    for token, gap in tokens:
-        strength = int(40 + 150 * min(abs(gap) / STRONG, 1.0)) if abs(gap) > 0.02 else 0
-        colour = f"rgb(0,{strength},0)" if gap > 0 else f"rgb({strength},0,0)"
-        text.append(token, style=f"white on {colour}" if strength else "")
+    for index, token in zip(response, per_token, strict=True):
+        values = dict(zip(token.ids, token.values, strict=True))
+        own = values.get(index, 0.0)
+        text.append(renderer.decode([index]), style=_style(own))
+        best = max(values, key=values.__getitem__)
+        if best != index and values[best] > max(own, SEEN):
+            text.append(f"[{renderer.decode([best])}]", style=_style(values[best]))
     return text
+
+
+def _style(advantage: float) -> str:
+    if abs(advantage) <= SEEN:
+        return ""
+    strength = int(40 + 150 * min(abs(advantage) / STRONG, 1.0))
+    return "white on " + (f"rgb(0,{strength},0)" if advantage > 0 else f"rgb({strength},0,0)")

@@ -68,12 +68,14 @@ class Trainer:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def build(self, samples: Sequence[Sample]) -> tuple[list[Item], list[Refused]]:
-        """What the next update can learn of the samples, and which it refuses."""
+    def build(
+        self, samples: Sequence[Sample], *, version: int | None = None
+    ) -> tuple[list[Item], list[Refused]]:
+        """What the next update, or one from `version`, can learn of the samples, and which it refuses."""
         limits = TurnLimits(
             max_tokens=self._context(),
             max_staleness=self.settings.max_staleness,
-            version=self.versions.newest(),
+            version=self.versions.newest() if version is None else version,
         )
         return build(samples, self._rendering, self._placement, limits, self.objective)
 

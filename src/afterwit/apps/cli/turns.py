@@ -77,7 +77,7 @@ def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
 def show(
     turn: Annotated[str, typer.Argument(help="A turn's id or its beginning, a response id, or `last`.")],
     advantages: Annotated[
-        bool, typer.Option(help="Score the response with the hint, token by token (loads the model).")
+        bool, typer.Option(help="Compute each token's advantage as an update does (loads the model).")
     ] = True,
     home: Home = None,
     config: Config = None,
@@ -91,7 +91,9 @@ def show(
     settings = load(home=folder, file=config)
     with store_of_home(home) as store:
         record = store.turn(_last(store) if turn == LAST else store.resolve(turn_part(turn)))
-        show_turn(record, settings, folder, advantages=advantages)
+        group = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
+        rewards = group.get(record.turn.id, ())
+        show_turn(record, settings, folder, advantages=advantages, group_rewards=rewards)
 
 
 def turn_part(identifier: str) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from afterwit.objective.sample import Sample
     from afterwit.objective.target import Target
 
-__all__ = ["TERMS", "Term", "entropy", "keep", "reference_kl", "term_loss", "token_targets"]
+__all__ = ["TERMS", "Term", "advantages", "entropy", "keep", "reference_kl", "term_loss", "token_targets"]
 
 TERMS = {
     "rl": rl.TERM,
@@ -41,6 +41,11 @@ def term_loss(name: str, now_NJ: Tensor, targets: TokenTargets, settings: Object
     `now_NJ` are log pi at `targets.read_NJ`, with the gradient.
     """
     return _term(name, settings).loss(now_NJ, targets, settings)
+
+
+def advantages(name: str, targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    """Ids [N, J] that one of the objective's terms moves, and the advantage of each, without its weight."""
+    return _term(name, settings).advantages(targets, settings)
 
 
 def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> KeptIds | None:

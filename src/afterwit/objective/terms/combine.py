@@ -6,7 +6,7 @@ from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
-from afterwit.objective.terms.term import Term
+from afterwit.objective.terms.term import Term, of_sampled
 from afterwit.objective.token_targets import TokenTargets
 
 
@@ -15,11 +15,19 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
 
     The gap is 0 without a hint, the advantage without a reward to learn from.
     """
-    advantage_N = settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
+    advantage_N = _advantage(targets, settings)
     surrogate_N = ppo(
         advantage_N, now_NJ[:, 0], targets.old_N, eps_lo=settings.eps_lo, eps_hi=settings.eps_hi
     )
     return targets.correction_N * surrogate_N
 
 
-TERM = Term(loss=_loss, corrected=True)
+def _advantage(targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
+    return settings.w_opd * targets.gap_N + settings.w_rl * targets.advantage_N
+
+
+def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    return of_sampled(targets, _advantage(targets, settings))
+
+
+TERM = Term(loss=_loss, advantages=_advantages, corrected=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.surrogate import ppo
-from afterwit.objective.terms.term import Term
+from afterwit.objective.terms.term import Term, of_sampled
 from afterwit.objective.token_targets import TokenTargets
 
 
@@ -22,4 +22,8 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
     return targets.correction_N * surrogate_N
 
 
-TERM = Term(loss=_loss, corrected=True)
+def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    return of_sampled(targets, targets.gap_N)
+
+
+TERM = Term(loss=_loss, advantages=_advantages, corrected=True)

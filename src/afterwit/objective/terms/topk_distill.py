@@ -14,7 +14,7 @@ from torch import Tensor
 from afterwit.objective.candidates import Candidates
 from afterwit.objective.logprobs import expected, with_tail
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms.term import Term
+from afterwit.objective.terms.term import Term, of_sampled
 from afterwit.objective.token_targets import TokenTargets
 
 
@@ -42,4 +42,9 @@ def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) ->
     return expected(now_NS.exp(), now_NS - targets.kept.teacher_TS)
 
 
-TERM = Term(loss=_loss, keep=bins)
+def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    """How far the teacher is above the policy at the sampled ids: a divergence has no advantages."""
+    return of_sampled(targets, targets.gap_N)
+
+
+TERM = Term(loss=_loss, advantages=_advantages, keep=bins)

@@ -49,9 +49,7 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
 
 def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
     """The surrogates of the kept ids, summed [N]."""
-    kept = targets.kept
-    if not isinstance(kept, Kept):
-        raise ValueError("top-K OPD needs the ids that learn and their advantages")
+    kept = _kept(targets)
     now_NS = now_NJ[:, 1:].masked_fill(~kept.valid_TK, 0.0)
     if settings.tail_bucket:
         now_NS = with_tail(now_NS, kept.valid_TK)
@@ -65,4 +63,16 @@ def _weights(old_TS: Tensor, present_TS: Tensor) -> Tensor:
     return weights_TS.masked_fill(~present_TS, 0.0)
 
 
-TERM = Term(loss=_loss, keep=keep)
+def _advantages(targets: TokenTargets, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    """Of the kept ids. The tail has none."""
+    kept = _kept(targets)
+    return kept.ids_TK, kept.advantage_TS[:, : kept.ids_TK.shape[-1]]
+
+
+def _kept(targets: TokenTargets) -> Kept:
+    if not isinstance(targets.kept, Kept):
+        raise ValueError("top-K OPD needs the ids that learn and their advantages")
+    return targets.kept
+
+
+TERM = Term(loss=_loss, advantages=_advantages, keep=keep)
