@@ -4,11 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-# Plain torch for Linux brings gigabytes of CUDA libraries. Without an NVIDIA driver here, and without a package
-# index of your own, the small CPU build is tried first. `make demo TORCH_INDEX=` takes plain torch.
-TORCH       ?= torch==2.13.0
-TORCH_INDEX ?= $(if $(shell uname | grep Linux),$(if $(shell command -v nvidia-smi),,$(CPU_INDEX)))
-CPU_INDEX    = $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,https://download.pytorch.org/whl/cpu)
+# Plain torch for Linux brings gigabytes of CUDA libraries. uv takes the build that fits this machine: the small one for
+# CPUs if there is no GPU driver. pip takes over if you have package sources of your own, or with `TORCH_BACKEND=`.
+TORCH         ?= torch==2.13.0
+TORCH_BACKEND ?= $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,auto)
 
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
@@ -19,8 +18,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing afterwit[$(1)] and torch into $(VENV): some minutes the first time."
-	@if test -n "$(TORCH_INDEX)"; then $(PIP) install --retries 1 --timeout 20 --index-url "$(TORCH_INDEX)" "$(TORCH)" \
-		|| { echo "$(TORCH_INDEX) gives no $(TORCH): taking plain torch."; $(PIP) install "$(TORCH)"; }; \
+	@if test -n "$(TORCH_BACKEND)"; then \
+		{ $(PIP) install uv && $(BIN)/uv pip install --python $(BIN)/python --torch-backend "$(TORCH_BACKEND)" "$(TORCH)"; } \
+		|| { echo "uv has no $(TORCH) for $(TORCH_BACKEND): pip takes plain torch."; $(PIP) install "$(TORCH)"; }; \
 	else $(PIP) install "$(TORCH)"; fi
 	@$(PIP) install --editable ".[$(1)]"
 	@touch $@

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+BACKEND = "--torch-backend"
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -24,20 +24,18 @@ def planned(venv: Path, *given: str, **environment: str) -> str:
     return subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("nvidia-smi") is not None, reason="plain torch is right here"
-)
-def test_without_an_nvidia_driver_the_small_build_of_torch_is_tried_first(tmp_path: Path) -> None:
-    assert f'--index-url "{CPU_INDEX}"' in planned(tmp_path / "venv")
+def test_the_build_of_torch_is_chosen_by_the_machines_driver(tmp_path: Path) -> None:
+    assert f'{BACKEND} "auto"' in planned(tmp_path / "venv")
 
 
 @pytest.mark.parametrize("setting", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"])
 def test_a_machine_with_package_sources_is_not_sent_elsewhere(tmp_path: Path, setting: str) -> None:
-    assert CPU_INDEX not in planned(tmp_path / "venv", **{setting: "/opt/packages"})
+    planned_here = planned(tmp_path / "venv", **{setting: "/opt/packages"})
+    assert 'test -n "";' in planned_here
 
 
 def test_plain_torch_can_be_asked_for(tmp_path: Path) -> None:
-    assert CPU_INDEX not in planned(tmp_path / "venv", "TORCH_INDEX=")
+    assert 'test -n "";' in planned(tmp_path / "venv", "TORCH_BACKEND=")
 
 
 def test_installation_shows_what_it_does(tmp_path: Path) -> None:
