@@ -44,7 +44,7 @@ class Metrics:
         self._version = self._gauge("afterwit_weight_version", "The weight version being served.")
         self._turns = self._gauge("afterwit_turns", "Turns in the store.", "state", "reason")
         self._invalid_votes = self._gauge("afterwit_invalid_votes", "Stored votes that could not be used.")
-        self._stage = self._gauge("afterwit_stage_ok", "1 where a stage says it works, else 0.", "stage")
+        self._stage = self._gauge("afterwit_stage_ok", "1 if the stage works, else 0.", "stage")
 
     def request(self, route: str, status: int) -> None:
         self._requests.labels(route, status).inc()

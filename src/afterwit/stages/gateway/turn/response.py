@@ -47,7 +47,7 @@ class RunningResponse:
         try:
             await _together([self._complete(choice) for choice in self._choices])
         except RequestRefused as error:
-            await self._tell(_refused(error), error)
+            await self._report(_refused(error), error)
             return
         except EngineError as error:
             await self._fail(error)
@@ -110,15 +110,15 @@ class RunningResponse:
         """Report the engine's fault: by a status if nothing was sent yet, else inside the stream."""
         self._gateway.faults["engine"] = Fault(message=f"The engine failed: {error}", at=self._gateway.now())
         status = 502 if isinstance(error, EngineUnavailable) else 500
-        told = RequestError(
+        reported = RequestError(
             status, "engine_failed", "The engine behind this server failed; its log says why."
         )
-        await self._tell(told, error)
+        await self._report(reported, error)
 
-    async def _tell(self, told: RequestError, error: EngineError) -> None:
-        """Raise what the client is told, unless the response has begun and can carry it."""
-        if not await self._writer.fail(told):
-            raise told from error
+    async def _report(self, reported: RequestError, error: EngineError) -> None:
+        """Send an error inside the stream if one has begun; else raise it."""
+        if not await self._writer.fail(reported):
+            raise reported from error
 
     def _usage(self) -> Usage:
         completion = sum(choice.reply.completion for choice in self._choices)
