@@ -26,7 +26,7 @@ from tests.objective.test_reference import tail_ratio
 
 from .batches import Outcome, Pass, cast, random_pass
 
-MODEST = budget(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = budget(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SAME = budget(MODEST, derandomize=True)
 """Rounding has a tail: bounds on it hold for the same examples at every run."""
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)

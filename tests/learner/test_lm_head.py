@@ -42,7 +42,7 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("llama"))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
+@pytest.mark.parametrize("objective", OBJECTIVES[8:], ids=IDS[8:])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_an_update_is_that_of_whole_logits(
     objective: ObjectiveSettings, tied: bool, base: Path, untied: Path, tmp_path: Path

@@ -11,7 +11,7 @@ from afterwit.objective import evaluate
 from .batches import batches, sample
 from .batches import settings as objective_settings
 
-MODEST = budget(max_examples=60, deadline=None)
+MODEST = budget(max_examples=25, deadline=None)
 COMBINE = {"objective": "combine", "beta": 0}
 
 

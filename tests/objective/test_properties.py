@@ -12,7 +12,7 @@ from afterwit.objective import evaluate
 from .batches import CELLS, OBJECTIVES, batches, sample
 from .batches import settings as objective_settings
 
-MODEST = budget(max_examples=60, deadline=None)
+MODEST = budget(max_examples=25, deadline=None)
 OPD = {"objective": "topk_opd", "beta": 0}
 DISTILL = {"objective": "topk_distill", "beta": 0}
 COMBINE = {"objective": "combine", "beta": 0}

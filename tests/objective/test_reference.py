@@ -15,7 +15,7 @@ from .batches import OBJECTIVES, SELECTIONS, SUBSETS, batches, sample
 from .batches import settings as objective_settings
 from .reference_tokens import log_softmax, log_tail, top_ids
 
-MODEST = budget(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODEST = budget(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MEANS = st.sampled_from((0.0, 0.25, -0.5))
 
 
@@ -73,16 +73,20 @@ def test_single_precision_agrees_to_5e_6(samples, settings, mean):
 
 
 @pytest.mark.parametrize(("objective", "selection"), product(OBJECTIVES, SELECTIONS))
-def test_every_cell_of_the_settings(objective, selection):
+def test_the_cells_of_the_settings(objective, selection):
+    """A fifth of them for each objective and rule, so that every pair of values meets."""
     rng = np.random.default_rng(7)
     samples = [
         sample(rng, hints=hints, vocabulary=9, tau=0.6, reward=reward, group="p")
         for hints, reward in ((3, -1.0), (0, 1.0), (2, 1.0), (1, 0.0), (0, 0.0))
     ]
-    cells = product(
-        SUBSETS, ("component", "batch"), ("none", "running", "group"), ("all", "routed"), (False, True)
+    cells = list(
+        product(
+            SUBSETS, ("component", "batch"), ("none", "running", "group"), ("all", "routed"), (False, True)
+        )
     )
-    for subset, aggregation, baseline, routing, tail_bucket in cells:
+    first = OBJECTIVES.index(objective) + SELECTIONS.index(selection)
+    for subset, aggregation, baseline, routing, tail_bucket in cells[first % 5 :: 5]:
         settings = {
             "objective": objective,
             "hint_selection": selection,
