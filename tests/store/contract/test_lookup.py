@@ -92,6 +92,15 @@ def test_the_newest_main_line_turn_of_a_named_session_is_found(store: Store) -> 
     assert store.candidates(SCOPE, [], [], client_session=b"another", side_limit=0) == []
 
 
+def test_of_turns_with_an_equal_hash_only_the_newest_are_found(store: Store) -> None:
+    for number in range(6):
+        hashed(store, f"t{number}", b"p", b"f", 1)
+    hashed(store, "other", b"other p", b"other f", 1)
+    for hashes in ([b"p"], [b"f"], [b"p", b"f"]):
+        found = store.candidates(SCOPE, [*hashes, b"other f"], [], equal_limit=2)
+        assert {one.turn for one in found} == {"t4", "t5", "other"}
+
+
 def test_children_are_counted_without_side_turns(store: Store) -> None:
     add(store, "a")
     add(store, "b", parent="a")

@@ -78,13 +78,16 @@ class ParentLookup(Protocol):
         *,
         client_session: bytes | None = None,
         side_limit: int = 8,
+        equal_limit: int = 32,
     ) -> list[Candidate]:
         """The turns of a scope that a request may continue, repeat or edit, in no order.
 
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
-        makes irrelevant may be left out. `turn_ids` are the turns that its tool-call ids name. The newest
-        `side_limit` side turns come with their replies, which a compacted conversation may quote. If the
-        client names its sessions, the newest main turn of `client_session` comes too.
+        makes irrelevant may be left out. Of turns with an equal hash only the newest `equal_limit` come: a
+        prompt that is repeated for ever must not make each request slower. `turn_ids` are the turns that its
+        tool-call ids name. The newest `side_limit` side turns come with their replies, which a compacted
+        conversation may quote. If the client names its sessions, the newest main turn of `client_session`
+        comes too.
         """
         ...
 

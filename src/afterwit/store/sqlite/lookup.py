@@ -32,6 +32,12 @@ CANDIDATE = (
     f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN}"
 )
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
+NEWEST_EQUAL = " UNION ".join(
+    f"SELECT x.seq FROM wanted JOIN turns x ON x.seq IN (SELECT seq FROM turns WHERE {column} = wanted.hash"
+    " AND scope = ? ORDER BY seq DESC LIMIT ?)"
+    for column in ("prompt_hash", "full_hash")
+)
+"""The newest turns of each hash. The index of a hash holds them in the order of arrival."""
 BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
 
 
@@ -44,8 +50,9 @@ class SqliteParentLookup(Component):
         *,
         client_session: bytes | None = None,
         side_limit: int = 8,
+        equal_limit: int = 32,
     ) -> list[Candidate]:
-        found = {row["id"]: row for row in self._by_hash(scope, hashes)}
+        found = {row["id"]: row for row in self._by_hash(scope, hashes, equal_limit)}
         if turn_ids:
             sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
             found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
@@ -80,18 +87,17 @@ class SqliteParentLookup(Component):
         )
         return [_recent(row) for row in contents]
 
-    def _by_hash(self, scope: str, hashes: Sequence[bytes]) -> Iterator[sqlite3.Row]:
+    def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
         end, size = len(hashes), FIRST_HASHES
         while end > 0:
             part = hashes[max(0, end - size) : end]
             end, size = end - size, 2 * size
-            known = marks(len(part))
+            wanted = ", ".join("(?)" for _ in part)
             sql = (
-                f"{CANDIDATE} {FOUND} WHERE t.seq IN (SELECT seq FROM turns WHERE prompt_hash IN ({known})"
-                f" UNION SELECT seq FROM turns WHERE full_hash IN ({known})) AND t.scope = ?"
+                f"WITH wanted(hash) AS (VALUES {wanted}) {CANDIDATE} {FOUND} WHERE t.seq IN ({NEWEST_EQUAL})"
             )
-            rows = self._database.rows(sql, (*part, *part, scope))
+            rows = self._database.rows(sql, (*part, scope, equal_limit, scope, equal_limit))
             yield from rows
             if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
                 return
