@@ -19,7 +19,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import Target
 
 SETTINGS = ObjectiveSettings(beta=0.0)
-"""RL and top-K OPD, as published: without the anchor."""
+"""RL and top-K OPD, as published: without the reference KL."""
 
 
 class Work:
@@ -54,8 +54,8 @@ class Work:
 
     def phase_one(self) -> Target:
         """What the old policy and the teacher say."""
-        pupil = ScoringInput(sample=self.sample, states_TD=self.states_ND, teachers=(self.taught_ND,))
-        (target,) = targets(self.head, [pupil], self.head, self.settings)
+        entry = ScoringInput(sample=self.sample, states_TD=self.states_ND, teachers=(self.taught_ND,))
+        (target,) = targets(self.head, [entry], self.head, self.settings)
         return target
 
     @staticmethod

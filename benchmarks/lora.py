@@ -1,6 +1,6 @@
 """What does an adapter (r 16) save, in the learner's memory, on disk and in time, against full weights?
 
-One update of four short turns with hints, anchor and base teacher, on a random Qwen3 of 76 M parameters
+One update of four short turns with hints, reference KL and base teacher, on a random Qwen3 of 76 M parameters
 without a vocabulary to speak of. Memory is how far the process rises above what it held with everything
 imported; disk is weights and learner's state of the version; time includes writing it. Left out: GPUs; long
 turns, whose activations are the same for both.

@@ -1,8 +1,8 @@
 """An update as a plain training loop makes it, from the published description (arXiv:2603.10165) alone.
 
 Sample by sample, row by row, whole logits: one pass for the old policy, one for each hint's teacher, one for
-the base where the anchor needs it, and one with a graph; autograd does the rest. Nothing here is ours, so it
-is also an independent reference. RL, top-K OPD on the student's ids with one hint a sample, and the anchor.
+the base if it is needed, and one with a graph; autograd does the rest. Nothing here is ours, so it
+is also an independent reference. RL, top-K OPD on the student's ids with one hint a sample, the KL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What does one whole update cost, against the same update by a plain training loop?
 
 Eight turns of one session with three hints each, K 16, a real vocabulary, a small random Qwen3: RL and top-K
-OPD without the anchor, as published, AdamW included. The published way makes whole logits of prompt and
+OPD without the reference KL, as published, AdamW included. The published way makes whole logits of prompt and
 response, sample by sample; the better plain way makes those of the response alone. Both are first shown to
 have our loss and gradient. Memory is what torch's allocator holds beyond weights and optimiser state.
 """

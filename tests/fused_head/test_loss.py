@@ -180,10 +180,10 @@ def test_misalignment_is_refused() -> None:
         fused_loss(made.head, states, rows, made.settings, HeadGradients(), reference=short)
     with pytest.raises(ValueError, match="4 ids but 3 states"):
         ScoringInput(sample=sample, states_TD=states[:3])
-    pupil = ScoringInput(sample=sample, states_TD=states[:4])
+    entry = ScoringInput(sample=sample, states_TD=states[:4])
     with pytest.raises(ValueError, match="2 hints but 0 teachers"):
-        targets(made.head, [pupil], made.frozen, made.settings)
-    taught = replace(pupil, teachers=(states[:4], states[:4]))
+        targets(made.head, [entry], made.frozen, made.settings)
+    taught = replace(entry, teachers=(states[:4], states[:4]))
     with pytest.raises(ValueError, match="hints, but no teacher's head"):
         targets(made.head, [taught], None, made.settings)
     none = denominators([made.samples[2]], replace(made.settings, objective="topk_opd"))

@@ -63,7 +63,7 @@ def test_slopes_lose_what_rounding_them_to_bfloat16_loses_and_nothing_else() -> 
 
 
 def test_a_pass_on_tensor_cores_learns_what_a_raised_one_does() -> None:
-    """The same loss and terms; gradients within the rounding of slopes."""
+    """The same loss and terms; gradients within the rounding of gradients."""
     made = cast(
         random_pass(
             3,

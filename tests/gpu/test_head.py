@@ -136,7 +136,7 @@ def test_the_likeliest_ids_are_the_same_wherever_they_are_found(
 
 @pytest.mark.gpu
 def test_memory_is_that_of_chunks_however_many_rows(cuda: torch.device) -> None:
-    """With a real vocabulary: logits of a chunk, their slopes in bfloat16, a tile or two; never [N, V]."""
+    """With a real vocabulary: logits of a chunk, their gradients in bfloat16, a tile or two; never [N, V]."""
     vocabulary = 151_936
     head = Head(weight_VD=torch.randn(vocabulary, 256, device=cuda).bfloat16())
     gradients = HeadGradients(weight_VD=torch.zeros(vocabulary, 256, device=cuda))

@@ -32,14 +32,14 @@ def drawn(tokens: int, groups: int, seed: int, dtype: torch.dtype) -> list[Tenso
 
 
 def apart(paths: list[Path], groups: int, seed: int, dtype: torch.dtype, device: torch.device) -> float:
-    """The largest difference of output and slopes, relative to the largest value of its kind."""
+    """The largest difference of output and gradients, relative to the largest value of its kind."""
     packed = pack(paths)
     rounded = drawn(len(packed.ids), groups, seed, dtype)
     exact = masked([tensor.double().requires_grad_() for tensor in rounded], mask(packed))
     query, key, value, slope = (tensor.to(device).requires_grad_() for tensor in rounded)
     out = attend(query, key, value, packed.blocks, SCALE, kernel_for(query))
-    slopes = torch.autograd.grad((out * slope.transpose(1, 2)).sum(), (query, key, value))
-    pairs = zip((out, *slopes), exact, strict=True)
+    gradients = torch.autograd.grad((out * slope.transpose(1, 2)).sum(), (query, key, value))
+    pairs = zip((out, *gradients), exact, strict=True)
     return max(
         float(
             (found.detach().cpu().double() - truth.detach()).abs().max() / max(1.0, truth.abs().max().item())

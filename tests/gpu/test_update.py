@@ -34,8 +34,7 @@ OBJECTIVES = {
 }
 
 
-@pytest.fixture(scope="module")
-def items(renderer: Renderer) -> list[Item]:
+def items_for(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     """Retries of one prompt with three hints each, which pack, and a turn without any."""
     samples = [
         lesson(renderer, number, reward=reward, hints=hints, tokens=tokens)
@@ -43,7 +42,7 @@ def items(renderer: Renderer) -> list[Item]:
             [(-1, HINTS, 6), (1, HINTS[:1], 1), (-1, HINTS[:1], 9)]
         )
     ]
-    found = items_of(samples, renderer, ObjectiveSettings())
+    found = items_of(samples, renderer, objective)
     return [*found, found[0], replace(found[2], teachers=(), hints=(), reward=1.0)]
 
 
@@ -80,7 +79,7 @@ def test_an_update_is_the_plain_update_within_its_rounding(
     device: torch.device,
     student: Path,
     base: Path,
-    items: list[Item],
+    renderer: Renderer,
     objective: ObjectiveSettings,
     rank: int,
     dtype: str,
@@ -90,7 +89,7 @@ def test_an_update_is_the_plain_update_within_its_rounding(
     """Fused, packed, with recomputed activations, in two epochs: the same numbers, and weights that go the
     same way. AdamW's first steps are nearly the gradient's sign, which rounding turns where it is nearly 0.
     """
-    plain = replace(PLAIN, lora_rank=rank)
+    items, plain = items_for(renderer, objective), replace(PLAIN, lora_rank=rank)
     how = replace(plain, device=device.type, dtype=dtype, head="fused", packing="auto", checkpointing=True)
     expected, of_plain = updated(student, base, items, objective, plain)
     found, metrics = updated(student, base, items, objective, how)

@@ -84,7 +84,7 @@ def test_a_packed_stream_gives_each_row_the_logits_that_it_has_alone(
 def test_an_update_is_the_same_packed_or_not(
     base: Path, renderer: Renderer, tmp_path: Path, teacher: str, checkpointing: bool
 ) -> None:
-    """Retries of one prompt, three hints each, two epochs, with an anchor and a running baseline."""
+    """Retries of one prompt, three hints each, two epochs, with a reference KL and a running baseline."""
     student = reweighted(tmp_path, base, seed=3)
     objective = ObjectiveSettings(beta=0.1, baseline="running")
     samples = [
@@ -105,7 +105,7 @@ def test_an_update_is_the_same_packed_or_not(
 def test_packing_happens_in_an_update_that_gains_by_it(
     how: LearnerSettings, base: Path, renderer: Renderer
 ) -> None:
-    """The teachers and the anchor, all of them the base's, are one sequence without what they share."""
+    """Teachers and reference, all of them the base, are one sequence without what they share."""
     model, read = frozen(base), list[int]()
     assert unsupported_reason(model) is None
     model.register_forward_pre_hook(
