@@ -25,7 +25,7 @@ from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import InFlight, Listener, bind
+from afterwit.stages.gateway.http import InFlight, Listener, bound_socket
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
@@ -66,7 +66,7 @@ def _run(variant: str, model: Path, folder: Path, pipe: Connection) -> None:
 
 
 async def _serve(variant: str, model: Path, folder: Path, pipe: Connection) -> None:
-    sock, loop = bind("127.0.0.1", 0), asyncio.get_running_loop()
+    sock, loop = bound_socket("127.0.0.1", 0), asyncio.get_running_loop()
     if variant == "pieces":
         await (await loop.create_server(Pieces, sock=sock)).start_serving()
     else:

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from afterwit.apps.build import judge_prompts, publisher_of, store_of_model, trainer_of, versions_of
+from afterwit.apps.build import publisher_of, store_of_model, trainer_of, versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge as RuleJudge
 from afterwit.apps.demo.live import Rules
 from afterwit.apps.demo.people import SIDE, Interaction, Score, interaction, trial
 from afterwit.apps.demo.world import Split, Task, World
+from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.checkpoints import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.stages.gateway.app import build_app
+from afterwit.stages.judge.claims import Clock
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.engine_judge import EngineJudge
-from afterwit.stages.judge.stage import Clock, Judge
+from afterwit.stages.judge.stage import Judge
 from afterwit.stages.learn import Learn
 from afterwit.stages.publish import Publisher
 from afterwit.store import Store

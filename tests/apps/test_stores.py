@@ -13,10 +13,10 @@ from afterwit.core.errors import SettingError
 
 
 def test_a_homes_store_is_of_a_kind_that_can_be_opened(tmp_path: Path) -> None:
-    with closing(open_store(store_url(tmp_path), fingerprint=None)) as store:
+    with closing(open_store(store_url(tmp_path), fingerprint=None, synchronous="NORMAL")) as store:
         assert store.counts().states == {}
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingError, match=f"no store of the kind mysql; known: {', '.join(STORES)}"):
-        open_store("mysql://host/name", fingerprint=None)
+        open_store("mysql://host/name", fingerprint=None, synchronous="NORMAL")

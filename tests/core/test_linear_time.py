@@ -12,8 +12,7 @@ from afterwit.core.binding.client_text import is_boilerplate, without_client_tex
 from afterwit.core.binding.segments import canonical_json
 from afterwit.core.ids import turn_of_call
 from afterwit.core.judging.hint_rules import quotes, speaks_of_hints
-from afterwit.core.judging.hints import select_candidates
-from afterwit.core.judging.voting import outside_thinking, parse_evaluation, parse_hint
+from afterwit.core.judging.voting import outside_thinking, parse_evaluation, parse_hint, select_candidates
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.turn import Kind
 from tests.timing import check_linear

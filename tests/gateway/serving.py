@@ -16,7 +16,7 @@ import openai
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
 from afterwit.stages.gateway.dialects import DIALECTS
-from afterwit.stages.gateway.http import ConnectionLimits, Listener, bind
+from afterwit.stages.gateway.http import ConnectionLimits, Listener, bound_socket
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
@@ -165,7 +165,7 @@ async def serving(
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),
     )
-    listener = Listener(app, bind("127.0.0.1", 0), limits or ConnectionLimits(probe_s=0.02))
+    listener = Listener(app, bound_socket("127.0.0.1", 0), limits or ConnectionLimits(probe_s=0.02))
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
         yield Serving(app, listener.url, fake, store, http, clock, says, woken)

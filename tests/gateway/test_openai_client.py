@@ -16,7 +16,7 @@ from afterwit.core.lifecycle import State
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import Listener, bind
+from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
@@ -47,7 +47,7 @@ async def world(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncIterato
 
     engine = EmbeddedEngine.load(model, EmbeddedSettings(), script=script, seed=0)
     store = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=engine.facts.fingerprint))
-    listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bind("127.0.0.1", 0))
+    listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bound_socket("127.0.0.1", 0))
     await listener.start()
     async with openai.AsyncOpenAI(base_url=listener.url, api_key="none needed", max_retries=0) as client:
         yield World(client, store, says)

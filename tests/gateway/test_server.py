@@ -8,21 +8,21 @@ import httpx
 import pytest
 
 from afterwit.core.errors import SettingError
-from afterwit.stages.gateway.http import Listener, bind
+from afterwit.stages.gateway.http import Listener, bound_socket
 from tests.gateway.serving import USER, serving
 
 
 def test_the_error_for_a_port_in_use_names_the_address_and_the_flag():
-    with bind("127.0.0.1", 0) as taken:
+    with bound_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SettingError, match=rf"127.0.0.1:{port} is in use already.*--port"):
-            bind("127.0.0.1", port)
+            bound_socket("127.0.0.1", port)
 
 
 async def test_a_stop_waits_for_the_running_stream_and_closes_the_port(tmp_path, renderer):
     async with serving(tmp_path, renderer) as gateway:
-        listener = Listener(gateway.app, bind("127.0.0.1", 0))
+        listener = Listener(gateway.app, bound_socket("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1
         async with httpx.AsyncClient(base_url=listener.url) as http:
@@ -41,7 +41,7 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_finish_reason_length_a
     tmp_path, renderer
 ):
     async with serving(tmp_path, renderer) as gateway:
-        listener = Listener(gateway.app, bind("127.0.0.1", 0))
+        listener = Listener(gateway.app, bound_socket("127.0.0.1", 0))
         await listener.start()
         gateway.engine.pause_after = 1
         async with httpx.AsyncClient(base_url=listener.url) as http:

@@ -10,21 +10,21 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from afterwit.apps.config import Settings, home_of
+from afterwit.apps.config import Settings, StoreSettings, home_of
 from afterwit.apps.home import STORE, VERSIONS, make_home, store_url
+from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.apps.stores import open_store
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import SettingError, VersionDamaged
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
-    from afterwit.core.judging import JudgePrompts
     from afterwit.engines.port import Engine
     from afterwit.learner.policy import Policy
     from afterwit.learner.settings import LearnerSettings
@@ -67,7 +67,7 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
         raise SettingError(
             f"there is no store at {path}: start `afterwit serve` first, or name another --home"
         )
-    store = open_store(store_url(folder), fingerprint=None)
+    store = open_store(store_url(folder), fingerprint=None, synchronous=StoreSettings().synchronous)
     try:
         yield store
     finally:
@@ -115,39 +115,10 @@ def http_judge(settings: JudgeSettings) -> HttpJudge:
     return HttpJudge.of(settings, os.environ)
 
 
-def _full_prompts(settings: JudgeSettings) -> JudgePrompts:
-    from afterwit.wire.judge.full_prompts import FullPrompts
-
-    return FullPrompts(
-        max_tokens=settings.max_tokens,
-        context_chars=settings.context_chars,
-        tools_chars=settings.tools_chars,
-        response_chars=settings.response_chars,
-        next_state_chars=settings.next_state_chars,
-    )
-
-
-def _short_prompts(_: JudgeSettings) -> JudgePrompts:
-    from afterwit.wire.judge.short_prompts import ShortPrompts
-
-    return ShortPrompts()
-
-
-PROMPTS: Mapping[str, Callable[[JudgeSettings], JudgePrompts]] = {
-    "full": _full_prompts,
-    "short": _short_prompts,
-}
-"""From `judge.prompts` to how the judge is asked."""
-
-
-def judge_prompts(settings: JudgeSettings) -> JudgePrompts:
-    """How the judge is asked, by the settings' choice."""
-    return PROMPTS[settings.prompts](settings)
-
-
 def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
     """The judge stage over a store and a client."""
-    from afterwit.stages.judge.stage import Clock, Judge
+    from afterwit.stages.judge.claims import Clock
+    from afterwit.stages.judge.stage import Judge
 
     judge = settings.judge
     return Judge(
@@ -217,7 +188,8 @@ def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: 
 async def _published(store: AsyncStore, versions: Versions, number: int) -> None:
     """Tell the store what is served; the manifest is enough for it to know the version."""
     version, now = versions.get(number), time.time()
-    assert version is not None
+    if version is None:
+        raise VersionDamaged(f"version {number} is served, but its manifest is gone")
 
     def record(store: Store) -> None:
         store.commit_version(version, now=now)

@@ -24,7 +24,7 @@ from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.errors import SettingError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
-from afterwit.stages.gateway.http import Listener, bind
+from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals
@@ -89,14 +89,14 @@ class Runtime:
         self._stack.push_async_callback(self.store.close)
         sock = await self._reserve() if "gateway" in self._stages else None
         if sock is not None:
-            await self._start_engine(folder, versions)
+            self.engine = await self._start_engine(folder, versions)
         if "judge" in self._stages:
             await self._start_judge(renderer)
         if "learn" in self._stages:
             self._spawn(self._learn())
         self._spawn(self._housekeeping())
-        if sock is not None:
-            await self._listen(sock, renderer)
+        if sock is not None and self.engine is not None:
+            await self._listen(sock, self.engine, renderer)
 
     def _claim(self, home: Path) -> None:
         """Lock each stage: two processes over one home would overwrite each other's status."""
@@ -108,26 +108,26 @@ class Runtime:
         """The bound address; nothing listens on it yet."""
         serve = self._settings.serve
         await self._check_address(serve.host)
-        sock = bind(serve.host, serve.port)
+        sock = bound_socket(serve.host, serve.port)
         self._stack.callback(sock.close)
         return sock
 
-    async def _start_engine(self, folder: Path, versions: Versions) -> None:
+    async def _start_engine(self, folder: Path, versions: Versions) -> Engine:
         """Load the model, then its newest version: the first request already meets what was learned."""
-        self.engine = await build.engine_of(self._settings, folder)
-        self._stack.push_async_callback(self.engine.close)
+        engine = await build.engine_of(self._settings, folder)
+        self._stack.push_async_callback(engine.close)
         settings = self._settings.publish
-        publisher = build.publisher_of(self._settings, self.engine, versions, self.store)
+        publisher = build.publisher_of(self._settings, engine, versions, self.store)
         report = self._reporter("publish")
         back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
         await publisher.start()
         self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
+        return engine
 
-    async def _listen(self, sock: socket.socket, renderer: Renderer) -> None:
+    async def _listen(self, sock: socket.socket, engine: Engine, renderer: Renderer) -> None:
         """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
-        assert self.engine is not None
         wake = self._signals.wake.set
-        app = build.gateway_app(self._settings, self.engine, renderer, self.store, wake_judge=wake)
+        app = build.gateway_app(self._settings, engine, renderer, self.store, wake_judge=wake)
         listener = Listener(app, sock)
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)

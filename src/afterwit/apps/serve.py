@@ -46,9 +46,8 @@ def _stopping(stop: asyncio.Event, number: int) -> None:
 
 
 def _greet(console: Console, runtime: Runtime, home: Path, stages: tuple[str, ...]) -> None:
-    if runtime.url is None:
+    if runtime.url is None or runtime.engine is None:
         console.print(f"running {', '.join(stages)} over {home}")
         return
-    assert runtime.engine is not None
     console.print(f"serving [bold]{runtime.engine.facts.model}[/bold], version {runtime.engine.version}")
     console.print(f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}")

@@ -42,7 +42,7 @@ def show_turn(
     if not advantages or record.verdict is None or not (record.rl or record.opd):
         return
     with console.status("computing what the turn teaches, as an update does"):
-        parts = list(_taught(record, settings, home, group_rewards))
+        parts = list(_taught(record, record.verdict, settings, home, group_rewards))
     for part in parts:
         console.print(part)
 
@@ -102,7 +102,7 @@ def _vote(vote: Vote) -> Text:
 
 
 def _taught(
-    record: Record, settings: Settings, home: Path, group_rewards: tuple[int, ...]
+    record: Record, verdict: Verdict, settings: Settings, home: Path, group_rewards: tuple[int, ...]
 ) -> Iterator[RenderableType]:
     """What the update computed for the turn, or would compute: hint, weights, advantages per token."""
     from afterwit.apps import build
@@ -111,12 +111,11 @@ def _taught(
     from afterwit.learner.explain import Explained, explain
     from afterwit.wire.model_text.render import Renderer
 
-    assert record.verdict is not None
     folder = model_folder(settings.model, home)
     trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
     sample = Sample(
         turn=record.turn,
-        verdict=record.verdict,
+        verdict=verdict,
         rl=record.rl,
         opd=record.opd,
         group_rewards=group_rewards,

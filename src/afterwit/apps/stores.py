@@ -11,9 +11,6 @@ from afterwit.core.errors import SettingError
 if TYPE_CHECKING:
     from afterwit.store import Store
 
-SURVIVES_A_KILL = "NORMAL"
-"""The durability that commands need: they write no turns."""
-
 
 def _sqlite(place: str, fingerprint: str | None, synchronous: str) -> Store:
     from afterwit.store.sqlite import SqliteStore
@@ -25,10 +22,11 @@ STORES: Mapping[str, Callable[[str, str | None, str], Store]] = {"sqlite": _sqli
 """From what follows the scheme, the model's fingerprint and the durability to an open store."""
 
 
-def open_store(url: str, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Store:
+def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
     """Open or create the store at `scheme:place`, bound to `fingerprint` (None: any model's).
 
-    Raises SettingError for an unknown scheme, StoreMismatch for a store of another model.
+    `synchronous` is the setting `store.synchronous`. Raises SettingError for an unknown scheme, StoreMismatch
+    for a store of another model.
     """
     scheme, _, place = url.partition(":")
     if scheme not in STORES:

@@ -17,7 +17,7 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.store import Counts, Record, VersionRecord
 
-Choice = TypeVar("Choice", bound=StrEnum)
+Member = TypeVar("Member", bound=StrEnum)
 
 ID_CHARS = 12
 """Characters of a turn's id that are listed: the millisecond it began in, and ten random bits."""
@@ -33,12 +33,12 @@ COLOUR = {
 }
 
 
-def choice(kind: type[Choice], value: str | None, flag: str) -> Choice | None:
+def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:
     """The member that `value` names; None if it is None."""
     return None if value is None else named(kind, value, flag)
 
 
-def named(kind: type[Choice], value: str, flag: str) -> Choice:
+def named(kind: type[Member], value: str, flag: str) -> Member:
     """The member that `value` names in any case; SettingError that lists all members."""
     for member in kind:
         if member.value.lower() == value.lower():

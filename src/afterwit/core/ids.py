@@ -35,7 +35,10 @@ def choice_turn(turn: str, index: int) -> str:
 
 
 def turn_of_response(response: str) -> str:
-    """The turn that a response id names, whatever its dialect's prefix; a bare turn id names itself."""
+    """The turn that a response id names, whatever its dialect's prefix; a bare turn id names itself.
+
+    The beginning of a response id gives the beginning of the turn's.
+    """
     return _RESPONSE_PREFIX.sub("", response)
 
 

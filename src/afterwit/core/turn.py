@@ -93,9 +93,8 @@ class Sampled:
 
     @property
     def oldest_version(self) -> int:
-        """The oldest version that had a part in the response; 0 for an empty one."""
-        sampled = min(self.versions, default=0)
-        return sampled if self.cache_version is None else min(sampled, self.cache_version)
+        """The version that sampled the oldest token; 0 for an empty response."""
+        return min(self.versions, default=0)
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "versions", "forced"):

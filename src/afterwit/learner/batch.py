@@ -111,7 +111,7 @@ def _item(
     objective: ObjectiveSettings,
 ) -> Item | Refused:
     turn, tokens = sample.turn, sample.turn.sampled.ids
-    staleness = limits.version - min(turn.sampled.versions, default=limits.version)
+    staleness = limits.version - turn.sampled.oldest_version
     if (reason := _unfit(turn, staleness, limits)) is not None:
         return Refused(turn=turn.id, reason=reason)
     learned = _learned(sample, objective, opd=sample.opd)

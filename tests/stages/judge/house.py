@@ -10,8 +10,9 @@ from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.core.verdict import Feedback
 from afterwit.objective import ObjectiveSettings
+from afterwit.stages.judge.claims import Clock
 from afterwit.stages.judge.settings import JudgeSettings
-from afterwit.stages.judge.stage import Clock, Judge
+from afterwit.stages.judge.stage import Judge
 from afterwit.store import AsyncStore, Record, Store
 from afterwit.wire.judge.full_prompts import FullPrompts
 from tests.fakes.judge import FakeJudge

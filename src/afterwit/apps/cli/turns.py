@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,19 +85,15 @@ def show(
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
     from afterwit.apps.show import show_turn
+    from afterwit.core.ids import turn_of_response
 
     folder = home_of(home)
     settings = load(home=folder, file=config)
     with store_of_home(home) as store:
-        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_part(turn)))
+        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
         group = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
         rewards = group.get(record.turn.id, ())
         show_turn(record, settings, folder, advantages=advantages, group_rewards=rewards)
-
-
-def turn_part(identifier: str) -> str:
-    """What names the turn in a response id or its beginning: all after the dialect's prefix (`chatcmpl-`)."""
-    return re.split("[-_]", identifier)[-1]
 
 
 def _last(store: Store) -> str:

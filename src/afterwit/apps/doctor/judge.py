@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
+from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.core.judging import JudgeView, parse_evaluation
 from afterwit.core.message import Message
 from afterwit.stages.judge.client import JudgeClient
@@ -40,7 +41,7 @@ def finding(asked: Callable[[], str]) -> Finding:
 
 async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
     """Ask as the judge stage asks. Raises if no vote can be read from the answer."""
-    prompts = build.judge_prompts(settings)
+    prompts = judge_prompts(settings)
     answer = await judge.ask(
         prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
     )

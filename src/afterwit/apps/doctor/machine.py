@@ -12,7 +12,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.home import make_home
 from afterwit.engines.fingerprint import weight_files
-from afterwit.stages.gateway.http import bind
+from afterwit.stages.gateway.http import bound_socket
 
 BYTES_PER_WEIGHT = 4 + 8
 """On disk a version has each weight that trains in fp32 and AdamW's two moments."""
@@ -68,7 +68,7 @@ def _trained(folder: Path, rank: int) -> int:
 
 
 def _port(settings: Settings) -> str:
-    sock = bind(settings.serve.host, settings.serve.port)
+    sock = bound_socket(settings.serve.host, settings.serve.port)
     address = ":".join(map(str, sock.getsockname()[:2]))
     sock.close()
     return f"{address} is free"

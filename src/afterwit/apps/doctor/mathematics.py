@@ -60,7 +60,7 @@ class _Paths:
         from afterwit.learner.scoring import Row, probe
 
         first = self._versions.get(0)
-        if first is None or first.probe is None:
+        if first is None:
             expect(self._policy.number == 0, "there are versions, but no record of the base")
             expected = probe(self._policy.model)
         else:

@@ -18,20 +18,18 @@ _LONGEST = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSession:
-    """What the client says of its session.
+    """The client's own account of its session.
 
     Requests with different ids never match. An equal id does not prove a parent: titles, compactions and
     sub-agents may share it.
     """
 
     session: str | None = None
-    """The client's own id of the session."""
+    """The client's own id of the session; a sub-agent's is made from its parent's if it has none."""
     turn_type: Kind | None = None
     """What the client says the turn is."""
     done: bool = False
     """The client says that the session ends with this request."""
-    parent_id: str | None = None
-    """The client's id of the session that this one, a sub-agent's, works for."""
 
 
 def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
@@ -44,7 +42,6 @@ def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
         session=session,
         turn_type=_turn_type(headers),
         done=headers.get("x-session-done", "").strip().lower() in ("1", "true", "yes"),
-        parent_id=parent,
     )
 
 

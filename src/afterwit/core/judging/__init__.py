@@ -1,9 +1,9 @@
 """From a turn and its next state to a verdict.
 
 hindsight    what the judge is shown and asked, and the verdict of its answers
-voting       votes read and counted
+voting       votes read and counted, and which hints are kept
 hint_rules   what a hint may not say
-hints        which hints are kept, and how one is put into a prompt
+hints        how a hint is put into a prompt
 """
 
 from afterwit.core.judging.hindsight import (

@@ -1,8 +1,7 @@
-"""Which hints a verdict keeps, and how one is put into a prompt."""
+"""How a hint is put into a prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 
@@ -42,14 +41,3 @@ def _last_user(messages: list[Message]) -> int:
     """Index of the last user message; without one, of the last message."""
     users = [at for at, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else len(messages) - 1
-
-
-def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: bool) -> tuple[str, ...]:
-    """Distinct hints, shortest first, at most `max_candidates`; `longest` keeps only the longest of all.
-
-    Equal lengths keep the order in which they came, and the first of the longest wins.
-    """
-    candidates = sorted(dict.fromkeys(hints), key=len)
-    if longest and candidates:
-        return (max(candidates, key=len),)
-    return tuple(candidates[:max_candidates])

@@ -1,4 +1,4 @@
-"""From the judge's words to a verdict: reading votes, tallying them."""
+"""From the judge's words to a verdict: votes are read, hints chosen, rewards counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from afterwit.core.judging import hint_rules
-from afterwit.core.judging.hints import select_candidates
 from afterwit.core.ranges import at_least
 from afterwit.core.scan import without_blocks
 from afterwit.core.terms import Reads
@@ -100,6 +99,17 @@ def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
     if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
         return ()
     return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.reads.keeps_longest)
+
+
+def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: bool) -> tuple[str, ...]:
+    """Distinct hints, shortest first, at most `max_candidates`; `longest` keeps only the longest of all.
+
+    Equal lengths keep the order in which they came, and the first of the longest wins.
+    """
+    candidates = sorted(dict.fromkeys(hints), key=len)
+    if longest and candidates:
+        return (max(candidates, key=len),)
+    return tuple(candidates[:max_candidates])
 
 
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:

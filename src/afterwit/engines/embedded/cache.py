@@ -82,12 +82,14 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Called by each attention layer: store the new keys and values, return those to attend to."""
-        assert self._aim is not None, "a forward needs an aim"
-        rows, length = self._aim.rows, self._aim.length
+        aim = self._aimed()
         keys, values = self._held.get(layer_idx, (None, None))
-        held = self._grown(keys, key_states, rows, length), self._grown(values, value_states, rows, length)
+        held = (
+            self._grown(keys, key_states, aim.rows, aim.length),
+            self._grown(values, value_states, aim.rows, aim.length),
+        )
         self._held[layer_idx] = held
-        return self._aim.write(held[0], key_states), self._aim.write(held[1], value_states)
+        return aim.write(held[0], key_states), aim.write(held[1], value_states)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row's first `length` positions over another row; 0 if it was never written."""
@@ -111,8 +113,14 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped to the 
         self._held.clear()
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        assert self._aim is not None, "a forward needs an aim"
-        return self._aim.start if isinstance(self._aim, Chunk) else self._aim.length - 1
+        """Positions before those that this forward adds. Called by transformers."""
+        aim = self._aimed()
+        return aim.start if isinstance(aim, Chunk) else aim.length - 1
+
+    def _aimed(self) -> Chunk | Ragged:
+        if self._aim is None:
+            raise ValueError("a forward began before `aim` said what it reads and writes")
+        return self._aim
 
     @property
     def nbytes(self) -> int:

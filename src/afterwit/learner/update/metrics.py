@@ -75,12 +75,12 @@ def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
 
 
 def is_fresh(item: Item) -> bool:
-    """Whether the version that is being updated sampled the response over keys and values of its own.
+    """Whether the version that is being updated sampled the whole response, and read the prompt too.
 
-    A response that lived through a swap keeps the keys and values of older weights.
+    A response that was under way at a swap keeps the keys and values of older weights.
     """
     sampled = item.turn.sampled
-    return sampled.oldest_version == min(sampled.versions) + item.staleness
+    return item.staleness == 0 and sampled.cache_version in (None, sampled.oldest_version)
 
 
 def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:

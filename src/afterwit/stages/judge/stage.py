@@ -27,8 +27,6 @@ from afterwit.stages.worker import Signals, StageHealth, described, work
 from afterwit.store import AsyncStore, Record
 from afterwit.wire.model_text.tool_schema import schema_error
 
-__all__ = ["Clock", "Judge"]
-
 KEPT_TURNS = 256
 """Waiting turns whose answers so far are kept in memory; those of others are asked for again."""
 

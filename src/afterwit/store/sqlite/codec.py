@@ -31,7 +31,7 @@ TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
 def identity_columns(turn: Turn) -> dict[str, Any]:
     """The part of `turns` that the turn itself decides."""
     columns = {name: getattr(turn, name) for name in TURN_FIELDS}
-    return columns | {"oldest_version": min(turn.sampled.versions, default=0)}
+    return columns | {"oldest_version": turn.sampled.oldest_version}
 
 
 def content_columns(turn: Turn) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
 from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.turn_state import TurnState, move, turn_state_of
+from afterwit.store.sqlite.turn_state import TurnState, move, skip_open, turn_state_of
 
 
 class SqliteRecording(Component):
@@ -105,18 +105,5 @@ class SqliteRecording(Component):
         move(self._database, current, State.ANSWERED, now=now)
         return State.ANSWERED
 
-    def expire_open(self, older_than: float, *, now: float) -> int:
-        return self._unanswered("created < ?", older_than, now)
-
     def end_session(self, session: str, *, now: float) -> int:
-        return self._unanswered("session = ?", session, now)
-
-    def _unanswered(self, which: str, value: float | str, now: float) -> int:
-        with self._database.transaction():
-            found = self._database.rows(
-                f"SELECT id FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
-            )
-            for row in found:
-                current = turn_state_of(self._database, row["id"])
-                move(self._database, current, State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
-        return len(found)
+        return skip_open(self._database, "session = ?", session, now=now)

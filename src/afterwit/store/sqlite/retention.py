@@ -9,7 +9,7 @@ from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.store.records import Pruned
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move
+from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move, skip_open
 
 BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
@@ -21,6 +21,9 @@ CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes")
 
 
 class SqliteRetention(Component):
+    def expire_open(self, older_than: float, *, now: float) -> int:
+        return skip_open(self._database, "created < ?", older_than, now=now)
+
     def prune(
         self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
     ) -> Pruned:

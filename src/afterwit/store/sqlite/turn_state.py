@@ -106,3 +106,14 @@ def unlease(database: Database, current: TurnState, *, now: float) -> None:
         "UPDATE turns SET owner = NULL, lease_until = NULL, claimed_revision = NULL WHERE seq = ?",
         (current.seq,),
     )
+
+
+def skip_open(database: Database, which: str, value: float | str, *, now: float) -> int:
+    """Skip the OPEN turns that the condition `which` holds for, and return their number."""
+    with database.transaction():
+        rows = database.rows(
+            f"SELECT {COLUMNS} FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
+        )
+        for row in rows:
+            move(database, TurnState.of(row), State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)
+    return len(rows)

@@ -5,14 +5,14 @@ from afterwit.stages.gateway.http.connections import ConnectionLimits
 from afterwit.stages.gateway.http.disconnect import until_disconnect
 from afterwit.stages.gateway.http.in_flight import InFlight
 from afterwit.stages.gateway.http.responses import INTERNAL, send_error, send_json
-from afterwit.stages.gateway.http.server import Listener, bind
+from afterwit.stages.gateway.http.server import Listener, bound_socket
 
 __all__ = [
     "INTERNAL",
     "ConnectionLimits",
     "InFlight",
     "Listener",
-    "bind",
+    "bound_socket",
     "read_json",
     "send_error",
     "send_json",

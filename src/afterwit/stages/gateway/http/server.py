@@ -26,8 +26,8 @@ CLOSE_S = 1
 DEFAULT_LIMITS = ConnectionLimits()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises SettingError if the address cannot be used. Port 0 takes a free one."""
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. SettingError if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
