@@ -116,3 +116,63 @@ json_values = st.recursive(
 @given(json_values, st.text(max_size=20))
 def test_no_schema_and_no_arguments_raise(schema, arguments):
     schema_error(calls(arguments), (tool(schema), {"function": schema}))
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema whose every level refers twice to the next."""
+    chain = {f"a{at}": {"allOf": [{"$ref": f"#/$defs/a{at + 1}"}] * 2} for at in range(levels)}
+    return {"$ref": "#/$defs/a0", "$defs": {**chain, f"a{levels}": {"type": "object"}}}
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        (doubling(60), "{}"),
+        ({"properties": {"a": doubling(60)["$defs"]["a0"]}, "$defs": doubling(60)["$defs"]}, '{"a": {}}'),
+        ({"anyOf": [{"properties": {"a": {"$ref": "#"}}, "required": ["a"]}] * 2}, nested(60)),
+        ({"$ref": "#"}, "{}"),
+        ({"items": {"$ref": "#"}, "properties": {"a": {"$ref": "#"}}, "allOf": [{"$ref": "#"}] * 2}, "{}"),
+    ],
+)
+def test_a_schema_that_takes_exponential_time_refuses_nothing(schema, arguments):
+    assert schema_error(calls(arguments), (tool(schema),)) is None
+
+
+@pytest.mark.parametrize(
+    "key", ["$ref", "$dynamicRef", "$recursiveRef", "not", "allOf", "items", "properties"]
+)
+@pytest.mark.parametrize("value", [None, 3, "x", "#/$defs/none", "#/title/0", "#/required/x", [3], {"a": 3}])
+def test_what_is_no_schema_refuses_nothing_or_the_call(key, value):
+    schema = {key: value, "title": "t", "required": [], "a": {"$id": 4}}
+    said = schema_error(calls('{"a": [1]}'), (tool(schema),))
+    assert said is None or "do not fit its schema" in said
+
+
+TREE = {
+    "$ref": "#/$defs/tree",
+    "$defs": {
+        "tree": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "parts": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/tree"}, {"type": "null"}]}},
+            },
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        ('{"name": "a", "parts": [null, {"name": "b", "parts": [{"name": "c"}]}]}', True),
+        ('{"name": "a", "parts": [null, {"name": "b", "parts": [{"name": 3}]}]}', False),
+    ],
+)
+def test_a_schema_that_refers_to_itself_is_applied(arguments, fits):
+    assert (schema_error(calls(arguments), (tool(TREE),)) is None) is fits

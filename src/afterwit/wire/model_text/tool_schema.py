@@ -10,6 +10,7 @@ import orjson
 
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.model_text.conventions import holds_unread_call
+from afterwit.wire.model_text.schema_effort import is_bounded
 from afterwit.wire.surrogates import without_halves
 
 
@@ -47,9 +48,10 @@ def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:
 def _refusal(name: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
     """The schema's objection, None if it has none. A schema that cannot be applied refuses nothing.
 
-    Any client can send a schema: references are not fetched, and patterns match in linear time.
+    Any client can send a schema: references are not fetched, patterns match in linear time, and a schema that
+    could take very long is not applied.
     """
-    if not schema:
+    if not schema or not is_bounded(schema, arguments):
         return None
     try:
         validator = jsonschema_rs.validator_for(
