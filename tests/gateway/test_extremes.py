@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
+from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.gateway.turn.prepare import SLICE, encode_within
+from afterwit.stages.gateway.turn.prepare import SLICE, encode_within, prepare
 from afterwit.wire.model_text.render import Renderer
+from afterwit.wire.request import ModelRequest
 from afterwit.wire.surrogates import without_halves
 from tests.gateway.serving import TOOL, USER, Serving, serving
 from tests.gateway.test_fuzz import WHOLE, paths, put
@@ -207,3 +210,35 @@ async def test_others_are_served_while_a_long_prompt_is_encoded(tmp_path: Path, 
         finally:
             gated.go_on.set()
         assert (await long).status_code == 400
+
+
+class UnusedTemplate(CountingRenderer):
+    """A renderer whose template must not run."""
+
+    def dated(self, conversation: Conversation, now: float) -> Conversation:
+        return conversation
+
+    def text(self, conversation: Conversation) -> str:
+        raise AssertionError("rendered")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="user", content="x" * 2_000_000),
+        Message(
+            role="assistant",
+            content=None,
+            tool_calls=(ToolCall(id="a", name="read", arguments=f'{{"a": "{"x" * 2_000_000}"}}'),),
+        ),
+    ],
+)
+def test_a_conversation_that_cannot_fit_is_refused_before_its_template_runs(message: Message):
+    with pytest.raises(RequestError) as refused:
+        prepare(asked(message), UnusedTemplate(), context_length=4096, now=0.0)
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+
+
+def asked(message: Message) -> ModelRequest:
+    sampling = Sampling(temperature=1.0, max_tokens=1)
+    return ModelRequest(model="tiny", conversation=Conversation(messages=(message,)), sampling=sampling)

@@ -277,3 +277,24 @@ def test_any_json_is_parsed_or_refused_with_a_400(body):
     except RequestError as refused:
         status = refused.status
     assert status in (None, 400)
+
+
+CALL = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"messages": HI * (LIMITS.max_messages + 1)}, "messages"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [CALL] * (LIMITS.max_calls // 2 + 1)}] * 2},
+            "messages",
+        ),
+        ({"tools": [READ] * (LIMITS.max_tools + 1)}, "tools"),
+    ],
+)
+def test_more_pieces_than_a_request_may_have_are_refused(body: dict[str, Any], field: str):
+    with pytest.raises(RequestError) as refused:
+        parse(**body)
+    assert (refused.value.status, refused.value.param) == (400, field)
+    assert "more than" in refused.value.message

@@ -22,9 +22,12 @@ def as_object(value: Any, param: str) -> Mapping[str, Any]:
     return value
 
 
-def as_list(value: Any, param: str) -> list[Any]:
+def as_list(value: Any, param: str, *, most: int | None = None) -> list[Any]:
+    """A list of at most `most` items."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
+    if most is not None and len(value) > most:
+        raise wrong_value(param, f"holds {len(value)} items, more than {most}")
     return value
 
 

@@ -39,6 +39,9 @@ class RequestLimits:
     default_max_tokens: int
     """Tokens of a response when the client names no limit."""
     max_messages: int = 4096
+    max_calls: int = 16_384
+    """Tool calls of all messages together. Each costs the template much more than a character does."""
+    max_tools: int = 4096
     max_stops: int = 32
     max_stop_length: int = 1024
     """Characters of one stop string."""

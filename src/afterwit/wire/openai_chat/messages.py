@@ -9,20 +9,23 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_type, wrong_value
+from afterwit.wire.request import RequestLimits
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
 _REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
-def parse_messages(value: Any, max_messages: int) -> tuple[Message, ...]:
+def parse_messages(value: Any, limits: RequestLimits) -> tuple[Message, ...]:
     """The `messages` of a request. Raises RequestError 400 for whatever is not a message."""
-    messages = as_list(value, "messages")
-    if not messages:
+    written = as_list(value, "messages", most=limits.max_messages)
+    if not written:
         raise wrong_value("messages", "must hold at least one message")
-    if len(messages) > max_messages:
-        raise wrong_value("messages", f"holds {len(messages)} messages, more than {max_messages}")
-    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(written))
+    calls = sum(len(message.tool_calls) for message in messages)
+    if calls > limits.max_calls:
+        raise wrong_value("messages", f"hold {calls} tool calls, more than {limits.max_calls}")
+    return messages
 
 
 def _message(value: Any, where: str) -> Message:

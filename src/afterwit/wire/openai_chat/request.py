@@ -22,8 +22,8 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     data = as_object(body, "the body")
     _refuse_unsupported(data)
     conversation = Conversation(
-        messages=parse_messages(data.get("messages"), limits.max_messages),
-        tools=parse_tools(data.get("tools")),
+        messages=parse_messages(data.get("messages"), limits),
+        tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args=_template_args(data.get("chat_template_kwargs")),
     )
     tool_choice, required_tool = parse_tool_choice(data.get("tool_choice"), conversation.tools)

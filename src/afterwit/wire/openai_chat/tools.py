@@ -10,11 +10,13 @@ from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_val
 from afterwit.wire.request import ToolChoice
 
 
-def parse_tools(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """The `tools` of a request, as they were sent: templates print them."""
+def parse_tools(value: Any, most: int) -> tuple[Mapping[str, Any], ...]:
+    """The `tools` of a request, as they were sent: templates print them. At most `most`."""
     if value is None:
         return ()
-    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools")))
+    return tuple(
+        _tool(tool, f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools", most=most))
+    )
 
 
 def _tool(value: Any, where: str) -> Mapping[str, Any]:

@@ -82,6 +82,7 @@ def check_tool_choice(choice: ToolChoice, capabilities: Capabilities) -> None:
 def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
     """Render a request. Raises 400 if the template refuses it or it does not fit."""
     conversation = renderer.dated(_offered(request), now)
+    check_length(conversation, renderer, context_length)
     text = renderer.text(conversation)
     ids = encode_within(text, renderer, context_length)
     convention = convention_of(renderer.template_source) if conversation.tools else NO_CALLS
@@ -95,6 +96,16 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
         reasoning=reasoning,
         forced=forced,
     )
+
+
+def check_length(conversation: Conversation, renderer: PromptRenderer, context_length: int) -> None:
+    """Raise 400, without rendering it, for a conversation that certainly does not fit."""
+    written = sum(
+        len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
+        for message in conversation.messages
+    )
+    if written > renderer.most_characters(context_length):
+        raise too_long(f"{written} characters", context_length)
 
 
 def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
