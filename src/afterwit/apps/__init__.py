@@ -1,1 +1,1 @@
-"""Layer 4: configuration, construction, the commands, the demo. Only here are clocks and environment read."""
+"""Configuration, construction, the commands, the demo. Only here is the environment read."""

@@ -1,4 +1,4 @@
-"""One turn for a person: what was asked and answered, what followed, and what the update makes of it."""
+"""Prints one turn for a person: prompt, response, next state, verdict, and what the update computes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _taught(
 
 
 def _origin(found: Explained, trained_in: int | None, settings: Settings) -> str:
-    """By which weights and settings the numbers below came about."""
+    """The weights and settings behind the numbers below."""
     objective, teacher = settings.objective, settings.learner.teacher
     if trained_in is None:
         when = f"What it would teach now, with the weights of version {found.weights}."

@@ -1,1 +1,1 @@
-"""Layer 0: the nouns and the decisions. Standard library only, no I/O, no clock, no randomness."""
+"""The nouns and the decisions. Standard library only, no I/O, no clock, no randomness."""

@@ -33,7 +33,7 @@ class SettingError(AfterwitError):
 
 
 class AlreadyRunning(SettingError):
-    """Another process does this over the same home, and has the say there."""
+    """Another process does this over the same home."""
 
 
 class RequestError(AfterwitError):
@@ -83,7 +83,7 @@ class JudgeUnavailable(AfterwitError):
 
 
 class JudgeRefused(AfterwitError):
-    """The judge will not answer this question, asked again or not: too long, or not to its taste."""
+    """The judge will not answer this question, asked again or not: it is too long, or refused."""
 
 
 class StoreError(AfterwitError):

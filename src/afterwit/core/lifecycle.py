@@ -116,7 +116,7 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
         Reason.JUDGE_FAILED,
     }
 )
-"""Ends that depend on what was said so far: a new next state or feedback makes the turn ANSWERED again."""
+"""Ends that depend on the next state: a new one, or feedback, makes the turn ANSWERED again."""
 
 
 def check_move(turn: str, old: State, new: State) -> None:

@@ -1,4 +1,4 @@
-"""What is said in a conversation, in the one form all layers share (OpenAI chat's, without its variants)."""
+"""Messages and conversations, in the one form that all layers share (OpenAI chat's, without variants)."""
 
 from __future__ import annotations
 

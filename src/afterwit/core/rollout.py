@@ -1,4 +1,4 @@
-"""A recorded rollout: each of its turns with what followed, and the samples that a judge makes of them."""
+"""A recorded rollout: its turns with their next states, and the samples that judging makes of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rollout:
     turns: Mapping[int, Turn]
     """The turn whose response is at this index of `messages`."""
     outcome: Feedback | None = None
-    """The task's own verdict: it belongs to the last turn."""
+    """The task's own outcome, as feedback on the last turn."""
 
     def __post_init__(self) -> None:
         for at in self.turns:

@@ -1,4 +1,4 @@
-"""A judged turn as the learner takes it, with the terms of the loss that it carries, and as it waits."""
+"""A judged turn in two forms: as the learner trains on it, and as it waits for its update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sample:
     rl: bool
     opd: bool
     group_rewards: tuple[int, ...] = ()
-    """The rewards of all judged turns with this prompt, zeros included; (): not asked for."""
+    """The rewards of all judged turns with this prompt, zeros included; (): they were not looked up."""
 
     def __post_init__(self) -> None:
         if not (self.rl or self.opd):
@@ -30,7 +30,7 @@ class Sample:
 
 
 class Waiting(NamedTuple):
-    """A judged turn that waits for an update: all that the choice of the next batch reads of it."""
+    """A judged turn that waits for an update: the facts by which the next batch is chosen."""
 
     seq: int
     """The order of arrival, which names the turn in the store."""

@@ -1,4 +1,4 @@
-"""Scans over foreign text. Each takes time in proportion to the text's length, whatever the text is."""
+"""Scans over foreign text. Each takes time in proportion to the length of any text."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Reads:
 
 
 def _unread(found: Carried, verdict: Verdict) -> Carried:
-    """The same, but if a question had only invalid votes, that is why there was nothing to learn."""
+    """The same. If there was no signal because all votes on a question were invalid, the reason says so."""
     if found.reason is not Reason.NO_SIGNAL or not verdict.unread:
         return found
     return replace(found, reason=Reason.INVALID_VOTES)

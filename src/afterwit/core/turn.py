@@ -15,11 +15,11 @@ class Kind(StrEnum):
     SIDE = "side"
     """A title, a summary, a background review: served, not trained on."""
     UNKNOWN = "unknown"
-    """One of several children of a parent; nothing tells yet which is the conversation. Does not train."""
+    """One of several children of a parent, of which the main one is not known yet. Does not train."""
 
 
 class Basis(StrEnum):
-    """Of which distribution a log-prob is."""
+    """The distribution that a log-prob is of."""
 
     PROCESSED = "processed"
     """After temperature and truncation: the one that was sampled from."""

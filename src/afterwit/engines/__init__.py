@@ -1,1 +1,1 @@
-"""Layer 2: what samples tokens. One port, the table of engines, and a folder for each."""
+"""What samples tokens. One port, the table of engines, and a folder for each."""

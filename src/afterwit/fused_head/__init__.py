@@ -1,4 +1,4 @@
-"""The language model's head, fused with what is read off its logits: only a chunk of rows has them at a time.
+"""The language model's head, fused with the loss: only a chunk of rows has logits at a time.
 
     head                hidden states to logits, and a gradient of logits back to states and weights
     matmuls             how its matrix products are computed on a device
@@ -14,7 +14,7 @@
     dense_terms         the terms that read its whole distribution, and the gradient of all terms
     chunk_loss, loss    phase two of the objective: the loss, and its gradient in the same walk
 
-The plain way, `objective.target.prepare` and `objective.sample_loss`, is the reference and the fallback.
+The reference, and the fallback, is `objective.target.prepare` with `objective.sample_loss`.
 """
 
 from afterwit.fused_head.collect import collect_rows

@@ -90,7 +90,7 @@ def dense_tile(
     tau_N1, divergence_N1 = softmax.tau_N1, None
     t_NV = softmax.logprobs(logits_NV, out=cut(buffers_NV[0], logits_NV))
     pi_NV = exp(t_NV, out=cut(buffers_NV[1], t_NV))
-    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 but for rounding, which a distant reference would magnify
+    mass_N1 = pi_NV.sum(dim=-1, keepdim=True)  # 1 up to rounding, which a distant reference would magnify
     entropy_now_N1 = -_dot(pi_NV, t_NV, buffers_NV[2]) / mass_N1
     grad_NV = -read_N1 / tau_N1
     if entropy_N1 is not None:

@@ -15,13 +15,13 @@ from afterwit.fused_head.top_k import two_stage_top_k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What was read off each row."""
+    """The log-probs of each row that were asked for."""
 
     softmax: Softmax
     top_ids_NK: Tensor
     """Largest logit first, equal ones by the lower id."""
     top_NK: Tensor
-    """Log-probs of those."""
+    """Log-probs of `top_ids_NK`."""
     at_NJ: Tensor
     """Log-probs at the ids asked for."""
 

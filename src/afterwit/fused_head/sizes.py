@@ -22,5 +22,5 @@ work enough to hide its launch, and three of them are little beside a chunk."""
 
 
 def sizes_on(device: torch.device) -> Sizes:
-    """Those of a device."""
+    """The sizes for a device."""
     return CPU if device.type == "cpu" else GPU

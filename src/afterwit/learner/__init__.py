@@ -1,2 +1,13 @@
-"""The learner: loads, scores, steps, and writes versions. `versions`, `manifest` and `rollback` need no
-torch."""
+"""The learner: judged turns go in, a new version of the weights comes out.
+
+schedule     when an update starts and with which turns
+batch        judged samples become what an update scores
+scoring      responses through a model
+parameters   what trains, and the frozen models beside it
+policy       model, master weights and optimiser
+update       one step of the optimiser over one batch
+trainer      an update becomes a version on disk
+explain      what an update computes for one turn
+failures     kinds of failure
+settings     every setting with its default
+"""

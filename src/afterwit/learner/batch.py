@@ -1,5 +1,4 @@
-"""From judged samples to what one update scores: checked against their prompts, hinted, measured, weeded out.
-Pure."""
+"""From judged samples to what one update scores: each is given its hinted prompts, or refused. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from afterwit.objective.settings import ObjectiveSettings
 
 
 class Rendering(Protocol):
-    """Conversations to prompt ids; RequestError where the template refuses."""
+    """Conversations to prompt ids; RequestError if the template refuses."""
 
     def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """What a turn must keep to: tokens of prompt and response, versions behind `version`."""
+    """The most tokens of prompt and response, and the most versions behind `version`."""
 
     max_tokens: int
     max_staleness: int
@@ -87,9 +86,10 @@ def build(
 def hinted_prompts(
     turn: Turn, hints: Sequence[str], rendering: Rendering, placement: Placement, room: int
 ) -> tuple[list[tuple[str, tuple[int, ...]]], Reason | None]:
-    """Each hint with its spliced prompt's ids, without those over `room` tokens; and why none is left.
+    """Each hint with the ids of its prompt, if these are at most `room`; and a reason if no hint is left.
 
-    A turn whose messages no longer render to its stored prompt has none, nor one whose template takes none.
+    No hint is left if the turn's messages no longer render to its stored prompt, or if the template refuses
+    every hinted one.
     """
     if not hints:
         return [], None
@@ -146,7 +146,7 @@ def _learned(sample: Sample, objective: ObjectiveSettings, *, opd: bool) -> Carr
 
 
 def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
-    """Why no term at all can be had of a turn."""
+    """Why a turn cannot train at all; None if it can."""
     if not turn.sampled.ids:
         return Reason.EMPTY_RESPONSE
     if all(turn.sampled.forced):

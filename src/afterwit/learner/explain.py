@@ -44,7 +44,7 @@ class Explained:
 def explain(trainer: Trainer, sample: Sample, trained_in: int | None) -> Explained | Reason:
     """What the turn taught in version `trained_in`; None: what it would teach now. A reason: it cannot train.
 
-    If the weights of that update are gone, those of the newest version stand in, and `exact` is False.
+    If the weights of that update are gone, the newest version's are used, and `exact` is False.
     """
     number, exact = _weights(trainer, trained_in)
     policy = Policy.load(trainer.versions, number, trainer.settings)

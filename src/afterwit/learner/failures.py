@@ -1,4 +1,4 @@
-"""What went wrong in an update, in plain words. Pure."""
+"""Which kind of failure an exception is. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy as the learner holds it: model, master weights, optimiser; from a version to the next."""
+"""The policy as the learner holds it: model, master weights and optimiser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REWARD_MEAN = "reward_mean"
 
 
 class Trained(Protocol):
-    """What of a model trains: all of it, or an adapter on it."""
+    """The part of a model that trains: all of it, or an adapter."""
 
     @property
     def model(self) -> PreTrainedModel: ...
@@ -38,21 +38,21 @@ class Trained(Protocol):
 
     @property
     def base(self) -> PreTrainedModel | None:
-        """The frozen base, where it is in memory anyway."""
+        """The frozen base, if the policy shares it."""
 
     def initial_masters(self, base: Path) -> dict[str, Tensor]:
-        """What the masters were at the base; the caller's own."""
+        """The master weights at the base, as a copy for the caller."""
 
     def write(self, folder: Path, base: Path) -> None:
-        """Write it into a version's folder, with the base's tokenizer."""
+        """Write the weights into a version's folder, with the base's tokenizer."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Policy:
     """What an update moves. `reward_mean` is the running mean of the RL baseline.
 
-    `head` is the model's, to be fused with the loss; None: the plain way. `ema` is the teacher that follows;
-    None: the settings have another.
+    `head` is the model's head, fused with the loss; None: the loss is computed from whole logits. `ema` is
+    the teacher that follows the policy; None: the settings name another teacher.
     """
 
     trained: Trained
@@ -64,10 +64,10 @@ class Policy:
 
     @classmethod
     def load(cls, versions: Versions, number: int, settings: LearnerSettings) -> Policy:
-        """The policy at a version; a version without optimiser state (the base) begins with a fresh one.
+        """The policy at a version. If the version has no optimiser state (the base), the optimiser is new.
 
-        VersionDamaged if its files are not as they were written; SettingError if they cannot be loaded, or
-        are of another kind than the settings ask for.
+        VersionDamaged if a file is not as it was written. SettingError if the files cannot be loaded, or hold
+        another kind of weights than the settings train.
         """
         folder = versions.weights(number)
         versions.verify(number)
@@ -102,7 +102,7 @@ class Policy:
         return self.trained.masters
 
     def save_state(self, folder: Path) -> None:
-        """Write what the next update needs beside the weights."""
+        """Write the state that the next update needs: optimiser, master weights and running means."""
         tensors = adamw.state(self.optimizer, self.masters)
         if self.masters.separate:
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
@@ -117,7 +117,7 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:
-    """The mean of the weights so far; at first, the base's."""
+    """The mean of the weights so far; at first, the base's weights."""
     if settings.teacher != "ema":
         return None
     start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
@@ -125,7 +125,7 @@ def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: Learne
 
 
 def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
-    """SettingError where the version's weights are not what the settings train."""
+    """SettingError unless the version holds the kind of weights that the settings train."""
     wanted = Lora(rank=settings.lora_rank, alpha=settings.lora_alpha) if settings.lora_rank else None
     try:
         there = lora_of(folder)

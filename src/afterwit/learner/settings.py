@@ -36,16 +36,16 @@ class LearnerSettings:
     clip: float = 1.0
     """The gradient's global norm is clipped to this; as published."""
     batch: int = 16
-    """New turns per update; an update starts when so many are judged. As published."""
+    """New turns per update; an update starts when this many are judged. As published."""
     min_batch: int = 4
-    """An update may start with so few when the oldest has waited `max_wait_s`: fewer make a noisy step."""
+    """Turns that are enough once the oldest has waited `max_wait_s`. Fewer would make a noisy step."""
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
     evening."""
     segments_per_update: int = 1
     """Turns of one session that wait for each other, to train in one update and share their prefix: less work
-    a turn, learned later. They wait at most `max_wait_s`, not past their session's end nor half of
-    `max_staleness`. 1 holds nothing back: what is judged is learned next."""
+    per turn, but learned later. They wait at most `max_wait_s`, until their session ends, and only while they
+    are sure to train before they are too old. 1 holds nothing back."""
     batches_per_update: int = 4
     """Batches that one update takes at most. It takes more than one only when turns pile up (a quarter of the
     queue), because every update makes all waiting turns older by one version. 1: always `batch` turns."""
@@ -56,55 +56,55 @@ class LearnerSettings:
     max_staleness: int = 16
     """A turn whose oldest token was sampled more versions ago than this is skipped (off-policy too far)."""
     update_gate: bool = False
-    """No update unless a new turn of the batch carries a term with a weight (replay alone does not do);
-    off as published. Without it, replaying small batches collapsed a tiny model within 500 interactions."""
+    """No update unless a new turn of the batch carries a term with a weight; replayed turns alone are not
+    enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
     teacher: str = "base"
-    """Whose weights read the hint: the frozen ones that the policy began at (`base`), the policy's at the
-    update's start (`live`), or the mean of those it had (`ema`), which begins at the base. Or the folder or
-    hub id of another checkpoint with the same tokenizer, such as a larger model: it is loaded frozen."""
+    """Whose weights read the hint: the frozen ones that the policy began with (`base`), the policy's at the
+    start of the update (`live`), or their running mean (`ema`), which begins at the base. Any
+    other value is the folder or hub id of a checkpoint with the same tokenizer, which is loaded frozen."""
     teacher_device: str | None = None
-    """Device of a teacher that is another checkpoint; not given: `learner.device`."""
+    """Device of a teacher that is another checkpoint. Not given: `learner.device`."""
     reference: str = "base"
-    """Whose distribution the reference KL (`objective.beta`) keeps the policy near; named as `teacher`."""
+    """Whose distribution the reference KL (`objective.beta`) keeps the policy near; as `teacher`."""
     reference_device: str | None = None
-    """Device of a reference that is another checkpoint; not given: `learner.device`."""
+    """Device of a reference that is another checkpoint. Not given: `learner.device`."""
     ema_decay: float = 0.99
-    """What the mean of `teacher = "ema"` keeps of itself at each update: 0.99 remembers about 100 updates.
-    0 is the live policy, 1 the base."""
+    """Share of the mean that an update keeps (`teacher = "ema"`): 0.99 remembers about 100 updates. 0 gives
+    the live policy, 1 the base."""
     max_tokens: int = 32_768
-    """Tokens of prompt and response that the learner takes at most, hint included; bounds its memory.
-    The model's own context bounds them too."""
+    """Most tokens of prompt, hint and response of a turn that trains; it bounds the learner's memory. The
+    model's own context bounds them too."""
     micro_batch_tokens: int = 4096
-    """Tokens of one forward and backward pass: of padded rows together, of packed ones beside the longest.
-    Changes memory and speed, not the result."""
+    """Tokens of one forward and backward pass: all of padded rows; of packed rows, those beside the longest.
+    It changes memory and speed, not the result."""
     packing: PackingChoice = "auto"
-    """`auto` runs tokens that rows share (a session's turns, hints, retries) through the model once, where
-    that saves a sixth of them and the model allows it: the same result in less time. `off` never does."""
+    """`auto`: tokens that rows share (a session's turns, hints, retries) run through the model once, if that
+    saves a sixth of them and the model allows it. The result is the same. `off`: every row runs alone."""
     head: HeadWay = "fused"
     """How logits become a loss. `fused`: a chunk of rows at a time, gradient included, in the memory of a
-    chunk. `plain`: all at once by autograd; the reference, and the way of models with an unusual head."""
+    chunk. `plain`: all at once by autograd; the reference, and for models with an unusual head."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: a third more work, a fraction of the memory."""
     device: str = "auto"
-    """`auto` is CUDA where there is one, else the CPU."""
+    """`auto` is CUDA if there is one, else the CPU."""
     dtype: Precision = "float32"
-    """What forward passes compute in and versions are written in; make it the engine's. Under bfloat16 the
-    optimiser keeps fp32 master weights."""
+    """Precision of forward passes and of written versions; use the engine's. With bfloat16 the optimiser
+    keeps fp32 master weights."""
     threads: int = 0
-    """CPU threads of torch, 0: as many as cores. For a tiny model 1 is best, and on busy cores by far."""
+    """CPU threads of torch; 0: as many as cores. For a tiny model 1 is best, above all on busy cores."""
     keep_versions: int = 5
-    """Versions whose weights stay on disk, to roll back to; manifests stay for good."""
+    """Versions whose weights stay on disk, to roll back to. Manifests are never deleted."""
     mismatch_alarm: float = 0.2
-    """Nats. An alarm when the mean |log pi_old - log pi_b| of tokens that the very same weights sampled
-    exceeds this: engine and learner disagree."""
+    """Nats. There is an alarm if the mean |log pi_old - log pi_b| of tokens that the same weights sampled is
+    above this: engine and learner disagree."""
     poll_s: float = 1.0
     """Seconds between looks at the store."""
     lease_s: float = 900.0
-    """Seconds that claimed turns stay claimed without a sign of life; renewed while the update runs."""
+    """Seconds until another learner may take over claimed turns; renewed while the update runs."""
     retry_s: float = 30.0
     """Seconds until a released batch is tried again; doubles with each attempt, up to an hour."""
     max_attempts: int = 6
-    """A turn whose updates failed so often ends as `learner_failed`; `requeue` puts it back."""
+    """Failed updates after which a turn ends as `learner_failed`; `requeue` puts it back."""
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
@@ -120,7 +120,7 @@ class LearnerSettings:
         if self.segments_per_update > self.batch:
             raise ValueError(
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
-                "so many turns of a session never fit into one update"
+                "they would never fit into one update"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""From a batch to a version on disk: the policy is moved, probed and written, or dropped and loaded anew."""
+"""From a batch to a version on disk. After a failure the policy is loaded again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Trainer:
         self.frozen = FrozenModels(versions.base, settings)
 
     def begin(self, *, now: float) -> None:
-        """Make version 0 known, load the newest. SettingError where model, device or weights are missing."""
+        """Write version 0 if it is missing, and load the newest. SettingError if one cannot be loaded."""
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         policy = self.policy()
@@ -55,7 +55,7 @@ class Trainer:
             self.versions.write(version, lambda folder: None)
 
     def policy(self) -> Policy:
-        """The newest version's, loaded anew when somebody else wrote it or an update was broken off."""
+        """The policy at the newest version, loaded again if the one in memory is another."""
         newest = self.versions.newest()
         if self._policy is None or self._policy.number != newest:
             self.drop()
@@ -63,7 +63,7 @@ class Trainer:
         return self._policy
 
     def drop(self) -> None:
-        """Forget the policy in memory: what is on disk is the truth."""
+        """Forget the policy in memory: the version on disk counts."""
         self._policy = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -71,7 +71,7 @@ class Trainer:
     def build(
         self, samples: Sequence[Sample], *, version: int | None = None
     ) -> tuple[list[Item], list[Refused]]:
-        """What the next update, or one from `version`, can learn of the samples, and which it refuses."""
+        """The items of the next update, or of one that starts at `version`, and the turns that it refuses."""
         limits = TurnLimits(
             max_tokens=self._context(),
             max_staleness=self.settings.max_staleness,
@@ -80,7 +80,7 @@ class Trainer:
         return build(samples, self._rendering, self._placement, limits, self.objective)
 
     def _context(self) -> int:
-        """Tokens of prompt and response at most: the setting, or the model's own context where less."""
+        """Most tokens of prompt and response: the setting or the model's own context, whichever is less."""
         context = getattr(self.policy().model.config.get_text_config(), "max_position_embeddings", None)
         return min(self.settings.max_tokens, context or self.settings.max_tokens)
 
@@ -94,8 +94,8 @@ class Trainer:
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        Raises UpdateRefused where it would not be finite, VersionTaken where a rollback came first. Whatever
-        it raises, the newest version on disk is what the next update starts from.
+        Raises UpdateRefused if it would not be finite, VersionTaken if a rollback came first. After any error
+        the next update starts from the newest version on disk.
         """
         policy = self.policy()
         number = policy.number + 1

@@ -11,7 +11,7 @@
     terms               the terms, one per file, and their table
     evaluation          the loss of named arrays, by all of this
 
-Importing this package imports no torch, nor does any of its tables.
+Importing this package, or any of its tables, does not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What selection and distillation read of the old policy and of the teachers, reduced to K ids a position.
+"""The old policy and the teachers, reduced to K ids per position, for hint selection and distillation.
 
 Every field separates by rows and by hints, so logits may come in chunks and one teacher at a time.
 """

@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
 
     loss: Any
     terms: dict[str, Any]
-    """Each of `TERMS` before its weight, 0 where no sample carries it: `rl`, `opd` (any distillation),
+    """Each of `TERMS` before its weight, 0 if no sample carries it: `rl`, `opd` (any distillation),
     `combine`, `entropy`, `reference_kl`."""
     gradients: list[Any]
     """d loss / d logits_current, [T, V] for each sample."""
@@ -75,8 +75,7 @@ def _check(named: Mapping[str, Any]) -> None:
 def _samples(
     batch: list[Mapping[str, Any]], settings: ObjectiveSettings, mean: float
 ) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """The batch without its logits: which terms each sample carries, and its advantage. And the hints whose
-    teachers run."""
+    """The samples without logits, and for each the hints whose teachers run."""
     carried = [_terms(named, settings) for named in batch]
     rewarded = [
         Rewarded(_reward(named), _group(named, batch)) if terms.rl else None
@@ -100,7 +99,7 @@ def _group(named: Mapping[str, Any], batch: list[Mapping[str, Any]]) -> list[flo
 
 
 def _terms(named: Mapping[str, Any], settings: ObjectiveSettings) -> Carried:
-    """What the sample carries and, if samples are routed, keeps."""
+    """The terms that the sample carries and, if samples are routed, keeps."""
     facts = TurnFacts(reward=_reward(named), hints=_hints(named), tau=_temperature(named))
     # a term of weight 0 is evaluated as well, so that its value can be compared
     reads = replace(settings.reads, rl=settings.has_rl)

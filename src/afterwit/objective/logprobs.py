@@ -1,4 +1,4 @@
-"""Log-probabilities of logits and what every objective reads off them.
+"""Log-probabilities from logits, and what every objective needs of them.
 
 Axes here: T tokens of a response, V vocabulary, K kept ids, S the same and perhaps the tail, H hints.
 """
@@ -18,7 +18,7 @@ def full_precision(logits: Tensor) -> Tensor:
 
 
 def same_shape(logits_TV: Tensor, what: str, other_TV: Tensor) -> None:
-    """Raise where the other logits are not aligned with these: broadcasting would hide it."""
+    """ValueError unless both logits have the same shape: broadcasting would hide it."""
     if other_TV.shape != logits_TV.shape:
         raise ValueError(f"logits {list(logits_TV.shape)} but {what} {list(other_TV.shape)}")
 
@@ -69,7 +69,7 @@ def expected(probabilities: Tensor, values: Tensor) -> Tensor:
 def with_tail(logprobs_TK: Tensor, valid_TK: Tensor | None = None) -> Tensor:
     """The log-probs and, as one more [T, K + 1], that of everything but these ids, or the valid ones of them.
 
-    The tail is log(1 - sum of exp), finite by `TAIL_CEILING`, and has no gradient where that holds it.
+    The tail is log(1 - sum of exp). `TAIL_CEILING` keeps it finite; where it applies there is no gradient.
     """
     counted_TK = logprobs_TK if valid_TK is None else logprobs_TK.masked_fill(~valid_TK, -torch.inf)
     held_T1 = counted_TK.logsumexp(dim=-1, keepdim=True)

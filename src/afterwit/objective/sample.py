@@ -17,7 +17,7 @@ Basis = Literal["processed", "raw"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One response and what was found out about it. Misaligned or empty samples cannot be built."""
+    """One response with its advantage and its hints. Misaligned or empty samples cannot be built."""
 
     ids_T: Tensor
     """The sampled ids, int64."""

@@ -42,12 +42,11 @@ class ObjectiveSettings:
     one is scored; or the one whose teacher agrees most with the student, over the response
     (`sequence_optimal`) or at each token (`token_optimal`)."""
     routing: Literal["all", "routed"] = "all"
-    """`all`: a turn learns by every term it carries, as published. `routed`: a failed one (r = -1) with a
-    hint by OPD alone, a good one (r = +1) by RL alone, and a good one that the policy was sure of by
-    nothing."""
+    """`all`: a turn learns by every term it carries, as published. `routed`: a failed turn (r = -1) with a
+    hint learns by OPD alone, a good one (r = +1) by RL alone, or not at all if the policy was sure of it."""
     confident_above: float = 0.95
-    """Mean probability of the sampled tokens from which on the policy was sure: of those good turns little is
-    left to learn. Read only where turns are routed."""
+    """Mean probability of the sampled tokens from which on the policy was sure of a good turn, which then has
+    little left to teach. Read only if turns are routed."""
     diff_clip: float = 1.0
     """C, nats: caps |log pi_T - log pi_old| in top-K OPD so that one id cannot dominate; <= 0 is off."""
     tail_bucket: bool = False

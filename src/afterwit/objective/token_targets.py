@@ -1,6 +1,6 @@
-"""What the terms that read a few ids of each token need: the tokens' targets.
+"""The tokens' targets, for the terms that read a few ids of each token.
 
-The tokens, axis N, are those of one response, or of many without those that do not train.
+Axis N: the tokens of one response, or the tokens of many responses that train.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Layer 3: gateway, judge, learn, publish. Each claims a turn, calls pure code, commits."""
+"""Gateway, judge, learn, publish, housekeeping. Each claims work, calls pure code and commits."""

@@ -61,7 +61,7 @@ class Checkpoints(Protocol):
 
 
 class Publisher:
-    """Brings the engine to the newest version whose log-probs are the learner's.
+    """Has the engine serve the newest version whose log-probs are the learner's.
 
     `published` records a version that is served; it may raise StoreError while the store does not know it.
     """

@@ -1,6 +1,6 @@
-"""Layer 2: the bus. SQLite in WAL mode: turns, next states, verdicts, versions, leases, keys, health.
+"""The store, where the stages meet: turns, next states, verdicts, versions, leases, keys, health.
 
-`Store` is the whole of it; `AsyncStore` puts a writer thread before one. `schema` declares every column once.
+`Store` is the port, which each kind of database implements. `AsyncStore` puts a thread before one.
 """
 
 from afterwit.store.asynchronous import AsyncStore

@@ -121,7 +121,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a stage is, in its own words."""
+    """A stage's health, as it reported it."""
 
     stage: str
     ok: bool

@@ -1,4 +1,4 @@
-"""Torch's flash kernels in our form, and where they are used: on a CPU, and on CUDA in half precision."""
+"""Torch's flash kernels as our `Kernel`: used on a CPU, and on CUDA in half precision."""
 
 from __future__ import annotations
 

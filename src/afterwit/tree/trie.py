@@ -10,7 +10,7 @@ Ids = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`ids` stand at the depths from `begin` on, behind those of its parents."""
+    """`ids` are at the depths from `begin` on, after those of its parents."""
 
     begin: int
     ids: Ids
@@ -37,7 +37,7 @@ def grow(rows: Sequence[Ids]) -> tuple[Node, list[Node]]:
 
 
 def shared(one: Ids, other: Ids) -> int:
-    """How many ids both begin with. Bisected, since comparing slices is far faster than comparing ids."""
+    """The length of the common prefix. Bisected, because comparing slices is far faster than single ids."""
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
         return high

@@ -1,4 +1,4 @@
-"""A Hugging Face model folder through transformers, which never runs Python code that the folder brings."""
+"""Loads a Hugging Face model folder through transformers. Python code in the folder never runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def own_code(folder: Path) -> str | None:
-    """A sentence for a folder whose model is Python code that it brings; None for any other."""
+    """A sentence if the folder's model needs Python code of its own; else None."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

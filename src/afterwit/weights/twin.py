@@ -1,4 +1,4 @@
-"""The same model with other weights, without a second copy of those that stay the same."""
+"""The same model with other values of some weights; it shares all the others."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Layer 1: foreign formats, each known by one module. Pure: no network, no clock, no torch."""
+"""Foreign formats, each known by one module. Pure: no network, no clock, no torch."""

@@ -14,7 +14,7 @@ EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft"},
     "demo": {"openai", "matplotlib"},
 }
-"""The modules that the base install leaves out, by the extra that brings them."""
+"""The modules that the base install leaves out, by the extra that installs them."""
 
 app = typer.Typer(
     name="afterwit",

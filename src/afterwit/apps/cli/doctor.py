@@ -1,4 +1,4 @@
-"""`afterwit doctor`: does everything here do what it says?"""
+"""`afterwit doctor`: self-tests of this installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of settings: read, merged, and asked where a setting is written."""
+"""Sources of settings: they are read and merged, and each knows where a setting is written."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ EXACT, ROUNDED = 1e-3, 0.05
 def check(
     trainer: Trainer, renderer: Renderer, placement: Placement, frozen: FrozenModels | None = None
 ) -> Iterator[Finding]:
-    """Every test of the mathematics. `frozen` stands in for the trainer's frozen models."""
+    """Every test of the mathematics. `frozen` replaces the trainer's frozen models."""
     paths = _Paths(trainer, renderer, placement, frozen or trainer.frozen)
     report = "report it with the model's name; do not train with it"
     yield tested("the teacher's weights", paths.base_is_the_base, remedy=report)
@@ -87,7 +87,7 @@ class _Paths:
         return f"a teacher with the student's weights agrees with it within {gap:.2g} nats"
 
     def sensitive(self) -> str:
-        """Another hint makes another teacher, and another advantage."""
+        """Another hint gives another teacher and other advantages."""
         one, other = self._live([self._rows[1]], [self._rows[2]])
         moved, apart = one.gap_T.abs().mean().item(), (one.gap_T - other.gap_T).abs().mean().item()
         expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")

@@ -15,7 +15,7 @@ from afterwit.apps.model import model_folder
 
 
 def report(settings: Settings, home: Path) -> bool:
-    """Print every finding; whether all is well."""
+    """Print every finding; returns whether all tests passed."""
     console = Console()
     findings = []
     with console.status("") as status:

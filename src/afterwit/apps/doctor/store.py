@@ -1,4 +1,4 @@
-"""Self-tests of what is kept, and what the stages say of themselves."""
+"""Self-tests of the store, and the stages' health that it holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from afterwit.apps.home import STORE
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
-    """Every test of the store, and what the stages last said."""
+    """Every test of the store, and the stages' last reports."""
     path = home / STORE
     if not path.exists():
         yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")

@@ -58,7 +58,7 @@ class Workspace:
         place.write_text(text, encoding="utf-8")
 
     def edit(self, path: str, old: str, new: str) -> None:
-        """Replace a text that stands in the file exactly once; raises `ValueError` otherwise."""
+        """Replace a text that is in the file exactly once; raises `ValueError` otherwise."""
         text = self.read(path)
         found = text.count(old) if old else 0
         if found != 1:

@@ -1,10 +1,10 @@
-"""Binding: which session a request belongs to, which turn it follows, and what it says about that turn.
+"""Binding: which session a request belongs to, which turn it follows, and that turn's next state.
 
 In the order in which a request passes them:
 
 client_ids    the client's own ids, if it sends any
 client_text   text that clients add to what was said
-segments      what a conversation says, in a form for comparing
+segments      a conversation in a form for comparing
 request       the incoming request, read once; next states
 parents       the stored turns that it follows, repeats, rejects or quotes
 retelling     a known conversation inside one message

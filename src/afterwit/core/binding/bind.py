@@ -1,4 +1,4 @@
-"""Binding: which session a request belongs to, which turn it follows, and what it says about that turn.
+"""Binding: which session a request belongs to, which turn it follows, and that turn's next state.
 
 A stored turn leaves two fingerprints: of its prompt, and of its prompt with its own response. A request whose
 prefix is the second follows that turn; one whose prefix is only the first rejected its response.
@@ -34,7 +34,7 @@ class Binding:
     session: str
     parent: str | None
     kind: Kind
-    """MAIN or SIDE as the request itself shows; its siblings have the last word (`siblings.resolve`)."""
+    """MAIN or SIDE by the request alone; `siblings.resolve` decides with its siblings."""
     retry_of: str | None = None
     """The turn that this one supersedes: the same prompt, whose answer had not arrived."""
     rejects: str | None = None
@@ -43,17 +43,17 @@ class Binding:
     """The turn that `next_state` answers: the rejected one, else the parent."""
     next_state: tuple[Message, ...] = ()
     reason: Reason | None = None
-    """Why the turn cannot train, if binding itself says so."""
+    """Why the turn cannot train, if binding finds a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Relation:
-    """How a request relates to a stored turn. Without any it begins a session, or a segment of `session`."""
+    """How a request relates to a stored turn. Without one it begins a session, or goes on in `session`."""
 
     session: str | None = None
     parent: str | None = None
     relative: Candidate | None = None
-    """The turn whose session shows what is usual."""
+    """The turn whose session shows how requests are usually made."""
     answers: str | None = None
     after: int = 0
     """Index of the first message that answers."""
@@ -105,7 +105,7 @@ def bind(
 
 
 def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Relation:
-    """The first that holds: a retry, ambiguous, a regeneration, compacted, rejecting, following, none."""
+    """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
     summary = quoted(incoming, candidates)
     parents = followed(incoming, candidates, summary)
     parent = parents[0] if len(parents) == 1 else None
@@ -125,7 +125,7 @@ def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Re
 
 
 def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:
-    """The same prompt once more takes the place of the earlier turn."""
+    """The same prompt again: this turn takes the place of the earlier one."""
     follows = parent is not None and parent.candidate.turn == same.parent
     return _Relation(
         session=same.session,
@@ -138,7 +138,7 @@ def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) ->
 
 
 def _rejecting(incoming: IncomingRequest, deleted: Candidate) -> _Relation:
-    """A sibling of the turn whose response was taken out. What follows answers that turn if nothing did."""
+    """A sibling of the turn whose response was deleted. Its messages answer that turn, if none did before."""
     return _Relation(
         session=deleted.session,
         parent=deleted.parent,

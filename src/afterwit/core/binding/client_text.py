@@ -38,13 +38,13 @@ _AIDER_ASSENTS = frozenset(
         " your approval.",
     }
 )
-"""What aider has the assistant say to the files that it shows with each request."""
+"""Replies of the assistant that aider adds behind the files that it shows with each request."""
 _AIDER_NOTICES = (
     "I committed the changes with git hash ",
     "I updated the files.",
     "I edited the files myself.",
 )
-"""What aider says about edits; it has the assistant say `Ok.` to it."""
+"""How aider's notices of edits begin. It adds an `Ok.` of the assistant behind each."""
 _AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _SMOLAGENTS_CODE = re.compile(
@@ -66,7 +66,7 @@ def without_passing_blocks(text: str) -> str:
 
 
 def without_retelling(text: str) -> str:
-    """An assistant's text without thought, and without what clients put behind it or in its place.
+    """An assistant's text without its thinking, and without what clients add to it or put in its place.
 
     smolagents ends code with the tag at which sampling stopped, and writes the code once more as a call.
     """
@@ -84,7 +84,7 @@ def without_client_text(text: str) -> str:
 
 
 def is_boilerplate(said: str, before: str) -> bool:
-    """Whether an assistant's words are the client's own, put after the words `before` of the user."""
+    """Whether a reply `said` behind the user's words `before` was written by the client."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
 

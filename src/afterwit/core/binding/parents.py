@@ -33,11 +33,11 @@ class Candidate:
     answered: bool = False
     """Messages that follow it are known."""
     reply: str | None = None
-    """Its reply as it is compared, if that was looked up."""
+    """Its reply as it is compared; None if it was not looked up."""
     shape: Shape | None = None
     """How its request was made; None if that was not kept."""
     newest: bool = False
-    """It is the newest main-line turn under the session id that the client sends."""
+    """Whether it is the newest main-line turn under the session id that the client sends."""
 
     @property
     def arrived(self) -> bool:
@@ -64,10 +64,10 @@ class Quoted:
 def followed(
     incoming: IncomingRequest, candidates: Sequence[Candidate], summary: Quoted | None
 ) -> list[Followed]:
-    """The turn that a request follows; several if it cannot be told which; none for a new conversation.
+    """The turn that a request follows; several if that is ambiguous, none for a new conversation.
 
-    Evidence deeper in the request is better. A tool-call id of ours, or a reply of a session that is known to
-    go on here, beats a prefix that ends before it: what comes between was rewritten.
+    The deepest match in the request wins. A tool-call id of ours, or a reply of a session that is known to
+    continue here, beats a prefix that ends before it: the messages between were rewritten.
     """
     by_prefix = _by_prefix(incoming, candidates)
     called = _by_call(incoming, candidates)
@@ -79,7 +79,7 @@ def followed(
 
 
 def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
-    """Turns whose prompt and own response are the request's longest such prefix; one, unless ambiguous."""
+    """Turns whose prompt and response are the longest such prefix of the request; one unless ambiguous."""
     full = [
         c for c in candidates if c.full_depth > c.depth and incoming.starts_with(c.full_hash, c.full_depth)
     ]
@@ -105,9 +105,9 @@ def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Foll
 def _by_reply(
     incoming: IncomingRequest, candidates: Sequence[Candidate], sessions: Collection[str]
 ) -> Followed | None:
-    """The newest turn whose reply is the last one of the request, of a session that goes on here.
+    """The newest turn whose reply is the last one of the request, of a session that continues here.
 
-    A compaction keeps the last replies behind a summary: their prompts are gone, they are not.
+    A compaction drops prompts, but keeps the last replies behind its summary.
     """
     said = [c for c in candidates if c.session in sessions and c.kind is not Kind.SIDE]
     reply = incoming.last_reply
@@ -116,7 +116,7 @@ def _by_reply(
 
 
 def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
-    """Sessions that a request is known to go on, by a call that it names or a summary that it quotes."""
+    """Sessions that a request is known to continue: it names a call of theirs, or quotes a summary."""
     return _continued(_by_call(incoming, candidates), quoted(incoming, candidates))
 
 
@@ -125,7 +125,7 @@ def _continued(*evidence: Followed | Quoted | None) -> set[str]:
 
 
 def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, and others that come with their replies."""
+    """The candidates with the replies that were looked up, and further candidates from `replies`."""
     said = {candidate.turn: candidate.reply for candidate in replies}
     known = {candidate.turn for candidate in candidates}
     merged = [replace(c, reply=said[c.turn]) if c.turn in said else c for c in candidates]
@@ -152,9 +152,9 @@ def quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Quoted
 def rejected(
     incoming: IncomingRequest, candidates: Sequence[Candidate], parent: Followed | None
 ) -> Candidate | None:
-    """The turn from whose prompt, but not whose response, the request goes on; None if that is uncertain.
+    """The turn whose prompt the request continues without its response; None if that is uncertain.
 
-    What comes next must not be an assistant's message: then the response was edited, not rejected.
+    If an assistant's message comes next, the response was edited, not rejected.
     """
     start = 0 if parent is None else parent.after
     leaves = [

@@ -1,4 +1,4 @@
-"""An incoming request as it is bound: read once, into segments, fingerprints and the turns that it names."""
+"""An incoming request, read once for binding: its segments, its fingerprints and the turns it names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind, Turn
 
 MOST_NAMED = 64
-"""Turns that are looked up by the calls that a request names. Older calls tell nothing more."""
+"""Most turns that are looked up by the calls that a request names, the latest first."""
 _CALL_IN_TEXT = re.compile(r"\bcall_?[0-9a-z]{28}\b", re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ class IncomingRequest:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The turns to look up because the request names calls of theirs: the last ones."""
+        """The turns to look up because the request names their calls; the last `MOST_NAMED`."""
         return tuple(self.mentions)[-MOST_NAMED:]
 
     @property
@@ -75,7 +75,7 @@ class IncomingRequest:
         return self.segments[depth - 1].message + 1 if depth else 0
 
     def after_call(self, index: int) -> int:
-        """Index of the first message behind a call, given the first message that names it."""
+        """Index of the first message after a call, given the first message that names the call."""
         return _after_call(self.messages, index)
 
     def full(self, response: Message) -> tuple[bytes, int]:
@@ -104,17 +104,19 @@ def read_request(
 
 
 def next_state(incoming: IncomingRequest, after: int, kind: Kind) -> tuple[Message, ...]:
-    """The next state among the messages from `after` on: all up to the assistant's next one.
+    """The next state: the messages from `after` to the assistant's next one.
 
-    Messages that hold only the client's text are not a reaction. Of a side turn only tool results count:
-    the rest was written to obtain a title or a summary, but a tool did return what it returned.
+    Messages that hold only the client's text are left out. A side turn keeps only its tool results: its other
+    messages were written to obtain a title or a summary.
     """
     return _reaction(incoming.messages, after, kind)
 
 
 def added_messages(messages: Sequence[Message], parent: Turn, depth: int) -> tuple[Message, ...]:
-    """The next state of `parent` that a stored prompt added: behind the parent's call or reply, or behind the
-    `depth` segments of the parent's prompt and response."""
+    """The next state of `parent` in the prompt of its child.
+
+    It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.
+    """
     called = _mentions(messages).get(parent.id)
     if called is not None:
         return _reaction(messages, _after_call(messages, called), Kind.MAIN)
@@ -133,7 +135,7 @@ def last_reply(messages: Sequence[Message]) -> int | None:
 
 
 def _after_call(messages: Sequence[Message], index: int) -> int:
-    """Behind the call itself, or from the result on if the call was cut off."""
+    """Index after the call, or of its result if the call itself is gone."""
     return index + 1 if messages[index].role == "assistant" else index
 
 
@@ -150,7 +152,7 @@ def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Mess
 
 
 def _speaks(message: Message, before: str | None) -> bool:
-    """Whether the assistant speaks itself, and not its client in its place."""
+    """Whether the assistant said this, and not the client in its place."""
     if message.role != "assistant":
         return False
     return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")

@@ -1,7 +1,7 @@
-"""Whether a request carries a known conversation inside one message: a side turn that is to work on it.
+"""Whether a request carries a known conversation inside one message, which makes it a side turn.
 
-Clients compact a conversation by sending it, written out as text, under other instructions. Their wordings
-change; that a new conversation holds most of an old one in one message does not.
+To compact a conversation, clients send it as text in one message, under other instructions. The wording of
+these instructions changes, the conversation inside does not.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from afterwit.core.binding.request import IncomingRequest
 
 SHORTEST = 16
-"""Characters of a text that counts: shorter ones are in many messages."""
+"""Characters. Shorter texts are in many messages and are not compared."""
 LONGEST = 200
-"""Characters that are compared of a text: clients cut long tool results."""
+"""Characters. Only the beginning of a text is compared, because clients cut long tool results."""
 FEWEST = 2
-"""Texts that a retelling holds at least."""
+"""Least number of a conversation's texts in a retelling."""
 MOST = 0.5
-"""Share of a conversation's texts that a retelling holds at least."""
+"""Least share of a conversation's texts in a retelling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Recent:
 
 
 def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
-    """The session that one message of the request retells, None if none does."""
+    """The session that a message of the request retells; None if there is none."""
     carriers = carrying(incoming)
     found = (one.session for one in recent if any(_retells(text, one) for text in carriers))
     return next(found, None)

@@ -1,7 +1,8 @@
-"""Segments: what a conversation says, in a form that no client's retelling changes. For matching only.
+"""Segments: a conversation in a form that stays the same when clients send it back. For matching only.
 
 Clients send history back changed: arguments are serialised again, reasoning and `name` dropped, white space
-stripped, temporary blocks added and removed, ids lose underscores. A segment holds what they leave alone.
+stripped, temporary blocks added and removed, ids lose underscores. A segment holds only what clients do not
+change.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ class Segment:
 
 
 def segments_of(messages: Sequence[Message], texts: Sequence[str]) -> tuple[Segment, ...]:
-    """The segments of a conversation, `texts` being its `plain_text`s: system text has none, empty text has
-    none, each call is one."""
+    """The segments of a conversation; `texts` are the `plain_text` of its messages.
+
+    System text and empty text have no segment. Each tool call is one.
+    """
     return tuple(
         Segment(parts=parts, message=index)
         for index, (message, text) in enumerate(zip(messages, texts, strict=True))
@@ -41,7 +44,7 @@ def segments_of(messages: Sequence[Message], texts: Sequence[str]) -> tuple[Segm
 
 
 def fingerprints(segments: Iterable[Segment], namespace: str) -> tuple[bytes, ...]:
-    """Rolling hashes: entry d is of the first d segments. Equal only within one `namespace`."""
+    """Rolling hashes: entry d is of the first d segments. They can be equal only in one `namespace`."""
     hashes = [_hash(b"", namespace)]
     for segment in segments:
         hashes.append(_hash(hashes[-1], *segment.parts))
@@ -56,7 +59,7 @@ def extend(fingerprint: bytes, segments: Iterable[Segment]) -> bytes:
 
 
 def plain_text(message: Message) -> str:
-    """A message's text as it is compared: without thought or injected blocks, white space collapsed."""
+    """A message's text as it is compared: without thinking and the client's blocks, white space collapsed."""
     text = message.content or ""
     return collapse(without_retelling(text) if message.role == "assistant" else without_passing_blocks(text))
 

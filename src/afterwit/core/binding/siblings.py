@@ -27,7 +27,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What a new child decides."""
+    """What a new child changes."""
 
     kind: Kind
     """The new turn's."""
@@ -36,8 +36,8 @@ class Resolution:
     changes: tuple[tuple[str, Kind], ...] = ()
     """Earlier turns whose kind changes."""
     confirmed: str | None = None
-    """The parent, if only this child shows that it is on the main line: what the parent's own prompt added
-    (`request.added_messages`) is the next state of the parent's parent."""
+    """The parent, if this child first shows that it is on the main line. The messages that the parent's own
+    prompt added (`request.added_messages`) are then the next state of the parent's parent."""
 
 
 def resolve(kind: Kind, *, parent: Branch | None, siblings: Sequence[Branch]) -> Resolution:

@@ -20,23 +20,23 @@ from afterwit.core.turn import Kind
 
 _SYSTEM = ("system", "developer")
 UNLIKE = 0.5
-"""Share of common tools under which two tool sets are not one agent's."""
+"""If two tool sets share less than this, they belong to two agents."""
 DOUBTFUL = 2 / 3
-"""Share under which they are not, if tools are missing and the system text is another one as well."""
+"""The same, if tools are missing and the system text differs as well."""
 TINY = 2
-"""Messages beside the system's."""
+"""Most messages, without the system's, of a tiny request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a request is made, apart from what it says."""
+    """How a request is made: its tools, its stream, its system text."""
 
     tools: frozenset[str]
     streamed: bool
     system: str = ""
     """Hash of the system text."""
     tiny: bool = False
-    """Has one or two messages beside the system's. Not stored."""
+    """Whether it has at most `TINY` messages. Not stored."""
 
     def __str__(self) -> str:
         """One line for the store; `Shape.read` reads it."""
@@ -66,7 +66,7 @@ def _digest(text: str) -> str:
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
-    """Whether a request is not made as its session's usually are.
+    """Whether a request is made in another way than is usual in its session.
 
     A tool set that is only somewhat unlike needs a second sign: people switch tools on and off.
     """
@@ -139,11 +139,13 @@ def classify(
     retells: bool,
     patterns: Sequence[Pattern],
 ) -> Kind:
-    """MAIN or SIDE. `said` is the client's word, `usual` the known shapes of the session's earlier turns,
-    `retells` whether a message of a new conversation holds a known one.
+    """MAIN or SIDE.
 
-    An agent with tools that goes on from nothing but tool results was handed the conversation: its tools are
-    not the session's, and it is the main line all the same.
+    `said` is what the client stated, `usual` the known shapes of the session's earlier turns. `retells` is
+    true if a message of a new conversation holds a known one.
+
+    An agent whose new messages are only tool results was handed the conversation by another agent. Its tools
+    differ, but it is on the main line.
     """
     if said is not None:
         return said

@@ -1,6 +1,6 @@
 """From a turn and its next state to a verdict.
 
-hindsight    what the judge is shown and asked, and the verdict of its answers
+hindsight    what the judge is shown and asked, and the verdict from its answers
 voting       votes read and counted, and which hints are kept
 hint_rules   what a hint may not say
 hints        how a hint is put into a prompt

@@ -1,6 +1,6 @@
-"""What the judge is shown and asked, and the verdict of its answers. Pure.
+"""What the judge is shown and asked, and the verdict from its answers. Pure.
 
-The live loop and a recorded rollout do the same: `case_of`, `questions`, ask the judge, `conclude`.
+The judge stage and a recorded rollout take the same steps: `case_of`, `questions`, ask the judge, `conclude`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeView:
-    """What the judge is shown of a turn, whole; prompts cut it to size and say so."""
+    """What the judge is shown of a turn, uncut. The prompts cut it to size and say so."""
 
     request: str
     """The last thing a person asked before the response; empty if there is none."""
@@ -32,7 +32,7 @@ class JudgeView:
 
 
 class JudgePrompts(Protocol):
-    """How the two questions are put."""
+    """How the two questions are worded."""
 
     @property
     def max_tokens(self) -> int:
@@ -69,7 +69,7 @@ def view_of(conversation: Conversation, response: Message, next_state: NextState
 
 
 def reactions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What tools and people said, without injected text; messages that were nothing else fall away."""
+    """What tools and people said, without the client's text. Messages that hold nothing else are left out."""
     kept = (_cleaned(message) for message in messages if message.role in ("user", "tool"))
     return tuple(message for message in kept if message.content or message.role == "tool")
 
@@ -106,7 +106,7 @@ class JudgeCase:
 
 
 def case_of(turn: Turn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
-    """`schema_error` says what is wrong with a tool call that no tool takes."""
+    """The case of a turn. `schema_error`: what is wrong with its tool call; None: nothing."""
     return JudgeCase(
         view=view_of(turn.conversation, turn.message, next_state),
         decided=decided(next_state.feedback, schema_error),
@@ -114,7 +114,7 @@ def case_of(turn: Turn, next_state: NextState, *, schema_error: str | None) -> J
 
 
 def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | None:
-    """The reward that needs no vote: explicit feedback's, else -1 for a call that its schema refuses."""
+    """The reward if it needs no vote: explicit feedback's, else -1 for a call that its schema refuses."""
     if feedback is not None and feedback.reward is not None:
         return Decided(reward=feedback.reward, source=Source.FEEDBACK)
     if schema_error is not None:
@@ -123,9 +123,9 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
 
 
 def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
-    """m calls for each question whose answer the objective reads; the evaluation only if nothing decided it.
+    """m calls for each question whose answer the objective reads.
 
-    None at all if the next state says nothing.
+    There is no evaluation if the reward is decided, and no call at all if the next state is empty.
     """
     if not case.view.next_state:
         return ()
@@ -155,6 +155,6 @@ def _read(call: JudgeCall, words: str, view: JudgeView, rules: VoteRules) -> Vot
 
 
 def call_seed(turn: str, call: JudgeCall) -> int:
-    """The sampling seed of a call: its own, and the same whenever it is asked again. In [0, 2**31)."""
+    """The sampling seed of a call, the same whenever it is repeated. In [0, 2**31)."""
     named = f"{turn}/{call.question}/{call.index}".encode()
     return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1

@@ -17,9 +17,9 @@ _TERM = re.compile(
     r"|size|length|font|early|prefetch|preload)[ _-]hint(?:s|ed|ing)?(?![^\W_])",
     re.IGNORECASE,
 )
-"""Things of a task that are called hints."""
+"""Programming terms that contain the word."""
 _TALK = re.compile(r"(?<![^\W_])(?:hint(?:s|ed|ing)?|hindsight)(?![^\W_])", re.IGNORECASE)
-"""The words themselves, beside anything but a letter or a digit."""
+"""The words, unless a letter or digit touches them."""
 _FILE = re.compile(r"\.(?:py|pyi|js|ts|tsx|json|toml|ya?ml|md|txt|csv|sql|sh|rs|go|c|h|cpp|java|html|css)\Z")
 _ASSIGNMENT = re.compile(r"[\w.]+=[^\s=]")
 
@@ -63,7 +63,7 @@ def _words(text: str) -> list[str]:
 
 
 def _runs(words: list[str], limit: int) -> Iterator[tuple[str, ...]]:
-    """From each word on, the shortest run that weighs `limit`. Two texts share a run of that weight if and
+    """For each first word, the shortest run that weighs `limit`. Two texts share a run of that weight if and
     only if they share one of these."""
     weights = [0.5 if _IDEOGRAPH.fullmatch(word) else 1.0 for word in words]
     end, weight = 0, 0.0

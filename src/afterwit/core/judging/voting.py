@@ -54,7 +54,7 @@ class Decided:
 
 
 def outside_thinking(words: str) -> str:
-    """What the judge said outside its thinking, also if only one end of the block is there."""
+    """What the judge said outside its thinking. One of the two tags may be missing."""
     begin, end = _THINKING
     return without_blocks(words, _THINKING).rpartition(end)[2].partition(begin)[0]
 
@@ -67,7 +67,7 @@ def parse_evaluation(words: str) -> Vote:
 
 
 def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
-    """Exactly one box, 1 or -1; iff 1, a hint between its marks. `said` are the next state's texts.
+    """Exactly one box, 1 or -1, and with 1 a hint between its marks. `said` are the next state's texts.
 
     A hint that `hint_rules` rejects makes the vote invalid, and the vote says why.
     """
@@ -113,7 +113,7 @@ def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: boo
 
 
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
-    """The verdict of these votes; a reward that is decided already is kept, whatever the votes."""
+    """The verdict of these votes. A reward in `decided` counts instead of the votes."""
     values = (vote.value for vote in votes if vote.question is Question.EVALUATION)
     return Verdict(
         reward=decided.reward if decided else reward(values),

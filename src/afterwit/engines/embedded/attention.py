@@ -1,7 +1,7 @@
 """Attention over slots, as transformers calls it: torch's SDPA, without a copy of the keys and values.
 
-With a mask, transformers copies keys and values once per query head before it calls SDPA. On a CPU that copy
-took longer than the attention itself where few tokens read a long context.
+With a mask, transformers copies keys and values once per query head before it calls SDPA. On a CPU, if few
+tokens read a long context, that copy took longer than the attention.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from afterwit.engines.port import Step
 class BatchFuture:
     """`done` is set once the last response has ended: to the steps of each, in order, or to the first error.
 
-    Whoever awaits it is woken once, not once a token.
+    It wakes its waiter once, not once per token.
     """
 
     def __init__(self, responses: int) -> None:

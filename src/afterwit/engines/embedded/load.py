@@ -1,4 +1,4 @@
-"""A Hugging Face folder as a module that the engine can step, or a sentence on why it cannot."""
+"""From a Hugging Face folder to a module that the engine can run; an error says why it cannot."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Mo
 
 
 def attend_in_slots(model: PreTrainedModel) -> None:
-    """Give the model our attention, if its attention can be replaced."""
+    """Set the model to our attention, if its attention can be replaced."""
     if getattr(model, "_supports_attention_backend", False):
         model.set_attn_implementation(attention.NAME)
 

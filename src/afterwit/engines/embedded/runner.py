@@ -91,7 +91,7 @@ class ModelRunner:
         draws = [sequence.draw() for sequence in sequences]
         try:
             drawn = self._decode_rows(0, sequences, draws)
-        except Exception:
+        except Exception:  # foreign code; each row is tried alone to find those that fail
             drawn = [self._decode_alone(row, sequence, draws[row]) for row, sequence in enumerate(sequences)]
         for sequence, outcome in zip(sequences, drawn, strict=True):
             self._deliver(sequence, outcome)

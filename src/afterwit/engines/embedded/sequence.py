@@ -15,8 +15,8 @@ Deliver = Callable[[Step | Exception], None]
 class ResponseSequence:
     """A request and its response. Owned by the worker's thread once it is submitted.
 
-    `cached` counts the positions that its cache holds. Once the prompt is read, the cache holds prompt and
-    response but for the response's last id.
+    `cached` counts the positions that its cache holds. Once the prompt is read, these are the prompt and the
+    response without its last id.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ full, adapter       all weights, or LoRA on them
 masters             the weights that the optimiser moves, in its precision
 optimizer           AdamW and its state on disk
 ema                 a teacher that follows the policy
-frozen              teachers and the reference
-load                a model folder becomes a module
+frozen              the teacher and the reference
+load                from a model folder to a module
 """
 
 from afterwit.learner.parameters.adapter import Adapter

@@ -1,4 +1,4 @@
-"""LoRA in the learner: an adapter that trains, over a base that stands still and is in memory once."""
+"""LoRA in the learner: an adapter trains over a frozen base, which is in memory once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from afterwit.weights.lora import TENSORS
 from afterwit.weights.twin import twin
 
 SEED = 0
-"""Of the draw of A: every adapter of a model begins alike, whoever makes it."""
+"""Seed of the factor A: every adapter of a model begins alike."""
 OF_MODELS = ("config.json", "generation_config.json")
-"""Files that say a folder is a model: an adapter's is none."""
+"""Files that make a folder a model. A version that is an adapter does not get them."""
 HUB = "models--"
-"""How a hub model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
+"""How a model's folder begins in the hub's cache: models--owner--name/snapshots/revision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """Implements `policy.Trained`: what trains are the adapter's factors.
+    """Implements `policy.Trained`: only the adapter's factors train.
 
-    `base` has the very tensors of `model` and no adapter on them: what it computes is the base's.
+    `base` shares the tensors of `model`, without the adapter.
     """
 
     base: PreTrainedModel
@@ -44,9 +44,9 @@ class Adapter:
 
     @classmethod
     def load(cls, folder: Path, base: Path, settings: LearnerSettings) -> Self:
-        """The adapter in a version's folder; a fresh one where the folder is the base's own.
+        """The adapter in a version's folder; a fresh one if the folder is the base's.
 
-        VersionDamaged where it cannot be read or belongs to another model.
+        VersionDamaged if it cannot be read or belongs to another model.
         """
         dtype, device = getattr(torch, settings.dtype), device_of(settings.device)
         made = cls.fresh(load_model(base, dtype=dtype, device=device), settings)
@@ -56,9 +56,9 @@ class Adapter:
 
     @classmethod
     def fresh(cls, base: PreTrainedModel, settings: LearnerSettings) -> Self:
-        """An adapter on all linear layers but the head, in fp32 (fp64 on an fp64 model).
+        """An adapter on all linear layers except the head, in fp32 (fp64 on an fp64 model).
 
-        B is 0, so the adapted model is the base exactly. A is drawn as PEFT draws it, from a seed of its own.
+        B is 0, so the adapted model equals the base exactly. A is drawn as PEFT draws it, from a fixed seed.
         """
         peft = _adapted(twin(base, {}), settings.lora_rank, settings.lora_alpha)
         return cls(base=base, peft=peft, masters=Masters(peft.get_base_model()))
@@ -69,15 +69,15 @@ class Adapter:
         return self.peft.get_base_model()
 
     def initial_masters(self, base: Path) -> dict[str, Tensor]:
-        """What the masters were at the base; the caller's own."""
+        """The master weights at the base, as a copy for the caller."""
         config = self.peft.peft_config["default"]
         fresh = _adapted(twin(self.base, {}), config.r, config.lora_alpha).get_base_model()
         return {name: tensor.detach() for name, tensor in Masters(fresh).named.items()}
 
     def write(self, folder: Path, base: Path) -> None:
-        """Write what `peft.PeftModel.from_pretrained(model, folder)` reads; equal values make equal bytes.
+        """Write what `peft.PeftModel.from_pretrained(model, folder)` reads. Equal values make equal bytes.
 
-        It names the base by its hub id, else by its folder's name alone: a home can be moved.
+        The base is named by its hub id or its folder's name, without a path, so that a home can be moved.
         """
         config = copy.copy(self.peft.peft_config["default"])
         config.target_modules = sorted({name.rpartition(".")[2] for name in self.peft.targeted_module_names})
@@ -89,7 +89,7 @@ class Adapter:
         copy_configuration(folder, base, without=OF_MODELS)
 
     def _tensors(self) -> dict[str, Tensor]:
-        """The adapter's own tensors, by the names that PEFT gives them in a file."""
+        """The adapter's tensors, by the names that PEFT gives them in a file."""
         from peft import get_peft_model_state_dict
 
         found: dict[str, Tensor] = get_peft_model_state_dict(self.peft, save_embedding_layers=False)
@@ -100,20 +100,20 @@ class Adapter:
         own, read = self._tensors(), read_tensors(path)
         wrong = [name for name in own.keys() | read.keys() if _shape(own, name) != _shape(read, name)]
         if wrong:
-            raise VersionDamaged(f"{path} is no adapter of this model: {min(wrong)} differs; {REMEDY}")
+            raise VersionDamaged(f"{path} is not an adapter of this model: {min(wrong)} differs; {REMEDY}")
         for name, tensor in own.items():
             tensor.copy_(read[name])
 
 
 def _adapted(model: PreTrainedModel, rank: int, alpha: float) -> Any:
     """A `peft.PeftModel` of the model, which is changed in place."""
-    from peft import LoraConfig, get_peft_model  # takes seconds: full weights do without
+    from peft import LoraConfig, get_peft_model  # importing takes seconds, and full weights do not need it
 
     config = LoraConfig(
         task_type="CAUSAL_LM",
         target_modules="all-linear",
         r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]  # it only divides it
+        lora_alpha=alpha,  # type: ignore[arg-type]  # PEFT only divides by it
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name it has dropped

@@ -1,4 +1,4 @@
-"""A teacher that follows: the exponential mean of the policy's weights."""
+"""A teacher that follows the policy: the exponential mean of its weights."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from afterwit.weights.twin import twin
 
 
 class Ema:
-    """`model` is the policy's under the mean; what does not train (the base under an adapter) is shared.
+    """`model` is the policy with the mean of its weights. It shares what does not train.
 
-    The mean is kept at the masters' precision, `model` has it at the policy's own. It is of what trains:
-    of an adapter that is both factors, whose product is near the mean of their products and not that.
+    The mean is kept at the masters' precision; `model` holds it at the policy's. Under an adapter it is the
+    mean of each factor. The product of the means is near the mean of the products, but not equal to it.
     """
 
     def __init__(self, policy: PreTrainedModel, start: Mapping[str, Tensor], decay: float) -> None:
-        """`start` is the mean so far, by parameter; it is not copied."""
+        """`start` is the mean so far, by parameter. It is not copied."""
         self.named = dict(start)
         self._decay = decay
         own = dict(policy.named_parameters())

@@ -1,4 +1,4 @@
-"""The models that an update reads beside the policy: teacher and reference. None of them trains."""
+"""The models that an update reads beside the policy: teacher and reference. They do not train."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from afterwit.wire.model_text.same_tokenizer import require_same_tokenizer
 class Base(Protocol):
     @property
     def base(self) -> PreTrainedModel | None:
-        """The frozen base, if it is in memory anyway."""
+        """The frozen base, if the policy shares it."""
 
 
 class HasTeachers(Protocol):
-    """What of the policy a teacher is made of."""
+    """The parts of the policy that a teacher may share."""
 
     @property
     def model(self) -> PreTrainedModel: ...
@@ -39,11 +39,13 @@ class HasTeachers(Protocol):
 
 
 class FrozenModels:
-    """Loaded at first use, in the very kernels of the policy, and kept."""
+    """Each model is loaded at its first use and kept. It runs in the policy's kernels."""
 
     def __init__(self, base: Path, settings: LearnerSettings) -> None:
-        """`base` is the folder that the policy began at. SettingError if teacher or reference have another
-        tokenizer."""
+        """`base` is the folder that the policy began at.
+
+        SettingError if teacher or reference have another tokenizer.
+        """
         self._base = base
         self._settings = settings
         self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
@@ -53,17 +55,17 @@ class FrozenModels:
             require_same_tokenizer(base, Path(folder), f"learner.{name}")
 
     def named(self, teacher: str) -> FrozenModels:
-        """The same models, but this teacher."""
+        """The same models with another teacher."""
         other = copy.copy(self)
         other._settings = replace(self._settings, teacher=teacher)
         return other
 
     def teacher(self, policy: HasTeachers) -> PreTrainedModel:
-        """Whose weights read the hints."""
+        """The model that reads the hints."""
         return self._model(self._settings.teacher, self._settings.teacher_device, policy)
 
     def reference(self, policy: HasTeachers) -> PreTrainedModel:
-        """Whose distribution the policy stays near."""
+        """The model that the KL term keeps the policy near."""
         return self._model(self._settings.reference, self._settings.reference_device, policy)
 
     def _model(self, name: str, device: str | None, policy: HasTeachers) -> PreTrainedModel:
@@ -87,7 +89,7 @@ class FrozenModels:
         return self.load(self._base, device_of(self._settings.device))
 
     def load(self, folder: Path, device: torch.device) -> PreTrainedModel:
-        """The folder's model, loaded once per device."""
+        """The model in a folder, loaded once per device."""
         key = (folder.resolve(), device)
         if key not in self._loaded:
             dtype = getattr(torch, self._settings.dtype)
@@ -114,11 +116,11 @@ TEACHERS: dict[str, Callable[[FrozenModels, HasTeachers], PreTrainedModel]] = {
     "live": _live,
     "ema": _ema,
 }
-"""Any other name is the folder of a checkpoint."""
+"""By the value of `teacher` or `reference`. Any other value is the folder of a checkpoint."""
 
 
 def _fit_vocabulary(model: PreTrainedModel, policy: PreTrainedModel, name: str) -> None:
-    """Cut off rows that only fill the other vocabulary up: models of a family are padded differently."""
+    """Cut off the rows that only pad the vocabulary: models of one family are padded differently."""
     size, wanted = (len(each.get_output_embeddings().weight) for each in (model, policy))
     if size < wanted:
         raise SettingError(f"{name} knows {size} ids, but the model {wanted}: it cannot score all of them")

@@ -30,7 +30,7 @@ class FullWeights:
 
     @classmethod
     def load(cls, folder: Path, precise: Mapping[str, Tensor], settings: LearnerSettings) -> Self:
-        """The model of a folder. `precise` are the values that its weights are rounded from, where kept."""
+        """The model in a folder. `precise`: the values its weights were rounded from, if kept."""
         rounds = settings.dtype == "bfloat16"
         model = load_model(folder, dtype=getattr(torch, settings.dtype), device=device_of(settings.device))
         if precise and not rounds:
@@ -38,17 +38,17 @@ class FullWeights:
         return cls(model=model, masters=Masters(model, (precise or _precise(folder)) if rounds else None))
 
     def initial_masters(self, base: Path) -> dict[str, Tensor]:
-        """What the masters were at the base; the caller's own."""
+        """The master weights at the base, as a copy for the caller."""
         return {name: tensor.to(self.masters.named[name]) for name, tensor in _precise(base).items()}
 
     def write(self, folder: Path, base: Path) -> None:
-        """Write the model, configured as the base is."""
+        """Write the model with the base's tokenizer, templates and configuration."""
         self.model.save_pretrained(folder, max_shard_size=ONE_FILE)
         copy_configuration(folder, base)
 
 
 def copy_configuration(folder: Path, base: Path, *, without: tuple[str, ...] = ()) -> None:
-    """Tokenizer, templates and configuration, as the base has them."""
+    """Copy the base's tokenizer, templates and configuration."""
     for pattern in CONFIGURATION:
         for path in base.glob(pattern):
             if not path.name.endswith(".index.json") and path.name not in without:

@@ -1,4 +1,4 @@
-"""A Hugging Face model folder becomes a module in evaluation's arithmetic: no dropout, no cache."""
+"""From a Hugging Face model folder to a module that computes as in evaluation: without dropout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A version's file of tensors by name. VersionDamaged where it cannot be read."""
+    """The tensors in a version's file, by name. VersionDamaged if it cannot be read."""
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -33,20 +33,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def recompute_activations(model: PreTrainedModel) -> None:
-    """Trade a second forward pass for the memory of activations. Values and gradients stay what they were."""
+    """Save the memory of activations by a second forward pass. Values and gradients stay the same."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
 
 
 def device_of(name: str) -> torch.device:
-    """The device of a setting: `auto` is CUDA where there is one. SettingError for one that is not there."""
+    """The device that a setting names; `auto` is CUDA if there is one. SettingError if it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise SettingError(
-            f"learner.device is {name!r}, which is no device: try auto, cpu or cuda"
+            f"learner.device is {name!r}, which torch does not know: try auto, cpu or cuda"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingError(

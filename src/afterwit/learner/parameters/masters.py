@@ -1,4 +1,4 @@
-"""Master weights: what the optimiser moves. The model's own, or fp32 copies of rounded ones."""
+"""Master weights, which the optimiser moves: the model's own, or fp32 copies of rounded ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 class Masters:
     """The model's parameters that train, by name, at the optimiser's precision.
 
-    Rounded parameters hand each gradient over to their master as soon as it is complete, so that
-    micro-batches add up in fp32. `publish` brings the masters back into the model.
+    A rounded parameter adds each gradient to its master as soon as it is complete, so that micro-batches add
+    up in fp32. `publish` copies the masters back into the model.
     """
 
     def __init__(self, model: nn.Module, precise: Mapping[str, Tensor] | None = None) -> None:
-        """`precise` are the masters' values; without them the model's parameters are the masters."""
+        """`precise` are the masters' values; None: the model's own parameters are the masters."""
         self._model = {name: own for name, own in model.named_parameters() if own.requires_grad}
         self.separate = precise is not None
         self.named: dict[str, nn.Parameter] = self._model
@@ -29,7 +29,7 @@ class Masters:
                 own.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def gradient(self, own: Tensor | None) -> Tensor | None:
-        """Where the gradient of one of the model's parameters adds up; `None` for one that is frozen."""
+        """The tensor in which a parameter's gradient adds up; None if the parameter is frozen."""
         name = next((name for name, parameter in self._model.items() if parameter is own), None)
         if own is None or name is None or not own.requires_grad:
             return None
@@ -54,7 +54,7 @@ class Masters:
 def _hand_over(master: nn.Parameter) -> Callable[[Tensor], None]:
     def hook(own: Tensor) -> None:
         if own.grad is None:
-            raise ValueError("a gradient was announced that is not there")
+            raise ValueError("a parameter's gradient is missing after it was computed")
         gradient = own.grad.to(master.dtype)
         master.grad = gradient if master.grad is None else master.grad.add_(gradient)
         own.grad = None

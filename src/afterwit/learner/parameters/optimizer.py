@@ -15,7 +15,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def build(masters: Masters, settings: LearnerSettings) -> AdamW:
-    """AdamW; matrices decay, norms and biases do not."""
+    """AdamW. Weight decay applies to matrices, not to norms and biases."""
     matrices = [parameter for parameter in masters.named.values() if parameter.dim() > 1]
     vectors = [parameter for parameter in masters.named.values() if parameter.dim() <= 1]
     groups = [
@@ -37,7 +37,7 @@ def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
 
 
 def restore(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `state`, bit for bit where that was of masters of the same precision."""
+    """The inverse of `state`; exact if the masters had the same precision."""
     for name, parameter in masters.named.items():
         if f"step.{name}" not in tensors:
             continue

@@ -1,4 +1,11 @@
-"""Responses through a model: rows, packing, states or logits, the model's own head."""
+"""Responses through a model, as logits or as the hidden states that its head reads.
+
+rows      a prompt with the response that is scored
+packing   whether rows share their work, and how they are cut into passes
+layout    rows as a model's input
+score     rows through the model
+lm_head   the model's head, for the fused loss
+"""
 
 from afterwit.learner.scoring.lm_head import fused_head, head_of
 from afterwit.learner.scoring.packing import MicroBatch, Packing, token_ratio

@@ -1,4 +1,4 @@
-"""Rows as a model's input, and where in its output their responses are predicted.
+"""Rows as a model's input, and the places in its output that predict their responses.
 
 Axes: B rows of a pass, L tokens, N response tokens of a pass, D width.
 """
@@ -32,7 +32,7 @@ class Layout:
 
 
 def padded(rows: Sequence[Row], device: torch.device) -> Layout:
-    """Side by side, padded on the right, which causal attention never looks at."""
+    """The rows side by side, padded on the right, where causal attention does not look."""
     ids_BL = torch.zeros((len(rows), max(map(len, rows)) - 1), dtype=torch.int64)
     for index, row in enumerate(rows):
         ids_BL[index, : len(row) - 1] = torch.tensor(row.inputs)
@@ -44,7 +44,7 @@ def padded(rows: Sequence[Row], device: torch.device) -> Layout:
 
 
 def packed(rows: Sequence[Row], device: torch.device) -> Layout:
-    """As a tree, in which a token that rows share is there once."""
+    """The rows as a tree, in which a shared token occurs once."""
     tree = pack([Path(ids=row.inputs, first=row.first) for row in rows])
     at_token = torch.tensor([place for places in tree.at for place in places], device=device)
     return Layout(inputs=inputs(tree, device), at_row=torch.zeros_like(at_token), at_token=at_token)

@@ -1,4 +1,4 @@
-"""The model's head, taken out of the model to be fused with the loss."""
+"""The model's head in the form that is fused with the loss."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from afterwit.learner.scoring.rows import Row
 from afterwit.learner.scoring.score import response_logits, response_states
 
 CLOSE = 0.02
-"""Of the largest logit: within it half precision agrees with itself, and no other head does."""
+"""Share of the largest logit. Half precision differs from itself by less, another head by more."""
 log = logging.getLogger(__name__)
 
 
 def head_of(model: PreTrainedModel) -> Head:
-    """The head as its parameters and the config tell it, with the LoRA that is switched on at it.
+    """The head, by its parameters and the config, with the LoRA that is active on it.
 
-    ValueError where it is no linear layer, or LoRA of another kind than two factors and a scale.
+    ValueError if it is not a linear layer, or if its LoRA is more than two factors and a scale.
     """
     layer = model.get_output_embeddings()
     linear, low_rank = (layer, None) if type(layer) is nn.Linear else _adapted(layer)
@@ -30,8 +30,8 @@ def head_of(model: PreTrainedModel) -> Head:
 
 
 def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
-    """A linear layer and what PEFT adds to it; None where that is switched off."""
-    from peft.tuners.lora import Linear  # takes seconds: most heads are without
+    """A linear layer and what PEFT adds to it; None if that is switched off."""
+    from peft.tuners.lora import Linear  # importing takes seconds, and most heads have no LoRA
 
     if not isinstance(layer, Linear) or type(layer.base_layer) is not nn.Linear:
         raise ValueError(f"the head is a {type(layer).__name__}, not a Linear")
@@ -51,7 +51,7 @@ def _adapted(layer: nn.Module) -> tuple[nn.Linear, LowRank | None]:
 
 
 def fused_head(model: PreTrainedModel) -> Head | None:
-    """The head, shown to give the model's own logits; None, with a warning, where it does not."""
+    """The head if it gives the model's own logits, which is tested; else None, with a warning."""
     try:
         head = head_of(model)
         _check(head, model)

@@ -1,4 +1,4 @@
-"""Whether rows that begin alike share their work, and how rows are cut into passes."""
+"""How rows are cut into passes, and whether rows that begin alike share their work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Packing:
 
     @classmethod
     def of(cls, settings: LearnerSettings, *models: PreTrainedModel | None) -> Packing:
-        """Allowed where the setting and every model are for it; a model that is not is named once."""
+        """Allowed if the setting and every model permit it. A model that does not is logged once."""
         if settings.packing == "off":
             return NEVER
         reasons = [reason for model in models if model is not None and (reason := unsupported_reason(model))]
@@ -42,7 +42,7 @@ class Packing:
         return cls(not reasons)
 
     def cut(self, rows: Sequence[Row], limit: int, *, in_order: bool = False) -> list[MicroBatch]:
-        """The rows as passes; `in_order`: no row goes before one that precedes it."""
+        """The rows as passes. `in_order`: in the order of the rows."""
         if not self._pays(rows):
             lengths, cut = [len(row) for row in rows], micro_batches_in_order if in_order else micro_batches
             return [MicroBatch(each, False) for each in cut(lengths, limit)]
@@ -65,11 +65,11 @@ NEVER = Packing(False)
 
 
 def token_ratio(rows: Sequence[Row]) -> float:
-    """Tokens of the rows per token that is not shared: what packing can save at most."""
+    """Tokens of the rows, divided by the tokens that run if all sharing is used."""
     return ratio([row.inputs for row in rows])
 
 
 @cache
 def _say(words: str) -> None:
-    """Once per process."""
+    """Log a message, once per process."""
     log.info("learn: %s", words)

@@ -24,12 +24,12 @@ class Row:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What the model reads: all but the last id, which predicts nothing that is scored."""
+        """What the model reads: all ids except the last, which predicts nothing that is scored."""
         return (*self.prompt, *self.response[:-1])
 
     @property
     def first(self) -> int:
-        """Which of the inputs predicts the response's first id."""
+        """Index of the input that predicts the response's first id."""
         return len(self.prompt) - 1
 
 
@@ -48,7 +48,7 @@ def micro_batches(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def micro_batches_in_order(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """As `micro_batches`, but in the order in which they come."""
+    """As `micro_batches`, in the given order."""
     groups: list[list[int]] = []
     longest = 0
     for index, length in enumerate(lengths):

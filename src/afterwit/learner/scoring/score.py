@@ -1,5 +1,6 @@
-"""Responses through the model, as logits or as the states that its head makes them of: one kernel for the
-current, old, base and teacher's weights.
+"""Responses through a model, as logits or as the hidden states before its head.
+
+The same code scores the current, old, base and teacher's weights.
 
 Axes: B rows of a pass, L tokens, T tokens of a response, N response tokens of a pass, D width, V vocabulary.
 """
@@ -23,7 +24,7 @@ PROBE_TOKENS = 64
 
 
 def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
-    """The logits [T, V] that predict each row's response, in one pass, with the graph if it is on.
+    """The logits [T, V] that predict each row's response, in one pass; with a graph if gradients are on.
 
     The head sees response rows only. Packed, tokens that rows share go through the model once.
     """
@@ -33,7 +34,7 @@ def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool
 
 
 def response_states(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> Tensor:
-    """The head's inputs [N, D] that predict the rows' responses, one after the other. The head sees none."""
+    """The hidden states [N, D] that predict the responses, row after row. The head does not run."""
     layout, found = _layout(model, rows, packed), list[Tensor]()
 
     def divert(states_BLD: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def stream_logits(
 def stream_states(
     model: PreTrainedModel, rows: Sequence[Row], limit: int, packing: Packing = NEVER
 ) -> Iterator[Tensor]:
-    """The states [T, D] of each row, as `stream_logits` its logits."""
+    """The hidden states [T, D] of each row in order, as `stream_logits` gives its logits."""
     for chosen, packed in packing.cut(rows, limit, in_order=True):
         part = [rows[index] for index in chosen]
         yield from _by_row(response_states(model, part, packed=packed), part)
@@ -65,7 +66,7 @@ def stream_states(
 
 @torch.no_grad()
 def probe(model: PreTrainedModel) -> Probe:
-    """Log-probs at temperature 1 of a fixed draw of ids: an engine with these weights must agree."""
+    """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree."""
     random = Random(0)
     size = model.config.get_text_config().vocab_size
     ids = tuple(random.randrange(size) for _ in range(PROBE_TOKENS))
@@ -80,7 +81,7 @@ def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout
 
 
 def _through(model: PreTrainedModel, layout: Layout, divert: Callable[[Tensor], Tensor]) -> Tensor:
-    """The model's logits where `divert` decides what its head sees."""
+    """The model's logits, with `divert` applied to the states before the head."""
     handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (divert(inputs[0]),))
     try:
         logits: Tensor = model(**layout.inputs).logits

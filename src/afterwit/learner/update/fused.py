@@ -1,4 +1,4 @@
-"""A micro-batch with the fused head: states from the backbone, loss and gradient from the head by chunks."""
+"""A micro-batch with the fused head: the backbone gives states, the head loss and gradient, by chunks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
     chosen = micro_batch.chosen
     known = [index for index in chosen if index in state.targets]
     states_ND = _states(state, micro_batch)
-    reference = prepare_targets(state, chosen, states_ND.detach())
+    reference = _prepare_targets(state, chosen, states_ND.detach())
     samples, found = [state.samples[index] for index in chosen], [state.targets[index] for index in chosen]
     rows = collect_rows(samples, found, state.over, state.objective)
     loss = _backward(state, states_ND, rows, reference)
@@ -41,7 +41,7 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
 @torch.no_grad()
 def score(state: UpdateState, micro_batch: MicroBatch) -> None:
     """Fill the targets of a micro-batch, and learn nothing."""
-    prepare_targets(state, micro_batch.chosen, _states(state, micro_batch))
+    _prepare_targets(state, micro_batch.chosen, _states(state, micro_batch))
 
 
 def _states(state: UpdateState, micro_batch: MicroBatch) -> Tensor:
@@ -49,7 +49,7 @@ def _states(state: UpdateState, micro_batch: MicroBatch) -> Tensor:
     return response_states(state.policy.model, students, packed=micro_batch.packed)
 
 
-def prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tensor) -> Reference | None:
+def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tensor) -> Reference | None:
     """Fill the targets of the chosen turns that have none yet; returns the reference's states of all."""
     hinted, plain = teacher_outputs(state, chosen, stream_states)
     own = torch.split(states_ND, [len(state.samples[index].ids_T) for index in chosen])
@@ -92,18 +92,18 @@ def _gradients(head: Head, masters: Masters) -> HeadGradients:
 
 def _head(state: UpdateState) -> Head:
     if state.policy.head is None:
-        raise ValueError("the policy's head is not to be fused")
+        raise ValueError("the policy has no head that can be fused")
     return state.policy.head
 
 
 def _numbers(loss: FusedLoss) -> dict[str, float]:
-    """The terms and the loss. A GPU is waited for once."""
+    """The terms and the loss, fetched together, so that a GPU is waited for once."""
     values = torch.stack([*loss.terms.values(), loss.loss]).tolist()
     return dict(zip((*loss.terms, "loss"), values, strict=True))
 
 
 def _ratios(state: UpdateState, chosen: Sequence[int], now_N: Tensor) -> dict[str, float]:
-    """The parts of these turns in the mean ratios of the batch."""
+    """These turns' parts of the batch's mean ratios."""
     samples = [state.samples[index] for index in chosen]
     parts = torch.split(now_N, [int(sample.mask_T.sum()) for sample in samples])
     each = [

@@ -19,9 +19,7 @@ def batch(
     targets: Mapping[int, Target],
     samples: Sequence[Sample],
 ) -> dict[str, float]:
-    """Counts, the token ratio, staleness, what the teachers said, how far the engine's log-probs are from the
-    learner's.
-    """
+    """Counts, token ratio, staleness, the teachers' gaps, and the engine's distance from the learner."""
     staleness = [item.staleness for item in items] or [0]
     return {
         "samples": float(len(items)),
@@ -55,10 +53,10 @@ def _hints(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
 
 
 def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
-    """Mean and max |log pi_old - log pi_b|, nats, where both are of the whole vocabulary.
+    """Mean and max |log pi_old - log pi_b| in nats, over turns that were sampled without truncation.
 
-    `fresh` is the mean over responses that these weights alone made: there engine and learner must agree.
-    Over others they need not, as the policy has moved.
+    `mismatch_fresh` is the mean over responses that these weights alone made. There engine and learner must
+    agree; on older ones they differ, because the policy has moved.
     """
     parts = [
         (target.mismatch_T[sample.mask_T].abs().cpu(), is_fresh(item))

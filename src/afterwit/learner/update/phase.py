@@ -1,4 +1,4 @@
-"""How far an update has come: for renewing leases, for status lines, for whoever watches."""
+"""How far an update has come. The learn stage renews its leases by it, and tests watch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A micro-batch the plain way: whole logits, a loss by autograd. Reference of `fused`, and the fallback."""
+"""A micro-batch with whole logits, and a loss by autograd. The reference of `fused`, and its fallback."""
 
 from __future__ import annotations
 

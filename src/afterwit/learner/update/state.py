@@ -1,4 +1,4 @@
-"""The state of an update: what its micro-batches read, and the targets they fill."""
+"""The state of an update, which its micro-batches share."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class UpdateState:
     """Tokens of a micro-batch."""
     packing: Packing
     fused: bool
-    """Whether the heads of all models are fused with the loss; else the plain way."""
+    """Whether the heads of all models are fused with the loss; else `plain` runs."""
     targets: dict[int, Target] = field(default_factory=dict)
     """By the item's index; filled in the first epoch, while the policy is the old one."""

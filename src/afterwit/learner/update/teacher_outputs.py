@@ -1,4 +1,4 @@
-"""What teacher and reference say of a micro-batch's turns. Only what is still needed runs."""
+"""The outputs of teacher and reference for a micro-batch's turns. Only what is still needed runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tenso
 def teacher_outputs(
     state: UpdateState, chosen: Sequence[int], stream: Stream
 ) -> tuple[Iterator[Tensor], Iterator[Tensor]]:
-    """The teacher's of the chosen turns' hints that have no target yet; the reference's of their responses.
+    """The teacher's outputs after each hint of the chosen turns without a target, and the reference's.
 
-    If both are the same model they are one stream, turn by turn, hints first: they share their prompts.
+    If both are the same model there is one stream, turn by turn, hints first, so that they share prompts.
     """
     hinted = [() if index in state.targets else state.items[index].teachers for index in chosen]
     plain = [() if state.reference is None else (state.items[index].student,) for index in chosen]

@@ -81,7 +81,7 @@ def update_state(
 
 @torch.no_grad()
 def score(state: UpdateState) -> None:
-    """Fill all targets as an update does in its first epoch, and learn nothing."""
+    """Fill all targets as the first epoch of an update does. Nothing is learned."""
     for micro_batch in _micro_batches(state):
         _way(state).score(state, micro_batch)
 

@@ -16,8 +16,8 @@ from afterwit.store import AsyncStore, Record
 
 STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
-"""Failed attempts at a turn whose own question is refused, or that meets a fault of ours; then it ends as
-`judge_failed`, which `requeue` takes back. A judge that does not answer never ends a turn."""
+"""Failed attempts after which a turn ends as `judge_failed`; `requeue` puts it back. An attempt fails if the
+judge refuses the question, or by a fault of ours. A judge that does not answer never ends a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ REMEMBERED = 60
 FEWEST = 12
 """Votes below which a share says nothing."""
 MOST_INVALID = 0.5
-"""Share of invalid votes above which something is wrong with the judge and not with its answers."""
+"""Share of invalid votes above which the judge itself is at fault, and not single answers."""
 
 
 class RecentVotes:

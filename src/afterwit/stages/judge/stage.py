@@ -28,7 +28,7 @@ from afterwit.store import AsyncStore, Record
 from afterwit.wire.model_text.tool_schema import schema_error
 
 KEPT_TURNS = 256
-"""Waiting turns whose answers so far are kept in memory; those of others are asked for again."""
+"""Most waiting turns whose answers so far are kept in memory. For others the judge is asked again."""
 
 
 class Judge:

@@ -4,8 +4,8 @@ stage      the loop: claim, attempt, rest
 claims     the turns that this learner holds in the store
 attempt    a claimed batch becomes a version, or its turns go where its failure sends them
 blame      which turns a failed update counts against
-health     what the stage reports of itself
-messages   the sentences of those reports
+health     the stage's health, stored and logged
+messages   the sentences that it reports
 """
 
 from afterwit.stages.learn.claims import STAGE

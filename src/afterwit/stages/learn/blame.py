@@ -10,14 +10,14 @@ from afterwit.store import Record
 
 
 def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
-    """A full disk is no turn's fault; a lack of memory is the longest's; anything else is everyone's."""
+    """No turn for a full disk, the longest for a lack of memory, all of them for anything else."""
     if kind is FailureKind.DISK:
         return []
     return [longest(records)] if kind is FailureKind.MEMORY else list(records)
 
 
 def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
-    """The turn to give up after a learner died in their update: the longest of those tried often enough."""
+    """The turn to give up after a learner died in their update: the longest that was tried often enough."""
     tried = [record for record in records if record.attempts >= max_attempts]
     return longest(tried) if tried else None
 

@@ -55,7 +55,7 @@ class Store(
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """A part of a transaction. If it fails, the rest stands. Raises StoreError outside a transaction."""
+        """A part of a transaction. If it fails, the rest is kept. Raises StoreError outside a transaction."""
         ...
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Leases(Protocol):
         ...
 
     def extend(self, turns: Sequence[str], *, owner: str, lease_s: float, now: float) -> tuple[str, ...]:
-        """Hold claimed turns for `lease_s` more seconds; the ids of those that are still the owner's."""
+        """Hold claimed turns for `lease_s` more seconds; returns the ids that the owner still holds."""
         ...
 
     def release(

@@ -1,4 +1,4 @@
-"""What the stages say of themselves, and who may call."""
+"""The health of the stages, and API keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from afterwit.store.records import Key, Status
 
 
 class Statuses(Protocol):
-    """The newest status of each stage. An alarm stays until the stage says that all is well."""
+    """The newest status of each stage. An alarm stays until the stage reports that it works again."""
 
     def set_status(self, stage: str, ok: bool, message: str, *, now: float) -> None: ...
 

@@ -45,7 +45,7 @@ class Database:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of a transaction; if it fails, the rest stands. Raises StoreError outside a transaction."""
+        """A part of a transaction; if it fails, the rest is kept. Raises StoreError outside a transaction."""
         self._check_not_ended()
         if not self._connection.in_transaction:
             raise StoreError(f"{self.path}: a savepoint needs a transaction around it")

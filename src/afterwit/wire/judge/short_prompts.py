@@ -1,8 +1,10 @@
-"""Short judge prompts, for judges whose context or skill is small; the answers' form is that of every judge.
+"""Short judge prompts, for judges with a small context or little skill. Answers have the same form.
 
-The prompt holds the request, the response and what followed it, each fenced as data. The tools available and
-older context are left out for length.
+The prompt holds the request, the response and the next state, each fenced as data. Tools and older context
+are left out, for length.
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence

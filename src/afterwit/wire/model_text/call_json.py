@@ -87,11 +87,11 @@ def _is_object(text: str) -> bool:
 
 
 MOST_LOOKS = 8
-"""Places tried for the arguments, each parsed, before they are serialised again."""
+"""Most places in a call that are parsed as its arguments. After these, the arguments are serialised again."""
 
 
 def _as_written(call: str, arguments: dict[str, Any]) -> str:
-    """The arguments as they stand in the call: the client receives what was sampled."""
+    """The arguments as the call has them: the client receives what was sampled."""
     for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
         try:
             parsed, end = _DECODER.raw_decode(call, found.end())

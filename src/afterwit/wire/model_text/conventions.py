@@ -25,7 +25,7 @@ def _never(text: str) -> bool:
 class Convention:
     """One way of writing tool calls.
 
-    Calls stand between `begin` and `end` anywhere in the response, or the whole response is made of calls
+    Calls are between `begin` and `end` anywhere in the response, or the whole response is made of calls
     and starts with one of `openings`.
     """
 
@@ -33,7 +33,7 @@ class Convention:
     taught_by: Callable[[str], bool]
     """Whether a chat template teaches this convention."""
     begin: str = ""
-    """Marks the beginning of a call. Empty: no call stands within text."""
+    """Marks the beginning of a call. Empty: there are no calls within text."""
     end: str = ""
     openings: tuple[str, ...] = ()
     """A response that starts with one of these is held back to its end, then read as calls."""

@@ -119,7 +119,7 @@ class Renderer:
         """Ids of a text; nothing is added to it."""
         if not text:
             return ()
-        # a batch of one is the only call that does not also compute where in the text each id stands
+        # a batch of one is the only call that does not also compute the place of each id in the text
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return tuple(encoding.ids)
 

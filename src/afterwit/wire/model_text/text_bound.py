@@ -1,4 +1,4 @@
-"""How many characters one token of a tokenizer can stand for: what makes a text certainly too long. Pure."""
+"""At most how many characters one token can have, so that a text is certainly too long. Pure."""
 
 from __future__ import annotations
 

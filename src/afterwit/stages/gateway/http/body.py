@@ -14,7 +14,7 @@ from afterwit.core.errors import RequestError
 from afterwit.wire.surrogates import without_halves
 
 HEARD_OUT = 4
-"""Times the limit. So much of a body that is too large is read and dropped before its sender is cut off."""
+"""Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
 
 
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
@@ -32,7 +32,8 @@ def check_headers(headers: Mapping[str, str], limit: int) -> None:
 async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece.
 
-    A body that is somewhat too large is read to its end first: a client that is cut off reads no answer.
+    A body that is somewhat too large is read to its end first, because a client that is cut off does not
+    read the answer.
     """
     pieces: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""How long, how large and how many: the limits of connections before a request is known."""
+"""Limits of connections: time, size and number, before a request is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """They hold before the key is checked, so they protect the server from anybody."""
+    """They apply before the key is checked, so they hold for anybody who connects."""
 
     header_bytes: int = 64 * 1024
     """Bytes of a request line with its headers; one more is a 431. Real clients send at most 4 kB."""

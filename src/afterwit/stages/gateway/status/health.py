@@ -1,4 +1,4 @@
-"""Health: what the stages report in the store, and what the gateway knows itself. No I/O."""
+"""Health: the stages' reports from the store, with what the gateway knows. No I/O."""
 
 from __future__ import annotations
 

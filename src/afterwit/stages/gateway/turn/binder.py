@@ -1,4 +1,4 @@
-"""A request bound to its session and its parent turn: what core decides, done in one call of the store."""
+"""Binds requests to what the store holds, and records what they tell about earlier turns."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Bound:
     incoming: IncomingRequest
     binding: Binding
     kind: Kind
-    """What its siblings so far make of it."""
+    """The request's kind, given its siblings so far."""
     answered: bool
-    """It brought the next state of an earlier turn."""
+    """Whether it holds the next state of an earlier turn."""
 
 
 def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
-    """Bind a request, and record what it says of earlier turns: nothing if its key does not teach."""
+    """Bind a request. If its key teaches, record the next states that it holds."""
     binding = look_up(store, incoming, scope)
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
@@ -54,8 +54,8 @@ def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches
 def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
     """Bind a request to what the store holds.
 
-    Replies are read only if a compaction may have kept one, and recent conversations only if the request has
-    no parent and may retell one.
+    Replies are looked up only if a compaction may have kept one. Recent conversations are looked up only if
+    the request has no parent and may retell one.
     """
     found = store.candidates(
         scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
@@ -109,7 +109,7 @@ def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolu
 
 
 def _apply(store: Store, resolved: Resolution, now: float) -> None:
-    """Record what a request decides of earlier turns."""
+    """Record the changes that a request makes to earlier turns."""
     for turn, kind in resolved.changes:
         store.set_kind(turn, kind, now=now)
     if resolved.confirmed is not None:
@@ -117,13 +117,13 @@ def _apply(store: Store, resolved: Resolution, now: float) -> None:
 
 
 def _answer_again(store: Store, confirmed: str, now: float) -> None:
-    """A turn is known to be the conversation only now: what it added is its own parent's next state."""
+    """A turn turned out to be on the main line: the messages it added are its own parent's next state."""
     turn = store.turn(confirmed).turn
     if turn.parent is None:
         return
     try:
         parent = store.turn(turn.parent).turn
-    except TurnNotFound:  # its content was pruned: it can learn nothing any more
+    except TurnNotFound:  # its content was pruned, so it cannot train
         return
     messages = added_messages(turn.conversation.messages, parent, store.full_depth(parent.id))
     if messages:

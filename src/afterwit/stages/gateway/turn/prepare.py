@@ -15,7 +15,7 @@ from afterwit.wire.model_text.reasoning import opens_reasoning
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
 
 DOUBTFUL_CHARACTERS = 8
-"""Characters per token of the context, from which a text is counted in slices first: text has 3 to 5."""
+"""Characters per token of the context. Longer texts are first counted in slices; usual text has 3 to 5."""
 SLICE = 65_536
 """Characters."""
 CERTAINLY_TOO_MANY = 2

@@ -121,7 +121,7 @@ class Reply:
         )
 
     def _clear(self, step: Step, place: int) -> str:
-        """The text that the token at a place lets through. A forced token is no part of a stop string."""
+        """The text that the token at a place lets through. A forced token is not part of a stop string."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
         shown = self._stops.push(piece) if self._any_stops and not step.forced[place] else piece

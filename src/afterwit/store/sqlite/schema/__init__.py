@@ -1,4 +1,4 @@
-"""The schema: one file for each version, which brings a store from the version before it to this one."""
+"""The schema: one file for each version, with the statements that migrate the version before it."""
 
 from afterwit.store.sqlite.schema import version_1, version_2
 
