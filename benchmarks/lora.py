@@ -23,7 +23,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
 from benchmarks.measure import Row, apart, cpu_seconds
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
 
 RANK = 16
@@ -84,7 +84,7 @@ def _one_update(base: Path, dtype: str, rank: int) -> Costs:
         versions = Versions(root=Path(home), base=base)
         trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
         trainer.begin(now=0.0)
-        items, _ = trainer.build([lesson(renderer, number) for number in range(4)])
+        items, _ = trainer.build([a_sample(renderer, number) for number in range(4)])
         seconds = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         disk = sum(path.stat().st_size for path in versions.place(1).glob("*.safetensors"))

@@ -47,7 +47,7 @@ class PlainLoop:
         return total
 
     def _loss(self, item: Item) -> Tensor:
-        """RL, OPD and the anchor, each the mean over the response's tokens."""
+        """RL, OPD and the reference KL, each the mean over the response's tokens."""
         ids_T1 = torch.tensor(item.student.response, device=self.model.device)[:, None]
         old_T1, old_TK, ids_TK, teacher_TK = self._phase_one(item, ids_T1)
         behaviour_T1 = torch.tensor(item.turn.sampled.logprobs, device=old_T1.device)[:, None]

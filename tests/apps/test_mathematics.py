@@ -16,7 +16,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.objective import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
 
 SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512)
@@ -31,7 +31,7 @@ def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     renderer = Renderer.load(base)
     trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings())
     trainer.begin(now=0.0)
-    items, _ = trainer.build([lesson(renderer, number) for number in range(2)])
+    items, _ = trainer.build([a_sample(renderer, number) for number in range(2)])
     trainer.train(items, [], now=1.0, progress=lambda phase: None)
     return trainer
 

@@ -12,7 +12,7 @@ from afterwit.apps.cli import app
 from afterwit.apps.config import load
 from afterwit.apps.home import remember_model
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson, teach
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
 
 
@@ -24,9 +24,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "config.toml").write_text("[learner]\ndevice = 'cpu'\nbatch = 1\nmin_batch = 1\nlr = 0.01\n")
     settings, renderer = load(home=home), Renderer.load(base)
     store = build.store_of_model(settings, home, base)
-    teach(store, [lesson(renderer, 0)])
+    store_judged(store, [a_sample(renderer, 0)])
     build.learn_stage(store, build.trainer_of(settings, home, base)).run(lambda: False, follow=False)
-    teach(store, [lesson(renderer, 1)])
+    store_judged(store, [a_sample(renderer, 1)])
     store.close()
     return home
 

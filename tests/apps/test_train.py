@@ -11,7 +11,7 @@ from afterwit.apps.config import Settings, load
 from afterwit.apps.train import learn, memory_shortage_named
 from afterwit.core.errors import NothingLearned, SettingError
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson, teach
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
 
 
@@ -32,7 +32,7 @@ def train(settings: Settings, home: Path) -> None:
 
 def test_a_single_turn_is_learned(settings: Settings, model: Path, tmp_path: Path) -> None:
     store = store_of_model(settings, tmp_path, model)
-    teach(store, [lesson(Renderer.load(model))])
+    store_judged(store, [a_sample(Renderer.load(model))])
     store.close()
     train(settings, tmp_path)
     assert [version.turns for version in versions_of(tmp_path, model).all()] == [(), ("turn0000",)]
@@ -44,7 +44,7 @@ def test_without_a_turn_to_learn_from_it_fails_and_says_what_the_store_holds(
     with pytest.raises(NothingLearned, match="no judged turn was left to train; the store holds no turns"):
         train(settings, tmp_path)
     store = store_of_model(settings, tmp_path, model)
-    teach(store, [lesson(Renderer.load(model), 1, ids=(), logprobs=(), versions=(), forced=())])
+    store_judged(store, [a_sample(Renderer.load(model), 1, ids=(), logprobs=(), versions=(), forced=())])
     store.close()
     with pytest.raises(NothingLearned, match="holds 1 SKIPPED; turns ended as empty_response 1"):
         train(settings, tmp_path)

@@ -15,7 +15,7 @@ from torch import Tensor
 from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learner.updates import EXACT, frozen, items_of, moved
 
@@ -35,7 +35,7 @@ def test_the_teacher_scores_every_response_token_from_the_first_on(
     model: Path, renderer: Renderer, tmp_path: Path, head: str, tokens: int
 ) -> None:
     student = reweighted(tmp_path, model, seed=3)
-    sample = lesson(renderer, 0, tokens=tokens, hints=("Read the file first.",), tau=0.6)
+    sample = a_sample(renderer, 0, tokens=tokens, hints=("Read the file first.",), tau=0.6)
     (item,) = items_of([sample], renderer, OPD)
     _, metrics = moved(student, model, [item], OPD, replace(EXACT, head=head))
     teacher_T = logprobs(frozen(model), item.teachers[0], 0.6)

@@ -16,7 +16,7 @@ from numpy.random import default_rng
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.learner.updates import EXACT, items_of, moved
 from tests.objective.batches import sample
 
@@ -47,7 +47,7 @@ def test_weights_that_teach_themselves_have_nothing_to_say_at_any_temperature(
 ) -> None:
     """The hint is empty, so the teacher reads what the student read."""
     chosen = ObjectiveSettings(objective=objective, w_rl=0.0, beta=0.0)
-    items = items_of([lesson(renderer, n, tau=tau) for n, tau in enumerate((0.6, 1.4))], renderer, chosen)
+    items = items_of([a_sample(renderer, n, tau=tau) for n, tau in enumerate((0.6, 1.4))], renderer, chosen)
     unhinted = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
     _, metrics = moved(model, model, unhinted, chosen, replace(EXACT, head=head))
     assert metrics["teacher_gap"] == 0.0

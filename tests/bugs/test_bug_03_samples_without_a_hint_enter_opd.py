@@ -15,7 +15,7 @@ from afterwit.learner.batch import Refused, build
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learner.updates import LIMITS, items_of, moved
 from tests.objective.batches import sample
@@ -38,7 +38,7 @@ def test_in_an_update_they_have_no_teacher_and_leave_the_opd_term_as_it_is(
     student = reweighted(tmp_path, model, seed=3)
     objective = ObjectiveSettings(beta=0.0)
     hinted, plain = items_of(
-        [lesson(renderer, 0), lesson(renderer, 1, reward=1, hints=())], renderer, objective
+        [a_sample(renderer, 0), a_sample(renderer, 1, reward=1, hints=())], renderer, objective
     )
     assert plain.teachers == ()
     _, alone = moved(student, model, [hinted], objective)
@@ -50,7 +50,7 @@ def test_in_an_update_they_have_no_teacher_and_leave_the_opd_term_as_it_is(
 
 def test_where_only_opd_learns_they_end_as_nothing_to_learn(renderer: Renderer) -> None:
     objective = ObjectiveSettings(objective="topk_opd")
-    plain = lesson(renderer, 0, reward=1, hints=())
+    plain = a_sample(renderer, 0, reward=1, hints=())
     assert build([plain], renderer, Placement.LAST_USER, LIMITS, objective) == (
         [],
         [Refused(turn=plain.turn.id, reason=Reason.NO_SIGNAL)],

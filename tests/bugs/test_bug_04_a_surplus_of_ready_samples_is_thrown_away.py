@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.core.lifecycle import State
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson, teach
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.stages.learning import Place
 
 
@@ -18,9 +18,9 @@ def test_what_does_not_fit_into_a_batch_waits_for_the_next_one(
     model: Path, renderer: Renderer, tmp_path: Path, segments_per_update: int
 ) -> None:
     place = Place(home=tmp_path, base=model).but(batch=4, segments_per_update=segments_per_update)
-    lessons = [lesson(renderer, number) for number in range(11)]
+    samples = [a_sample(renderer, number) for number in range(11)]
     with place.store() as store, place.versions.learning():
-        teach(store, lessons)
+        store_judged(store, samples)
         learn = place.learn(store)
         assert learn.step(follow=False)
         assert store.counts().states == {State.TRAINED: 4, State.JUDGED: 7}
@@ -29,17 +29,17 @@ def test_what_does_not_fit_into_a_batch_waits_for_the_next_one(
             pass
         assert store.counts().states == {State.TRAINED: 11}
     times = Counter(turn for version in place.versions.all() for turn in version.turns)
-    assert times == {each.turn.id: 1 for each in lessons}
+    assert times == {each.turn.id: 1 for each in samples}
 
 
 def test_what_becomes_ready_while_a_batch_trains_is_there_for_the_next_one(
     model: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     place = Place(home=tmp_path, base=model)
-    late = [[lesson(renderer, 4), lesson(renderer, 5)]]
+    late = [[a_sample(renderer, 4), a_sample(renderer, 5)]]
     with place.store() as store, place.versions.learning():
-        teach(store, [lesson(renderer, number) for number in range(4)])
-        learn = place.learn(store, lambda phase: teach(store, late.pop()) if late else None)
+        store_judged(store, [a_sample(renderer, number) for number in range(4)])
+        learn = place.learn(store, lambda phase: store_judged(store, late.pop()) if late else None)
         assert learn.step(follow=False)
         assert store.counts().states == {State.TRAINED: 4, State.JUDGED: 2}
         assert learn.step(follow=False)

@@ -10,7 +10,7 @@ import pytest
 from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson, teach
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.learner.updates import EXACT, Given, furthest, items_of, policy_of, quiet, weights
 from tests.stages.learning import Place
 
@@ -26,7 +26,7 @@ def test_an_adapter_learns_from_hints_alone(
     chosen = ObjectiveSettings(
         objective=objective, w_rl=0.0, beta=0.0, hint_selection="shortest", k=200, diff_clip=0.0
     )
-    items = items_of([lesson(renderer, number) for number in range(3)], renderer, chosen)
+    items = items_of([a_sample(renderer, number) for number in range(3)], renderer, chosen)
     policy = policy_of(model, replace(LORA, head=head))
     before = weights(policy)
     found = [update(policy, Given(policy.trained.base, LORA), items, chosen, LORA, quiet) for _ in range(30)]
@@ -40,7 +40,7 @@ def test_a_version_trained_under_lora_counts_its_hinted_turns(
 ) -> None:
     place = Place(home=tmp_path, base=model).but(lora_rank=8)
     with place.store() as store:
-        teach(store, [lesson(renderer, number) for number in range(4)])
+        store_judged(store, [a_sample(renderer, number) for number in range(4)])
     place.drain()
     metrics = place.versions.all()[-1].metrics
     assert metrics["opd_samples"] == 4

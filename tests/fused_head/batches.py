@@ -121,7 +121,7 @@ class Pass:
     def fused(self, chunk: int = 256) -> Outcome:
         found = self.targets or self.fused_targets(chunk)
         rows = collect_rows(self.samples, found, self.over, self.settings)
-        gradients = room(self.head)
+        gradients = gradient_buffers(self.head)
         reference = Reference(head=self.frozen, states_ND=torch.cat(self.base))
         found: FusedLoss = fused_loss(
             self.head,
@@ -168,7 +168,7 @@ def leafed(head: Head) -> Head:
     return with_parts(head, {name: part.clone().requires_grad_() for name, part in parts_of(head).items()})
 
 
-def room(head: Head) -> HeadGradients:
+def gradient_buffers(head: Head) -> HeadGradients:
     return HeadGradients(
         **{name: torch.zeros(part.shape, dtype=head.dtype) for name, part in parts_of(head).items()}
     )

@@ -67,11 +67,11 @@ def test_loss_terms_and_all_gradients_are_the_plain_ones(made: Pass, chunk: int)
     assert made.fused(chunk).apart(made.plainly()) < tolerance(made)
 
 
-def taught(lesson: HintTargets) -> torch.Tensor:
+def taught(targets: HintTargets) -> torch.Tensor:
     """What the teacher's opinion becomes: a gap, an advantage, a log-prob."""
-    if lesson.kept is None:
-        return lesson.gap_T
-    return lesson.kept.teacher_TS if isinstance(lesson.kept, Bins) else lesson.kept.advantage_TS
+    if targets.kept is None:
+        return targets.gap_T
+    return targets.kept.teacher_TS if isinstance(targets.kept, Bins) else targets.kept.advantage_TS
 
 
 def largest(targets: Sequence[Target]) -> float:

@@ -17,7 +17,7 @@ from afterwit.objective.denominators import denominators
 from afterwit.objective.objectives import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
 
-from .batches import Outcome, Pass, cast, parts_of, random_pass, room, with_parts
+from .batches import Outcome, Pass, cast, gradient_buffers, parts_of, random_pass, with_parts
 
 EVERYTHING = ObjectiveSettings(c_h=0.1, beta=0.3)
 
@@ -78,7 +78,7 @@ def test_rows_that_no_term_reads_are_never_looked_at() -> None:
 def test_gradients_are_added_to_what_is_there_already() -> None:
     made = a_pass()
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
-    gradients = room(made.head)
+    gradients = gradient_buffers(made.head)
     reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     for _ in range(3):
         fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, reference=reference)
@@ -101,7 +101,7 @@ def test_factors_learn_over_a_frozen_weight_as_they_do_beside_one_that_learns() 
     rows = collect_rows(made.samples, made.targets, made.over, made.settings)
     reference = Reference(head=made.frozen, states_ND=torch.cat(made.base))
     everything = made.fused().gradients
-    gradients = replace(room(made.head), weight_VD=None)
+    gradients = replace(gradient_buffers(made.head), weight_VD=None)
     fused_loss(made.head, torch.cat(made.states), rows, made.settings, gradients, reference=reference)
     assert torch.equal(gradients.down_RD, everything["down_RD"])
     assert torch.equal(gradients.up_VR, everything["up_VR"])

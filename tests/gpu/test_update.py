@@ -17,7 +17,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learner.updates import Given, items_of, policy_of, quiet, weights
 
@@ -28,7 +28,7 @@ MEASURED = (
     *("teacher_gap", "mismatch_mean", "ratio_mean", "ratio_distance"),
 )
 OBJECTIVES = {
-    "anchored": ObjectiveSettings(beta=0.1, baseline="running", hint_selection="shortest"),
+    "reference_kl": ObjectiveSettings(beta=0.1, baseline="running", hint_selection="shortest"),
     "everything": ObjectiveSettings(beta=0.1, c_h=0.01, tail_bucket=True, hint_selection="longest"),
     "distilled": ObjectiveSettings(objective="topk_distill", beta=0, hint_selection="shortest"),
 }
@@ -37,7 +37,7 @@ OBJECTIVES = {
 def items_for(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     """Retries of one prompt with three hints each, which pack, and a turn without any."""
     samples = [
-        lesson(renderer, number, reward=reward, hints=hints, tokens=tokens)
+        a_sample(renderer, number, reward=reward, hints=hints, tokens=tokens)
         for number, (reward, hints, tokens) in enumerate(
             [(-1, HINTS, 6), (1, HINTS[:1], 1), (-1, HINTS[:1], 9)]
         )

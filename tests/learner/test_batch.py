@@ -13,7 +13,7 @@ from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.objective.advantage import Rewarded, advantages
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import HINTS, lesson
+from tests.fakes.judged_samples import HINTS, a_sample
 
 LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20)
 HYBRID = ObjectiveSettings()
@@ -54,7 +54,7 @@ def elsewhere(sample: Sample) -> Sample:
 def test_the_teacher_scores_the_sampled_ids_after_the_hinted_prompt(
     renderer: Renderer, placement: Placement
 ) -> None:
-    sample = lesson(renderer, 1, version=20)
+    sample = a_sample(renderer, 1, version=20)
     found = item(sample, renderer, placement=placement)
     assert found.student.prompt == sample.turn.prompt_ids
     assert found.hints == HINTS
@@ -65,18 +65,18 @@ def test_the_teacher_scores_the_sampled_ids_after_the_hinted_prompt(
 
 
 def test_a_turn_that_does_not_render_to_its_prompt_has_no_opd_term(renderer: Renderer) -> None:
-    found = item(elsewhere(lesson(renderer, 1, version=20)), renderer)
+    found = item(elsewhere(a_sample(renderer, 1, version=20)), renderer)
     assert found.teachers == ()
     assert found.reward == -1.0
-    assert reason(elsewhere(lesson(renderer, 1, version=20)), renderer, OPD_ONLY) is Reason.RENDER_MISMATCH
+    assert reason(elsewhere(a_sample(renderer, 1, version=20)), renderer, OPD_ONLY) is Reason.RENDER_MISMATCH
 
 
 def test_without_hints_a_turn_need_not_render(renderer: Renderer) -> None:
-    assert item(elsewhere(lesson(renderer, 1, version=20, hints=())), renderer).reward == -1.0
+    assert item(elsewhere(a_sample(renderer, 1, version=20, hints=())), renderer).reward == -1.0
 
 
 def test_a_hinted_prompt_over_the_context_drops_that_candidate_only(renderer: Renderer) -> None:
-    sample = lesson(renderer, 1, version=20)
+    sample = a_sample(renderer, 1, version=20)
     short = item(sample, renderer).teachers[0]
     found = item(sample, renderer, limits=replace(LIMITS, max_tokens=len(short)))
     assert found.hints == HINTS[:1]
@@ -92,13 +92,13 @@ def test_a_template_that_refuses_a_hinted_prompt_drops_that_candidate(renderer: 
                 raise RequestError(400, "template_error", "no")
             return renderer.prompt_ids(conversation)
 
-    items, _ = build([lesson(renderer, 1, version=20)], Picky(), Placement.LAST_USER, LIMITS, HYBRID)
+    items, _ = build([a_sample(renderer, 1, version=20)], Picky(), Placement.LAST_USER, LIMITS, HYBRID)
     assert items[0].hints == HINTS[1:]
 
 
 def test_a_turn_whose_template_takes_no_hint_ends_as_one_that_does_not_render(renderer: Renderer) -> None:
     """Where roles must alternate, say, and hints stand in a message of their own after the person's."""
-    sample = lesson(renderer, 1, version=20)
+    sample = a_sample(renderer, 1, version=20)
 
     class Strict:
         def prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
@@ -126,11 +126,11 @@ def test_a_turn_whose_template_takes_no_hint_ends_as_one_that_does_not_render(re
 def test_what_cannot_train_ends_with_its_reason(
     renderer: Renderer, sample: dict[str, object], expected: Reason
 ) -> None:
-    assert reason(lesson(renderer, 1, **sample), renderer) is expected  # type: ignore[arg-type]
+    assert reason(a_sample(renderer, 1, **sample), renderer) is expected  # type: ignore[arg-type]
 
 
 def test_staleness_is_that_of_the_oldest_token(renderer: Renderer) -> None:
-    assert item(lesson(renderer, 1, tokens=3, versions=(20, 4, 19)), renderer).staleness == 16
+    assert item(a_sample(renderer, 1, tokens=3, versions=(20, 4, 19)), renderer).staleness == 16
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_turn_without_a_term_of_weight_ends_as_nothing_to_learn(
     hints: tuple[str, ...],
     carries: tuple[bool, bool] | None,
 ) -> None:
-    found = one(lesson(renderer, 1, version=20, reward=reward, hints=hints), renderer, objective)
+    found = one(a_sample(renderer, 1, version=20, reward=reward, hints=hints), renderer, objective)
     if carries is None:
         assert found == Refused(turn="turn0001", reason=Reason.NO_SIGNAL)
     else:
@@ -194,7 +194,7 @@ def test_a_routed_turn_learns_by_one_term_or_ends_with_the_reason(
     facts: dict[str, object],
     carries: tuple[bool, bool] | Reason,
 ) -> None:
-    found = one(lesson(renderer, 1, version=20, **facts), renderer, objective)  # type: ignore[arg-type]
+    found = one(a_sample(renderer, 1, version=20, **facts), renderer, objective)  # type: ignore[arg-type]
     if isinstance(carries, Reason):
         assert found == Refused(turn="turn0001", reason=carries)
     else:
@@ -203,18 +203,18 @@ def test_a_routed_turn_learns_by_one_term_or_ends_with_the_reason(
 
 
 def test_a_routed_failure_whose_hint_cannot_be_shown_learns_by_its_reward(renderer: Renderer) -> None:
-    found = item(elsewhere(lesson(renderer, 1, version=20, reward=-1)), renderer, ROUTED)
+    found = item(elsewhere(a_sample(renderer, 1, version=20, reward=-1)), renderer, ROUTED)
     assert (found.reward, found.teachers) == (-1.0, ())
 
 
 def test_a_turn_that_learns_nothing_says_so_before_its_hints_are_looked_at(renderer: Renderer) -> None:
-    sure = elsewhere(lesson(renderer, 1, version=20, reward=1, logprobs=SURE))
+    sure = elsewhere(a_sample(renderer, 1, version=20, reward=1, logprobs=SURE))
     assert reason(sure, renderer, ROUTED) is Reason.ALREADY_CONFIDENT
 
 
 def test_a_greedy_turn_is_scored_at_temperature_one(renderer: Renderer) -> None:
-    greedy = item(replace(lesson(renderer, 1, version=20, tau=0.0), rl=False), renderer)
-    sampled = item(lesson(renderer, 1, version=20, tau=0.6), renderer)
+    greedy = item(replace(a_sample(renderer, 1, version=20, tau=0.0), rl=False), renderer)
+    sampled = item(a_sample(renderer, 1, version=20, tau=0.6), renderer)
     assert (greedy.tau, sampled.tau) == (1.0, 0.6)
 
 
@@ -228,21 +228,23 @@ PAIR = ("Say it in one word.", "Read the file before you answer it.")
 def test_only_the_teachers_that_the_rule_reads_are_scored(
     renderer: Renderer, rule: str, rows: list[int]
 ) -> None:
-    made = item(lesson(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings(hint_selection=rule))
-    every = item(lesson(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings())
+    made = item(
+        a_sample(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings(hint_selection=rule)
+    )
+    every = item(a_sample(renderer, 1, version=20, hints=PAIR), renderer, ObjectiveSettings())
     assert made.hints == tuple(PAIR[index] for index in rows)
     assert made.teachers == tuple(every.teachers[index] for index in rows)
 
 
 def test_of_the_hints_that_fit_the_longest_teaches(renderer: Renderer) -> None:
-    sample = lesson(renderer, 1, version=20, hints=(*PAIR, "Long. " * 400))
+    sample = a_sample(renderer, 1, version=20, hints=(*PAIR, "Long. " * 400))
     assert item(sample, renderer, ObjectiveSettings(hint_selection="longest")).hints == PAIR[1:]
 
 
 def test_an_update_learns_from_the_whole_groups_rewards(renderer: Renderer) -> None:
     """Two good turns and an unclear one: the advantage is over all three, with one of them in the batch."""
     objective = ObjectiveSettings(objective="rl", baseline="group", beta=0.0)
-    sample = replace(lesson(renderer, 1, version=20, reward=1, hints=()), group_rewards=(1, 1, 0))
+    sample = replace(a_sample(renderer, 1, version=20, reward=1, hints=()), group_rewards=(1, 1, 0))
     made = item(sample, renderer, objective)
     assert made.reward is not None
     found = advantages([Rewarded(made.reward, made.group)], objective)

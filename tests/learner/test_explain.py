@@ -16,7 +16,7 @@ from afterwit.learner.trainer import Trainer
 from afterwit.objective.objectives import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.learner.updates import quiet
 
 SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512, keep_versions=5)
@@ -34,9 +34,9 @@ def learned(
         objective=ObjectiveSettings(**chosen),
     )
     trainer.begin(now=0.0)
-    first = lesson(renderer, 0)
+    first = a_sample(renderer, 0)
     for number in range(updates):
-        items, _ = trainer.build([first if number == 0 else lesson(renderer, number)])
+        items, _ = trainer.build([first if number == 0 else a_sample(renderer, number)])
         trainer.train(items, [], now=1.0, progress=quiet)
     return trainer, first
 
@@ -66,7 +66,7 @@ def test_it_is_what_the_update_computed_with_the_weights_it_started_from(
     """The mean |log pi_T - log pi_old| that the manifest holds, for a turn of an update after the first."""
     objective = {"objective": "token_opd", "beta": 0.0, "hint_selection": "sequence_optimal"}
     trainer, _ = learned(tmp_path, base, renderer, 3, teacher=teacher, **objective)
-    found = explained(trainer, lesson(renderer, 1), 2)
+    found = explained(trainer, a_sample(renderer, 1), 2)
     assert (found.weights, found.exact) == (1, True)
     gaps = [abs(token.values[0]) for token in found.terms["opd"]]
     version = trainer.versions.get(2)
@@ -87,7 +87,7 @@ def test_top_k_shows_the_ids_that_were_moved_and_the_hint_that_was_chosen(
 def test_weights_that_are_gone_are_said_to_be_gone(base: Path, renderer: Renderer, tmp_path: Path) -> None:
     trainer, _ = learned(tmp_path, base, renderer, 3)
     trainer.versions.prune(1)
-    found = explained(trainer, lesson(renderer, 1), 2)
+    found = explained(trainer, a_sample(renderer, 1), 2)
     assert (found.weights, found.exact) == (3, False)
 
 

@@ -21,7 +21,7 @@ from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.tree.support import unsupported_reason
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
 from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, policy_of, quiet, weights
 from tests.tree.forests import forests, precise
@@ -88,7 +88,7 @@ def test_an_update_is_the_same_packed_or_not(
     student = reweighted(tmp_path, base, seed=3)
     objective = ObjectiveSettings(beta=0.1, baseline="running")
     samples = [
-        lesson(renderer, number, reward=reward, hints=hints, tokens=tokens)
+        a_sample(renderer, number, reward=reward, hints=hints, tokens=tokens)
         for number, (reward, hints, tokens) in enumerate([(-1, HINTS, 6), (1, (), 1), (-1, HINTS[:1], 9)])
     ]
     items = items_of(samples, renderer, objective)
@@ -111,7 +111,7 @@ def test_packing_happens_in_an_update_that_gains_by_it(
     model.register_forward_pre_hook(
         lambda _, args, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
-    items = items_of([lesson(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
+    items = items_of([a_sample(renderer, 0, hints=HINTS)], renderer, ObjectiveSettings())
     update(policy_of(base, how), Given(model, how), items, ObjectiveSettings(), how, quiet)
     rows = [items[0].student, *items[0].teachers]
     longest = max(len(row.inputs) for row in rows)

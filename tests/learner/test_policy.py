@@ -21,7 +21,7 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_llama
 from tests.learner.updates import furthest, quiet, weights
 
@@ -41,7 +41,7 @@ def trainer_in(
 
 
 def items(trainer: Trainer, renderer: Renderer, numbers: range) -> list[Item]:
-    samples = [lesson(renderer, number, reward=1 if number % 3 else -1) for number in numbers]
+    samples = [a_sample(renderer, number, reward=1 if number % 3 else -1) for number in numbers]
     return trainer.build(samples)[0]
 
 
@@ -230,7 +230,7 @@ def test_a_device_that_is_none_is_refused_with_those_that_are(name: str) -> None
 def test_a_turn_longer_than_the_models_own_context_does_not_train(renderer: Renderer, tmp_path: Path) -> None:
     base = tiny_llama(tmp_path / "base", max_position_embeddings=64)
     trainer = trainer_in(tmp_path / "versions", base, Renderer.load(base))
-    items, refused = trainer.build([lesson(renderer, 0), lesson(renderer, 1, tokens=64)])
+    items, refused = trainer.build([a_sample(renderer, 0), a_sample(renderer, 1, tokens=64)])
     assert [item.turn.id for item in items] == ["turn0000"]
     assert refused == [Refused(turn="turn0001", reason=Reason.TOO_LONG)]
 

@@ -19,7 +19,7 @@ from afterwit.learner.update import update
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.subsets import SUBSETS
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3
 from tests.learner.test_update import batch, plain_update
 from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, policy_of, quiet, weights
@@ -113,7 +113,7 @@ def test_teacher_and_reference_may_be_two_models(
 def test_under_an_adapter_another_teacher_teaches_too(base: Path, larger: Path, renderer: Renderer) -> None:
     settings = replace(EXACT, lora_rank=4, teacher=str(larger))
     policy, objective = policy_of(base, settings), ObjectiveSettings(objective="topk_opd", beta=0.0)
-    items = items_of([lesson(renderer, 0)], renderer, objective)
+    items = items_of([a_sample(renderer, 0)], renderer, objective)
     assert update(policy, FrozenModels(base, settings), items, objective, settings, quiet)["grad_norm"] > 1e-3
 
 

@@ -20,7 +20,7 @@ from afterwit.learner.update.metrics import is_fresh
 from afterwit.objective import evaluate
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
 from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, moved, policy_of, quiet, weights
 
@@ -52,11 +52,11 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batch(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     """With and without hints and rewards, several temperatures and lengths, a forced token, raw log-probs."""
     samples = [
-        lesson(renderer, 0, reward=-1, tau=0.6),
-        lesson(renderer, 1, reward=1, hints=() if objective.has_rl else ("Say it in one word.",), tokens=3),
-        lesson(renderer, 2, reward=-1, tau=0.8, tokens=9, forced=(True,) + (False,) * 8),
-        lesson(renderer, 3, reward=0 if objective.has_opd else 1, tokens=1),
-        lesson(renderer, 4, reward=1, basis=Basis.RAW, tau=0.7, hints=("Stop.", "Only stop when done.")),
+        a_sample(renderer, 0, reward=-1, tau=0.6),
+        a_sample(renderer, 1, reward=1, hints=() if objective.has_rl else ("Say it in one word.",), tokens=3),
+        a_sample(renderer, 2, reward=-1, tau=0.8, tokens=9, forced=(True,) + (False,) * 8),
+        a_sample(renderer, 3, reward=0 if objective.has_opd else 1, tokens=1),
+        a_sample(renderer, 4, reward=1, basis=Basis.RAW, tau=0.7, hints=("Stop.", "Only stop when done.")),
     ]
     return items_of(samples, renderer, objective)
 
@@ -153,7 +153,7 @@ def test_a_student_that_is_its_teacher_learns_nothing_from_an_empty_hint(
 ) -> None:
     """The spliced prompt is the prompt, the kernels are the same: distillation's gradient is exactly 0."""
     opd_only = replace(objective, w_rl=0.0, beta=0.0)
-    items = items_of([lesson(renderer, 0, tau=0.6), lesson(renderer, 1, tau=0.6)], renderer, opd_only)
+    items = items_of([a_sample(renderer, 0, tau=0.6), a_sample(renderer, 1, tau=0.6)], renderer, opd_only)
     empty = [replace(item, teachers=(item.student,), hints=("",)) for item in items]
     _, metrics = moved(base, base, empty, opd_only)
     assert metrics["teacher_gap"] == 0.0
@@ -206,8 +206,8 @@ def test_the_norm_is_reported_before_it_is_clipped(student: Path, base: Path, re
 
 def test_a_step_that_is_not_finite_is_refused_and_moves_nothing(base: Path, renderer: Renderer) -> None:
     objective = ObjectiveSettings(is_cap=math.inf)
-    broken = lesson(renderer, 0, logprobs=(-1e30,) * 6)
-    items = items_of([broken, lesson(renderer, 1)], renderer, objective)
+    broken = a_sample(renderer, 0, logprobs=(-1e30,) * 6)
+    items = items_of([broken, a_sample(renderer, 1)], renderer, objective)
     policy = policy_of(base)
     before = weights(policy)
     with pytest.raises(UpdateRefused, match="no step was taken"):
@@ -216,7 +216,7 @@ def test_a_step_that_is_not_finite_is_refused_and_moves_nothing(base: Path, rend
     assert not policy.optimizer.state
 
 
-def test_at_the_base_itself_the_anchor_pulls_nowhere(base: Path, renderer: Renderer) -> None:
+def test_at_the_base_the_reference_kl_has_no_gradient(base: Path, renderer: Renderer) -> None:
     objective = ObjectiveSettings(w_rl=0.0, beta=1.0)
     items = [
         replace(item, teachers=(), hints=(), reward=None) for item in batch(renderer, ObjectiveSettings())
@@ -262,12 +262,12 @@ def test_bfloat16_moves_the_way_float32_does(base: Path, renderer: Renderer) -> 
 def test_an_engine_that_sampled_from_the_same_weights_shows_no_mismatch(
     base: Path, renderer: Renderer, basis: Basis, tau: float
 ) -> None:
-    plain = lesson(renderer, 0, tau=tau, basis=basis)
+    plain = a_sample(renderer, 0, tau=tau, basis=basis)
     row = Row(prompt=plain.turn.prompt_ids, response=plain.turn.sampled.ids)
     (logits_TV,) = response_logits(frozen(base), [row])
     divisor = tau if basis is Basis.PROCESSED else 1.0
     chosen = torch.log_softmax(logits_TV / divisor, -1).gather(-1, torch.tensor(row.response)[:, None])[:, 0]
-    same = lesson(renderer, 0, tau=tau, basis=basis, logprobs=tuple(chosen.tolist()))
+    same = a_sample(renderer, 0, tau=tau, basis=basis, logprobs=tuple(chosen.tolist()))
     _, metrics = moved(base, base, items_of([same], renderer, ObjectiveSettings()), ObjectiveSettings())
     assert metrics["mismatch_max"] < 1e-6  # the store and the learner keep log-probs in float32
 
@@ -279,6 +279,6 @@ def test_an_engine_that_sampled_from_the_same_weights_shows_no_mismatch(
 def test_tokens_that_attended_to_an_older_versions_cache_are_no_fresh_mismatch(
     renderer: Renderer, versions: tuple[int, ...], cache_version: int | None, fresh: bool
 ) -> None:
-    sampled = lesson(renderer, 0, tokens=3, versions=versions, cache_version=cache_version)
+    sampled = a_sample(renderer, 0, tokens=3, versions=versions, cache_version=cache_version)
     (item,) = items_of([sampled], renderer, ObjectiveSettings())
     assert is_fresh(replace(item, staleness=2 - min(versions))) is fresh

@@ -1,4 +1,4 @@
-"""One update in float64, ready to compare: items from lessons, a policy from a folder, its weights after."""
+"""One update in float64, ready to compare: items from samples, a policy from a folder, its weights after."""
 
 from __future__ import annotations
 

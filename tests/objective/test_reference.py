@@ -154,7 +154,7 @@ def test_finite_differences_of_the_loss_are_the_gradient(objective, on_policy, t
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_finite_differences_of_each_term_alone_are_its_gradient(objective):
-    """Without anchor and entropy, whose slopes would hide a small mistake."""
+    """Without reference KL and entropy, whose gradients would hide a small mistake."""
     rng = np.random.default_rng(11)
     samples = [sample(rng, tau=0.6, drift=0.1), sample(rng, tau=1.3, drift=0.1, reward=-1.0)]
     settings = {"objective": objective, "beta": 0, "K": 3}

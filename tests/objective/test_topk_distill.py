@@ -25,7 +25,7 @@ def made_of(seed, **more):
 
 
 def full_reverse_kl(made):
-    """KL(pi || pi_T) over the whole vocabulary, by the anchor's term."""
+    """KL(pi || pi_T) over the whole vocabulary, by the term of the reference KL."""
     as_base = made | {"logits_base": made["logits_teacher"][0], "reward": 0.0}
     return evaluate([as_base], {"objective": "rl", "beta": 1})
 

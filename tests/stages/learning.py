@@ -23,7 +23,7 @@ from afterwit.stages.learn import STAGE, Learn
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import teach
+from tests.fakes.judged_samples import store_judged
 
 SETTINGS = LearnerSettings(
     device="cpu",
@@ -34,7 +34,7 @@ SETTINGS = LearnerSettings(
     max_wait_s=100.0,
     max_tokens=512,
     threads=1,
-    mismatch_alarm=100.0,  # the lessons' log-probs are random
+    mismatch_alarm=100.0,  # the samples' log-probs are random
 )
 OBJECTIVE = ObjectiveSettings()
 
@@ -137,7 +137,7 @@ def learn_on_a_full_disk(place: Place, room: int) -> None:
 
 def fill(place: Place, samples: list[Sample]) -> None:
     with place.store() as store:
-        teach(store, samples)
+        store_judged(store, samples)
 
 
 def states(place: Place) -> dict[str, State | Reason]:

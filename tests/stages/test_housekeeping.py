@@ -10,7 +10,7 @@ from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson, teach
+from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
 
 BACK_OFF = BackOff(base_s=1.0, max_s=1.0, random=lambda: 0.0)
@@ -19,7 +19,7 @@ BACK_OFF = BackOff(base_s=1.0, max_s=1.0, random=lambda: 0.0)
 async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_path: Path) -> None:
     model = tiny_qwen3(tmp_path / "model")
     waiting = SqliteStore.open(tmp_path / "store.db", fingerprint=None)
-    teach(waiting, [lesson(Renderer.load(model))])
+    store_judged(waiting, [a_sample(Renderer.load(model))])
     store, signals, said = AsyncStore(waiting), Signals(), list[tuple[bool, str]]()
 
     async def report(ok: bool, message: str) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from afterwit.core.sample import Sample
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
 from tests.stages.learning import Place
 
@@ -38,8 +38,8 @@ def place(base: Path, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def lessons(renderer: Renderer) -> Callable[..., list[Sample]]:
-    return lambda *numbers, **more: [lesson(renderer, number, **more) for number in numbers]
+def samples(renderer: Renderer) -> Callable[..., list[Sample]]:
+    return lambda *numbers, **more: [a_sample(renderer, number, **more) for number in numbers]
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from tests.stages.learning import (
 
 
 def test_an_engine_that_disagrees_with_the_learner_is_an_alarm(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
+    fill(place, samples(0, 1))
     with place.store() as store:
         place.but(mismatch_alarm=0.001).learn(store).step(follow=False)
         version = store.versions()[-1]
@@ -28,10 +28,10 @@ def test_an_engine_that_disagrees_with_the_learner_is_an_alarm(
 
 
 def test_tokens_of_older_versions_raise_no_alarm_for_the_policy_has_moved(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
-    fill(place, lessons(2, 3))
+    fill(place, samples(0, 1))
+    fill(place, samples(2, 3))
     with place.store() as store:
         learn = place.but(mismatch_alarm=100.0, batch=2).learn(store)
         assert learn.step(follow=False)

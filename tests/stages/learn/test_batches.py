@@ -20,9 +20,9 @@ from tests.stages.learning import (
 
 
 def test_judged_turns_become_versions_in_the_order_they_came(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(*range(10)))
+    fill(place, samples(*range(10)))
     place.drain()
     assert trained(place) == [
         tuple(f"turn{number:04d}" for number in numbers) for numbers in ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9))
@@ -33,9 +33,9 @@ def test_judged_turns_become_versions_in_the_order_they_came(
 
 
 def test_a_surplus_waits_for_the_next_batch_and_for_its_time(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(*range(7)))
+    fill(place, samples(*range(7)))
     with place.store() as store:
         place.clock.now = 2000.0 + 99
         learn = place.learn(store)
@@ -47,9 +47,9 @@ def test_a_surplus_waits_for_the_next_batch_and_for_its_time(
 
 
 def test_fewer_than_the_least_never_start_an_update(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0))
+    fill(place, samples(0))
     place.clock.now = 1e9
     with place.store() as store:
         assert not place.learn(store).step()
@@ -59,9 +59,9 @@ def test_fewer_than_the_least_never_start_an_update(
 @pytest.mark.parametrize("phase", [Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING])
 @pytest.mark.parametrize("stops", [True, False])
 def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
-    place: Place, lessons: Callable[..., list[Sample]], phase: Phase, stops: bool
+    place: Place, samples: Callable[..., list[Sample]], phase: Phase, stops: bool
 ) -> None:
-    fill(place, lessons(0, 1, 2, 3))
+    fill(place, samples(0, 1, 2, 3))
     told = False
 
     def watch(reached: Phase) -> None:
@@ -77,11 +77,11 @@ def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
 
 
 def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = place.but(max_staleness=1, batch=2)
-    fill(place, lessons(*range(5)))
-    fill(place, lessons(5, 6, 7, version=2))
+    fill(place, samples(*range(5)))
+    fill(place, samples(5, 6, 7, version=2))
     place.drain()
     found = states(place)
     assert [found[f"turn{number:04d}"] for number in range(8)] == [
@@ -93,9 +93,9 @@ def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
 
 @pytest.mark.parametrize(("reads_groups", "rewards"), [(True, (1, -1)), (False, ())])
 def test_a_group_is_read_whole_if_the_baseline_reads_it(
-    place: Place, lessons: Callable[..., list[Sample]], reads_groups: bool, rewards: tuple[int, ...]
+    place: Place, samples: Callable[..., list[Sample]], reads_groups: bool, rewards: tuple[int, ...]
 ) -> None:
-    (good,), (bad,) = lessons(0, reward=1, hints=()), lessons(0, reward=-1, hints=())
+    (good,), (bad,) = samples(0, reward=1, hints=()), samples(0, reward=-1, hints=())
     fill(place, [good, replace(bad, turn=replace(bad.turn, id="retry", session="retry"))])
     with place.store() as store:
         claims = Claims(

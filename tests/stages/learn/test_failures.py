@@ -19,7 +19,7 @@ from afterwit.core.sample import Sample
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
-from tests.fakes.lessons import teach
+from tests.fakes.judged_samples import store_judged
 from tests.stages.learning import (
     Place,
     fill,
@@ -32,9 +32,9 @@ from tests.stages.learning import (
 
 
 def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
-    place: Place, lessons: Callable[..., list[Sample]], processes: ForkServerContext
+    place: Place, samples: Callable[..., list[Sample]], processes: ForkServerContext
 ) -> None:
-    fill(place, lessons(0, 1, 2, 3))
+    fill(place, samples(0, 1, 2, 3))
     process = processes.Process(target=learn_on_a_full_disk, args=(place, 300_000))
     process.start()
     process.join()
@@ -49,9 +49,9 @@ def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
 
 
 def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, [*lessons(0, 1, 2), *lessons(3, tokens=50)])
+    fill(place, [*samples(0, 1, 2), *samples(3, tokens=50)])
     place = place.but(retry_s=10.0)
     left = [1]
 
@@ -70,18 +70,18 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
         assert trained(place) == [("turn0000", "turn0001", "turn0002")]
         place.clock.now += 10.0
         assert len(store.waiting(now=place.clock.now)) == 1
-        teach(store, lessons(4))
+        store_judged(store, samples(4))
         assert learn.step(follow=False)
     assert trained(place)[1:] == [("turn0003", "turn0004")]
 
 
 def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_others_go_on(
     place: Place,
-    lessons: Callable[..., list[Sample]],
+    samples: Callable[..., list[Sample]],
     processes: ForkServerContext,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    fill(place, [*lessons(0, 1, 2), *lessons(3, tokens=50)])
+    fill(place, [*samples(0, 1, 2), *samples(3, tokens=50)])
     place = place.but(max_attempts=2)
     for _ in range(2):
         process = processes.Process(target=learn_and_die_of, args=(place, "turn0003"))
@@ -100,9 +100,9 @@ def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_ot
 
 
 def test_a_turn_whose_updates_always_fail_ends_as_failed_and_can_be_requeued(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
+    fill(place, samples(0, 1))
     place = place.but(max_attempts=3)
 
     def watch(phase: Phase) -> None:
@@ -122,17 +122,17 @@ def test_a_turn_whose_updates_always_fail_ends_as_failed_and_can_be_requeued(
 
 
 def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = replace(place, objective=ObjectiveSettings(is_cap=math.inf))
-    fill(place, [*lessons(0), *lessons(1, logprobs=(-1e30,) * 6)])
+    fill(place, [*samples(0), *samples(1, logprobs=(-1e30,) * 6)])
     with place.store() as store:
         learn = place.learn(store)
         assert learn.step(follow=False)
         assert not status(store).ok
         assert "2 turns are set aside as not_finite" in status(store).message
         assert place.versions.newest() == 0
-        teach(store, lessons(2, 3))
+        store_judged(store, samples(2, 3))
         assert learn.step(follow=False)
         assert status(store) == replace(status(store), ok=True, message="wrote version 1 from 2 turns")
     assert states(place) == {
@@ -144,10 +144,10 @@ def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
 
 
 def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     """The newest weights are gone: said, and over as soon as they are back."""
-    for pair in (lessons(0, 1), lessons(2, 3)):
+    for pair in (samples(0, 1), samples(2, 3)):
         fill(place, pair)
         place.drain()
     rests: list[str] = []
@@ -156,7 +156,7 @@ def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
         if not rests:
             roll_back(place.versions, 1, now=6000.0)
             (place.versions.place(3) / "model.safetensors").unlink()
-            teach(store, lessons(4, 5))
+            store_judged(store, samples(4, 5))
             place.clock.now += 100.0
         rests.append(status(store).message)
 
@@ -178,9 +178,9 @@ class Jammed(SqliteStore):
 
 
 def test_turns_that_could_not_be_given_back_are_freed_as_soon_as_the_store_works(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
+    fill(place, samples(0, 1))
     broken, said = [True], list[str]()
 
     def watch(phase: Phase) -> None:

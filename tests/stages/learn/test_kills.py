@@ -16,7 +16,7 @@ from afterwit.core.sample import Sample
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import lesson
+from tests.fakes.judged_samples import a_sample
 from tests.stages.learning import (
     Place,
     fill,
@@ -49,9 +49,9 @@ def way(request: pytest.FixtureRequest) -> dict[str, object]:
 def undisturbed(
     way: dict[str, object], base: Path, renderer: Renderer, tmp_path_factory: pytest.TempPathFactory
 ) -> Place:
-    """The same lessons, learned without a crash."""
+    """The same samples, learned without a crash."""
     place = busy(Place(home=tmp_path_factory.mktemp("undisturbed"), base=base), way)
-    fill(place, [lesson(renderer, number) for number in range(12)])
+    fill(place, [a_sample(renderer, number) for number in range(12)])
     place.drain()
     return place
 
@@ -70,7 +70,7 @@ def tensors(place: Place) -> dict[str, bytes]:
 @pytest.mark.parametrize(("phase", "time"), KILLS)
 def test_a_kill_loses_nothing_and_trains_nothing_twice(
     place: Place,
-    lessons: Callable[..., list[Sample]],
+    samples: Callable[..., list[Sample]],
     undisturbed: Place,
     way: dict[str, object],
     processes: ForkServerContext,
@@ -78,7 +78,7 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
     time: int,
 ) -> None:
     place = busy(place, way)
-    fill(place, lessons(*range(12)))
+    fill(place, samples(*range(12)))
     process = processes.Process(target=learn_and_die, args=(place, phase, time))
     process.start()
     process.join()
@@ -96,14 +96,14 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
 @pytest.mark.slow
 def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
     place: Place,
-    lessons: Callable[..., list[Sample]],
+    samples: Callable[..., list[Sample]],
     undisturbed: Place,
     way: dict[str, object],
     processes: ForkServerContext,
 ) -> None:
     """At moments nobody chose: between bytes, inside SQLite, while loading."""
     place = busy(place, way).but(max_attempts=1000)
-    fill(place, lessons(*range(12)))
+    fill(place, samples(*range(12)))
     random, kills = Random(7), 0
     while kills < 40:
         process = processes.Process(target=place.drain)

@@ -9,7 +9,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
 from afterwit.learner.update.phase import Phase
-from tests.fakes.lessons import teach
+from tests.fakes.judged_samples import store_judged
 from tests.stages.learning import (
     Place,
     fill,
@@ -19,15 +19,15 @@ from tests.stages.learning import (
 
 
 def test_a_rollback_is_noticed_and_its_turns_do_not_train_again(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(*range(8)))
+    fill(place, samples(*range(8)))
     with place.store() as store:
         learn = place.learn(store)
         assert learn.step(follow=False)
         assert learn.step(follow=False)
         roll_back(place.versions, 1, now=6000.0)
-        teach(store, lessons(8, 9))
+        store_judged(store, samples(8, 9))
         assert learn.step(follow=False)
         assert [version.number for version in store.versions()] == [1, 2, 3, 4]
     found = states(place)
@@ -38,11 +38,11 @@ def test_a_rollback_is_noticed_and_its_turns_do_not_train_again(
 
 
 def test_a_rollback_during_an_update_wins_and_the_batch_trains_on_its_weights(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
+    fill(place, samples(0, 1))
     place.drain()
-    fill(place, lessons(2, 3))
+    fill(place, samples(2, 3))
     pending = [True]
 
     def watch(phase: Phase) -> None:
@@ -64,9 +64,9 @@ def test_a_rollback_during_an_update_wins_and_the_batch_trains_on_its_weights(
 
 
 def test_feedback_that_comes_during_the_update_is_too_late_to_train(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    fill(place, lessons(0, 1))
+    fill(place, samples(0, 1))
 
     def watch(phase: Phase) -> None:
         if phase is Phase.STEPPED:
@@ -79,8 +79,8 @@ def test_feedback_that_comes_during_the_update_is_too_late_to_train(
     assert set(states(place).values()) == {State.TRAINED}
 
 
-def test_a_lost_version_gives_its_turns_back(place: Place, lessons: Callable[..., list[Sample]]) -> None:
-    fill(place, lessons(0, 1))
+def test_a_lost_version_gives_its_turns_back(place: Place, samples: Callable[..., list[Sample]]) -> None:
+    fill(place, samples(0, 1))
     place.drain()
     for path in place.versions.place(1).iterdir():
         path.unlink()

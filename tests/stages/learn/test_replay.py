@@ -19,12 +19,12 @@ from tests.stages.learning import (
 
 
 def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = place.but(replay=3, max_staleness=1, batch=2)
-    fill(place, lessons(0, 1))
-    fill(place, lessons(2, 3, version=1, hints=()))
-    fill(place, lessons(4, 5, version=2))
+    fill(place, samples(0, 1))
+    fill(place, samples(2, 3, version=1, hints=()))
+    fill(place, samples(4, 5, version=2))
     place.drain()
     first, second, third = place.versions.all()[1:]
     assert first.replayed == ()
@@ -39,11 +39,11 @@ def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
 
 @pytest.mark.parametrize(("gate", "updates"), [(True, 1), (False, 2)])
 def test_the_gate_lets_no_update_pass_that_would_only_replay(
-    place: Place, lessons: Callable[..., list[Sample]], gate: bool, updates: int
+    place: Place, samples: Callable[..., list[Sample]], gate: bool, updates: int
 ) -> None:
     place = replace(place.but(replay=3, update_gate=gate, batch=2), objective=ObjectiveSettings(w_rl=0.0))
-    fill(place, lessons(0, 1))
-    fill(place, lessons(2, 3, hints=(), reward=1))
+    fill(place, samples(0, 1))
+    fill(place, samples(2, 3, hints=(), reward=1))
     place.drain()
     assert place.versions.newest() == updates
     assert [states(place)[turn] for turn in ("turn0002", "turn0003")] == [Reason.NO_SIGNAL] * 2
@@ -51,13 +51,13 @@ def test_the_gate_lets_no_update_pass_that_would_only_replay(
 
 
 def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = replace(
         place.but(replay=3, update_gate=True, batch=2), objective=ObjectiveSettings(routing="routed")
     )
-    fill(place, lessons(0, 1))
-    fill(place, lessons(2, 3, reward=1, logprobs=(-0.01,) * 6))
+    fill(place, samples(0, 1))
+    fill(place, samples(2, 3, reward=1, logprobs=(-0.01,) * 6))
     place.drain()
     assert place.versions.newest() == 1
     assert [states(place)[turn] for turn in ("turn0002", "turn0003")] == [Reason.ALREADY_CONFIDENT] * 2
@@ -65,10 +65,10 @@ def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
 
 
 def test_a_batch_with_nothing_to_learn_makes_no_version(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = replace(place, objective=ObjectiveSettings(objective="rl"))
-    fill(place, lessons(0, 1, reward=0))
+    fill(place, samples(0, 1, reward=0))
     place.drain()
     assert place.versions.newest() == 0
     assert set(states(place).values()) == {Reason.NO_SIGNAL}

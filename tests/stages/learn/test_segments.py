@@ -15,7 +15,7 @@ import pytest
 from afterwit.core.sample import Sample
 from afterwit.learner.update import Phase
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.lessons import session, teach
+from tests.fakes.judged_samples import session, store_judged
 from tests.fakes.models import tiny_llama
 from tests.stages.learning import SETTINGS, Place, learn_and_die
 
@@ -39,7 +39,7 @@ def talk(place: Place, turns: Iterable[Sample], *, learns: bool = True) -> None:
     with place.store() as store, place.versions.learning():
         learn = place.learn(store)
         for sample in turns:
-            teach(store, [sample], now=place.clock.now, answered_by="the next request")
+            store_judged(store, [sample], now=place.clock.now, answered_by="the next request")
             place.clock.now += 1
             if learns:
                 learn.step()

@@ -12,7 +12,7 @@ from afterwit.core.sample import Sample
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.settings import LearnerSettings
 from afterwit.stages.learn.messages import on_waiting
-from tests.fakes.lessons import teach
+from tests.fakes.judged_samples import store_judged
 from tests.stages.learning import Place, fill, states, status
 
 PUBLISHED = LearnerSettings()
@@ -41,7 +41,7 @@ def test_turns_held_back_for_their_session_are_counted_apart() -> None:
 
 
 def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
-    place: Place, lessons: Callable[..., list[Sample]], caplog: pytest.LogCaptureFixture
+    place: Place, samples: Callable[..., list[Sample]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     seen: list[str] = []
@@ -50,7 +50,7 @@ def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
         seen.append(status(store).message)
         place.clock.now += 120.0
         if len(seen) == 2:
-            teach(store, lessons(0), now=place.clock.now)
+            store_judged(store, samples(0), now=place.clock.now)
 
     with place.store() as store:
         place.but(max_wait_s=600.0).learn(store).run(lambda: len(seen) == 4, rest=rest)
@@ -63,10 +63,10 @@ def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
 
 
 def test_a_learner_that_cannot_keep_up_says_by_how_much_and_learns_the_newest(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = place.but(batch=2, batches_per_update=1, max_staleness=1)
-    fill(place, lessons(*range(9)))
+    fill(place, samples(*range(9)))
     place.clock.now = 2000.0 + 300
     with place.store() as store:
         learn = place.learn(store)
@@ -86,10 +86,10 @@ def test_a_learner_that_cannot_keep_up_says_by_how_much_and_learns_the_newest(
 
 
 def test_a_lag_is_over_when_nothing_waits_any_more(
-    place: Place, lessons: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
     place = place.but(batch=2, batches_per_update=1, max_staleness=1)
-    fill(place, lessons(*range(9)))
+    fill(place, samples(*range(9)))
     with place.store() as store:
         place.learn(store).run(lambda: False, follow=False)
         assert status(store).ok

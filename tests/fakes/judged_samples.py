@@ -19,7 +19,7 @@ VOCABULARY = 400
 WORDS = ("read", "write", "edit", "please", "file", "answer", "three", "thanks")
 
 
-def lesson(
+def a_sample(
     renderer: Renderer,
     number: int = 0,
     *,
@@ -70,7 +70,7 @@ def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> lis
         message = Message(role="assistant", content=said[1])
         whole = renderer.prompt_ids(Conversation(messages=(*messages, message, messages[0])))
         assert whole[: len(prompt)] == prompt
-        taken = lesson(
+        taken = a_sample(
             renderer, number, reward=(-1) ** number, hints=(), ids=whole[len(prompt) :][:words], tokens=words
         )
         turn = replace(
@@ -87,7 +87,7 @@ def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> lis
     return samples
 
 
-def teach(
+def store_judged(
     store: Store, samples: list[Sample], *, now: float = 2000.0, answered_by: str | None = None
 ) -> None:
     """Bring the samples into the store as judged turns, which the request of that turn answered."""
