@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def answered(name: str, asked: Asked) -> list[Row] | None:
-    """The rows of a question, shown; None where it ended in an error."""
+    """The printed rows of a question; None if it ended in an error."""
     began = time.perf_counter()
     print(f"\n== {name}", flush=True)
     try:

@@ -51,7 +51,7 @@ class Scale:
 
 
 FEWER = VOCABULARY // 16
-"""Ids, where it shall be quick."""
+"""Ids in the quick form."""
 
 
 def quick(*, width: int, tokens: int = 512) -> Scale:
@@ -80,13 +80,13 @@ class Asked:
         return [Scale(shape=shape, tokens=tokens, tag=f" {tokens}") for tokens in lengths]
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """CPU seconds of this process, or the device's own. MemoryError where its memory is too small."""
+        """CPU seconds of this process, or the device's. MemoryError if its memory is too small."""
         return cpu_seconds(work) if self.device == "cpu" else _cuda_seconds(work)
 
     def peak_bytes(self, work: Callable[[], object]) -> int:
         """How far the memory of tensors rises above where it was: exact, by torch's own allocator.
 
-        MemoryError where the device's is too small.
+        MemoryError if the device has too little.
         """
         return max(accumulate(allocations(work))) if self.device == "cpu" else _cuda_peak(work)
 
@@ -118,7 +118,7 @@ def _cuda_peak(work: Callable[[], object]) -> int:
 
 
 def fitting(work: Callable[[], object]) -> object:
-    """The work's result; MemoryError where the device is full."""
+    """The work's result. MemoryError if the device is full."""
     try:
         return work()
     except torch.OutOfMemoryError as error:

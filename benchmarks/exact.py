@@ -1,7 +1,7 @@
 """Do packed rows give what rows one by one give?
 
 Logits, loss and gradients of a small random Qwen3 over random trees of rows, each difference relative to the
-largest value of its tensor where that is above 1; the largest of all is the figure.
+largest value of its tensor if that is above 1; the largest of all is the figure.
 """
 
 from __future__ import annotations

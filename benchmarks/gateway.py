@@ -129,7 +129,7 @@ def _prompt_cpu(model: Path, count: int) -> float:
 
 
 async def _load(port: int, clients: int, count: int, *, stream: bool = False) -> list[float]:
-    """Seconds of each of `count` requests by so many clients, each on a connection of its own."""
+    """Seconds of each of `count` requests, by clients that each have a connection."""
     waiting = iter([_request(stream=stream) for _ in range(count)])
     seconds: list[float] = []
 

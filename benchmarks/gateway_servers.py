@@ -32,7 +32,7 @@ from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
 
 CHUNKS = 100
-"""Of a stream; an engine that is asked for so many tokens says one at a time."""
+"""Chunks of a stream: an engine that is asked for this many tokens gives one at a time."""
 PIECE = 0xE0
 """Bytes of one of the gateway's chunks, about."""
 
@@ -81,7 +81,7 @@ def _tell(pipe: Connection, over: asyncio.Event) -> None:
     try:
         pipe.recv()
         pipe.send(process_time())
-    except (OSError, EOFError):  # whoever asked is gone
+    except (OSError, EOFError):  # the client is gone
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         over.set()
 
@@ -96,7 +96,7 @@ def _application(variant: str, renderer: Renderer, folder: Path) -> Any:
 
 
 class QuickEngine:
-    """Answers at once: in one step, or in CHUNKS of one token where so many are asked for."""
+    """Answers at once: in one step, or in CHUNKS of one token if this many are asked for."""
 
     version = 0
 

@@ -60,7 +60,7 @@ class Work:
 
     @staticmethod
     def _sample(ids_T: Tensor, *, every: int) -> Sample:
-        """A sample whose every so many-th token trains."""
+        """A sample of which one in a number of tokens trains."""
         mask_T = torch.arange(len(ids_T), device=ids_T.device) % every == 0
         return Sample(ids_T=ids_T, mask_T=mask_T, behaviour_T=None, tau=1.0, advantage=1.0, hints=1)
 

@@ -56,11 +56,11 @@ class Row:
     """One a run; none: it does not fit into memory."""
     target: Target | None = None
     floor: str = ""
-    """What the work needs at least, where the values are multiples of that."""
+    """The least that the work needs, if the values are multiples of it."""
     peer: str = ""
-    """What else does the same work, where the values compare with that."""
+    """Another program that does the same work, if the values compare with it."""
     why: str = ""
-    """Why it misses; said where it does."""
+    """Why it misses its target; shown if it does."""
     note: str = ""
 
     @property
@@ -75,12 +75,12 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """The note; and where the target is missed, why."""
+        """The note, and the reason if the target is missed."""
         return noted(self.note, self.why if self.verdict == "MISS" else "")
 
 
 def number(value: float) -> str:
-    """Three digits, and all of those before the point."""
+    """Three digits, and every digit before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -134,12 +134,12 @@ def _fits(clock: Clock, work: Callable[[], object]) -> bool:
 
 
 def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str = FLOOR) -> tuple[float, ...]:
-    """A variant's time over another's, in each run; none where one of them takes no part."""
+    """A variant's time over another's, in each run; none if one of them took no part."""
     return tuple(run[above] / run[below] for run in runs if above in run and below in run)
 
 
 def quotients(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
-    """Each of the one over each of the other; none where one does not fit."""
+    """Each of the one over each of the other; none if one does not fit."""
     return tuple(one / other for one, other in zip(above, below, strict=False))
 
 

@@ -77,7 +77,7 @@ def sdpo(work: Work) -> tuple[Tensor, ...]:
 
 
 def liger_grpo(work: Work, *, compiled: bool = True) -> tuple[Tensor, ...]:
-    """Liger-Kernel's GRPO, sequences of so many rows at a time."""
+    """Liger-Kernel's GRPO, with a fixed number of sequences at a time."""
     from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 
     states_ND, weight_VD = work.leaves()

@@ -74,7 +74,7 @@ def _learn(bench: Bench, parts: list[list[Item]]) -> None:
 
 
 def _lateness(segments: int, sessions: int = 16) -> list[int]:
-    """Of each turn of so many sessions that take turns, and then end."""
+    """The waiting turns of sessions that take turns, and then end."""
     settings = LearnerSettings(segments_per_update=segments, batch=16, min_batch=1, max_staleness=PATIENT)
     waiting, late, version = list[Waiting](), list[int](), 0
     for seq in range(sessions * TURNS):

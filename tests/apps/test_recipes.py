@@ -107,7 +107,7 @@ def test_a_recipe_is_exactly_what_was_published_and_says_it_itself(name: str) ->
     assert {key: _of(settings, key) for key in published} == published
 
 
-def test_a_persons_file_and_flags_stand_above_a_recipe(tmp_path: Path) -> None:
+def test_a_persons_file_and_flags_win_over_a_recipe(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[learner]\nlr = 3e-5\n[judge]\nvotes = 5\n")
     loaded = config.load(home=tmp_path, recipe="topk-select", pairs=["judge.votes=7"], environment={})
     assert (loaded.learner.lr, loaded.judge.votes, loaded.objective.beta) == (3e-5, 7, 0.0)

@@ -47,7 +47,7 @@ def test_side_turns_are_listed_on_request_only(home: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_long_reason_pushes_neither_reward_nor_time_out(home: Path, columns: int) -> None:
+def test_a_long_reason_does_not_hide_reward_and_time(home: Path, columns: int) -> None:
     with store_of_home(home) as store:
         add_judged(store, "waits" + 21 * "x")
         claimed = store.claim("learn", owner="w", now=time.time(), lease_s=9.0, limit=9)

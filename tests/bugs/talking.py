@@ -106,7 +106,7 @@ def _responses(
 
 
 def learn(base: Path, home: Path, judged: Judged, *, updates: int = 20, batch: int = 8) -> PreTrainedModel:
-    """The policy after so many updates from its own hint-less responses and what the judge says of them."""
+    """The policy after a number of updates from its own hint-less responses and the judge's verdicts."""
     renderer, random = Renderer.load(base), Random(11)
     trainer = Trainer(Versions(root=home, base=base), renderer, settings=SETTINGS, objective=OBJECTIVE)
     trainer.begin(now=0.0)

@@ -48,7 +48,7 @@ def test_in_an_update_they_have_no_teacher_and_leave_the_opd_term_as_it_is(
     assert alone["opd"] != 0
 
 
-def test_where_only_opd_learns_they_end_as_nothing_to_learn(renderer: Renderer) -> None:
+def test_if_only_opd_learns_they_end_as_nothing_to_learn(renderer: Renderer) -> None:
     objective = ObjectiveSettings(objective="topk_opd")
     plain = a_sample(renderer, 0, reward=1, hints=())
     assert build([plain], renderer, Placement.LAST_USER, LIMITS, objective) == (

@@ -22,7 +22,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def answered(record: Record) -> list[tuple[str, str | None]]:
-    """What stands as a turn's next state: roles and texts."""
+    """A turn's next state: roles and texts."""
     return [(m.role, m.content) for m in record.next_state.messages] if record.next_state else []
 
 

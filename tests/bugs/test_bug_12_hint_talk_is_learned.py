@@ -104,7 +104,7 @@ def votes(task: Task, random: Random) -> Verdict:
 
 
 def unread(task: Task, random: Random) -> Verdict:
-    """The same judge, where nobody looks at the hints."""
+    """The same judge, with no check of its hints."""
     clean = official(task.rules, random)
     return Verdict(reward=-1, source=Source.VOTES, hints=(clean, f"{OPENING}: {clean}"))
 
@@ -123,7 +123,7 @@ def test_after_training_hintless_talk_is_at_most_the_bases_and_two_hundredths(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_the_rejection_keeps_away_would_have_been_learned(tmp_path: Path) -> None:
-    """So the measure sees talk where there is some."""
+    """So the measure sees such talk if there is any."""
     base = talkative(tmp_path / "base")
     before = talk_rate(model_in(base))
     assert before < 0.5

@@ -269,7 +269,7 @@ def test_a_rollback_to_damaged_weights_is_refused_before_anything_is_written(ver
     assert versions.numbers() == [0, 1, 2]
 
 
-def test_the_base_has_nothing_to_verify_nor_has_a_rollback_to_it(versions: Versions) -> None:
+def test_the_base_and_a_rollback_to_it_have_nothing_to_verify(versions: Versions) -> None:
     grow(versions, 1)
     versions.verify(0)
     versions.verify(roll_back(versions, 0, now=9.0).number)

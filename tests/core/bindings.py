@@ -142,7 +142,7 @@ def recorded(name: str) -> list[dict[str, Any]]:
 def replay(
     name: str, memory: Memory | None = None, parse: Callable[..., Conversation] | None = None
 ) -> list[Row]:
-    """Serve a recorded client. Our tool-call ids take the place of those that it was given then."""
+    """Serve a recorded client. Our tool-call ids replace the recorded ones."""
     memory = memory or Memory()
     ours: dict[str, str] = {}
     rows = []

@@ -71,7 +71,7 @@ def test_another_set_of_tools_in_the_middle_of_a_conversation_is_beside_it():
     assert memory.ask(talk(HI, HELLO, says("user", "Title?")), SURE).kind is Kind.SIDE
 
 
-def test_a_message_that_only_injects_text_is_no_reaction():
+def test_a_message_with_only_the_clients_text_is_not_a_reaction():
     memory = Memory()
     first = memory.ask(talk(HI), HELLO)
     block = says("user", "<system-reminder>be brief</system-reminder>")
@@ -80,7 +80,7 @@ def test_a_message_that_only_injects_text_is_no_reaction():
     assert first.next_state == ()
 
 
-def test_what_a_turn_brought_is_found_by_its_parents_call_where_the_history_was_rewritten():
+def test_the_messages_a_turn_added_are_found_by_its_parents_call_if_the_history_was_rewritten():
     """The client left out what came before: fewer segments are left than the parent had."""
     turn = turn_id(1000.0, bytes(10))
     called = calls("read")(turn)

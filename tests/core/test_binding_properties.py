@@ -1,4 +1,4 @@
-"""Binding, for any conversation: an honest one finds its parents, however retold, whoever else talks."""
+"""Binding of any conversation: it finds its parents, however retold, beside any other conversation."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_scopes_never_cross(script):
 
 @few
 @given(script=scripts, where=st.integers(min_value=0, max_value=3))
-def test_a_retry_anywhere_stands_where_the_first_attempt_stood(script, where):
+def test_a_retry_takes_the_place_of_the_first_attempt(script, where):
     memory, one = Memory(), Talk("a", script[: where + 1])
     while one.step(memory, delivered=len(one.rows) + 1 < len(one.script)):
         pass

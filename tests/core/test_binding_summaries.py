@@ -18,7 +18,7 @@ def test_a_compacted_conversation_stays_in_its_session():
     result = says("tool", "ok", tool_call_id=call_id(first.id, 0))
     side = memory.ask(talk(HI, first.response, result, SUMMARISE), SUMMARY)
     assert side.kind is Kind.SIDE
-    assert first.next_state == (result,), "what a tool returned is true, whoever brings it"
+    assert first.next_state == (result,), "a tool's result counts in any request"
     quoting = says("user", f"This session is continued from an earlier one.\n{SUMMARY.content}\nGo on.")
     after = memory.ask(talk(quoting), HELLO)
     assert (after.binding.session, after.binding.parent, after.kind) == (first.id, None, Kind.MAIN)
@@ -27,7 +27,7 @@ def test_a_compacted_conversation_stays_in_its_session():
     assert elsewhere.binding.session == elsewhere.id
 
 
-def test_a_summary_that_ends_in_code_is_known_whoever_is_made_to_say_it():
+def test_a_summary_that_ends_in_code_is_found_in_a_message_of_any_role():
     memory = Memory()
     first = memory.ask(talk(HI), HELLO)
     summary = says("assistant", f"<think>hm</think>{SUMMARY.content}\n```\nprint(1)\n```")

@@ -1,4 +1,4 @@
-"""A client's own ids: read where they are, never needed, never a reason to refuse."""
+"""A client's own ids: read if they are sent, never needed, never a reason to refuse."""
 
 from __future__ import annotations
 

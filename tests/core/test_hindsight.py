@@ -62,7 +62,7 @@ def test_the_next_state_is_every_tool_result_and_the_reply_with_their_roles():
     assert of(NextState(messages=messages)).view.next_state == messages
 
 
-def test_what_clients_add_is_no_reaction():
+def test_text_that_clients_add_is_not_a_reaction():
     messages = (
         tool("done<system-reminder>be nice</system-reminder>"),
         user(OPENCLAW),

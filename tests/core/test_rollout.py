@@ -141,6 +141,6 @@ def test_a_call_of_an_unknown_tool_is_bad_whatever_the_judge_thinks():
 
 
 @pytest.mark.parametrize(("at", "message"), [(9, "at index 9, but there are 1"), (0, "is said by user")])
-def test_a_turn_stands_where_a_response_stands(at, message):
+def test_a_turns_index_must_be_that_of_a_response(at, message):
     with pytest.raises(ValueError, match=message):
         Rollout(messages=(Message(role="user", content="Hi."),), turns={at: a_turn("t")})

@@ -104,7 +104,7 @@ def test_canonical_json_means_the_same_and_is_its_own_canon(value):
 
 
 @given(text=st.text() | st.sampled_from(["[" * 5000, "NaN", "1e999", '{"a":']))
-def test_what_is_no_json_is_text(text):
+def test_text_that_is_not_json_is_compared_as_text(text):
     canonical_json(text)
 
 

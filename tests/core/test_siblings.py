@@ -50,7 +50,7 @@ def test_an_unknown_turn_that_goes_on_is_the_conversation():
     assert resolved == Resolution(kind=MAIN, answers=True, changes=(("parent", MAIN),), confirmed="parent")
 
 
-def test_a_side_turn_makes_nobody_the_conversation_and_speaks_only_where_nobody_did():
+def test_a_side_turn_decides_nothing_about_its_siblings_and_answers_only_if_nobody_did():
     assert resolve(SIDE, parent=branch("parent", UNKNOWN), siblings=[]) == Resolution(kind=SIDE, answers=True)
     assert resolve(SIDE, parent=PARENT, siblings=[branch()]) == Resolution(kind=SIDE, answers=False)
 

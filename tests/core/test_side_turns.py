@@ -98,8 +98,8 @@ def test_a_new_conversation_that_carries_a_known_one_is_beside_it():
     assert kind(usual=(), parent=None, retells=True, said=Kind.MAIN) is Kind.MAIN
 
 
-def test_whoever_is_handed_the_conversation_speaks_on_the_main_line():
-    """By a call and its result, not by words of anybody's; and whoever spoke before may speak again."""
+def test_an_agent_that_is_handed_the_conversation_is_on_the_main_line():
+    """By a call and its result, not by words. The agent that spoke before may speak again."""
     other = Shape(tools=frozenset({"book", "cancel"}), streamed=True)
     handed = (HI, says("assistant", "a"), says("tool", "b"))
     assert kind(*handed, shape=other) is Kind.MAIN
@@ -134,7 +134,7 @@ def test_the_recorded_side_turns_and_no_others_open_with_known_words():
     assert found == side
 
 
-def test_the_words_count_only_where_a_client_puts_them():
+def test_a_pattern_counts_only_in_its_place():
     words = "You are a title generator."
     assert kind(says("system", f"  {words} Output only a title."), HI) is Kind.SIDE
     assert kind(HI, says("user", f"He said: {words}")) is Kind.MAIN

@@ -66,7 +66,7 @@ def test_truncated_sampling_with_renormalised_log_probs_keeps_both_terms():
 
 
 @pytest.mark.parametrize("source", [Source.FEEDBACK, Source.SCHEMA])
-def test_a_response_cut_at_its_length_has_rl_where_evidence_decided(source):
+def test_a_response_cut_at_its_length_has_rl_if_evidence_decided(source):
     cut = turn(finish=Finish.LENGTH)
     assert carried(cut, verdict(-1, source=source)) == RL
     assert carried(cut, verdict(-1, hints=HINTS, source=source)) == BOTH

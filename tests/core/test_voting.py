@@ -87,7 +87,7 @@ def test_the_last_box_outside_the_thinking_is_the_vote(words, value):
         (r"\boxed{1} [HINT_START]Read it first, please.", None),
     ],
 )
-def test_a_hint_vote_has_exactly_one_box_and_a_hint_where_it_says_1(words, value):
+def test_a_hint_vote_has_exactly_one_box_and_a_hint_if_it_is_1(words, value):
     vote = read_hint(words)
     assert vote.value == value
     assert vote.hint == ("Read the file before you edit it." if value == 1 else None)
@@ -178,7 +178,7 @@ def test_each_question_counts_its_own_votes():
     assert verdict.source is Source.VOTES
 
 
-def test_what_is_decided_stands_against_every_vote():
+def test_a_decided_reward_counts_against_every_vote():
     votes = [evaluation(1), evaluation(1), hint_vote(1, "Look before you leap.")]
     verdict = tally(votes, RULES, Decided(reward=-1, source=Source.FEEDBACK))
     assert (verdict.reward, verdict.source) == (-1, Source.FEEDBACK)

@@ -61,6 +61,6 @@ def test_texts_of_conversations_are_escaped_in_the_page(tmp_path: Path) -> None:
     assert page.count("&lt;script&gt;") == 3
 
 
-def test_one_measurement_is_no_comparison() -> None:
+def test_one_measurement_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="1 measurements"):
         _report(points=(Measurement(interactions=0, seconds=0.0, preference=0.0, task_success=1.0),))

@@ -50,7 +50,7 @@ def test_a_read_of_another_file_does_not_count() -> None:
     assert rules.broken(edit, [_step("read", path="/work/a.txt")]) == ()
 
 
-def test_a_dry_run_is_no_delete_and_a_false_one_is() -> None:
+def test_a_dry_run_does_not_delete_and_a_false_one_does() -> None:
     assert rules.broken(_step("delete", path="a", dry_run=True), []) == ()
     assert rules.broken(_step("delete", path="a", dry_run=False), []) == ("dry_run",)
 

@@ -37,7 +37,7 @@ FACTS = Facts(
 
 
 class Parrot(nn.Module):
-    """Says `word`; keeps no keys. `gate`, where given, must be open for it to step."""
+    """Says `word`; keeps no keys. `gate`, if given, must be open for it to step."""
 
     def __init__(self, word: int, gate: threading.Event | None = None) -> None:
         super().__init__()

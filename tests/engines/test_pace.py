@@ -73,7 +73,7 @@ def test_responses_of_another_runner_count_too() -> None:
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_no_piece_is_more_work_than_the_limit_but_for_the_smallest(beside: bool) -> None:
+def test_no_piece_is_more_work_than_the_limit_except_the_smallest(beside: bool) -> None:
     module, pace = Parrot(0), Pace(chunk=256, beside=256, attention_span=SPAN)
     runner = runner_of(module, pace=pace)
     if beside:

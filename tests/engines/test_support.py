@@ -58,7 +58,7 @@ def test_a_window_that_the_context_never_leaves_is_served() -> None:
     assert refusal(configured("mistral", sliding_window=None), 4097) is None
 
 
-def test_a_window_that_is_configured_but_not_used_is_no_window() -> None:
+def test_a_window_that_is_configured_but_not_used_does_not_count() -> None:
     assert refusal(configured("qwen2", use_sliding_window=False, sliding_window=64), 512) is None
 
 
@@ -76,7 +76,7 @@ def test_an_attention_that_the_names_do_not_give_away_fails_the_check(kind: str)
         check_attention(load_toy(kind), 128)
 
 
-def test_a_folder_that_is_no_model_is_a_setting_error(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_a_setting_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"has no config\.json"):
         EmbeddedEngine.load(tmp_path, EmbeddedSettings())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
@@ -85,7 +85,7 @@ def test_a_folder_that_is_no_model_is_a_setting_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_folder", [open_engine, load_learner])
-def test_a_model_that_brings_its_own_code_is_refused_with_what_it_needs(tmp_path: Path, open_folder) -> None:
+def test_a_model_that_needs_its_own_code_is_refused_with_the_reason(tmp_path: Path, open_folder) -> None:
     """The defect: transformers asked on the terminal whether to run it."""
     tiny_qwen3(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

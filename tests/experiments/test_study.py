@@ -91,7 +91,7 @@ def test_a_constant_difference_is_beyond_noise_and_a_scattered_one_is_not() -> N
     assert not difference(_runs("k: 2", [0.9, 0.2, 0.9, 0.7]), own, LATE).beyond_noise
 
 
-def test_only_what_stands_between_a_pages_marks_is_replaced() -> None:
+def test_only_the_text_between_a_pages_marks_is_replaced() -> None:
     text = "before\n<!-- runs: tools -->\nold\n<!-- /runs -->\nafter\n<!-- runs: chat -->\n<!-- /runs -->\n"
     done = page.filled(text, "tools", "new\n")
     assert done == text.replace("old\n", "new\n")

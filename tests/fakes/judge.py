@@ -26,7 +26,7 @@ class FakeJudge:
         self.most_at_once = 0
         self._now = 0
         self.hold: asyncio.Event | None = None
-        """Calls wait for it where it is set."""
+        """If it is set, calls wait for it."""
         self.called = asyncio.Event()
 
     @property

@@ -1,4 +1,4 @@
-"""Judged turns as a learner meets them: prompts that render, responses of random ids, any verdict."""
+"""Judged turns for a learner: prompts that render, responses of random ids, any verdict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def a_sample(
 
 
 def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> list[Sample]:
-    """A session that only grows, each turn's response as it stands in the next prompt; no hints."""
+    """A session that only grows: each response is in the next prompt as it was sampled; no hints."""
     random, messages, samples = Random(name), list[Message](), list[Sample]()
     for number in range(turns):
         said = [" ".join(random.choice(WORDS) for _ in range(words)) for _ in range(2)]
@@ -90,7 +90,7 @@ def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> lis
 def store_judged(
     store: Store, samples: list[Sample], *, now: float = 2000.0, answered_by: str | None = None
 ) -> None:
-    """Bring the samples into the store as judged turns, which the request of that turn answered."""
+    """Store the samples as judged turns, which the turn `answered_by` answered."""
     for sample in samples:
         store.add_turn(
             sample.turn,

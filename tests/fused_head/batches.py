@@ -145,7 +145,7 @@ class Outcome:
     gradients: dict[str, Tensor]
 
     def apart(self, other: Outcome) -> float:
-        """The largest difference of anything, relative to the largest of its kind where that is above 1."""
+        """The largest difference of anything, relative to the largest of its kind if that is above 1."""
         numbers = [(self.loss, other.loss)] + [(self.terms[name], other.terms[name]) for name in TERMS]
         worst = max(abs(one - two) / max(1.0, abs(two)) for one, two in numbers)
         for name, gradient in other.gradients.items():

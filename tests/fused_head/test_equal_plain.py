@@ -37,7 +37,7 @@ def passes(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Pass:
     count = draw(st.integers(1, 4))
     each = {"min_size": count, "max_size": count}
     equals = draw(st.booleans())
-    # a tangent's last bit hangs on where a number stands in a vector, and would part what is equal
+    # the last bit of a tangent depends on the number's place in a vector, so equal values would differ
     soft_cap = None if equals else draw(st.sampled_from((None, 2.0, 30.0)))
     return random_pass(
         draw(st.integers(0, 2**32 - 1)),

@@ -36,7 +36,7 @@ def a_pass(settings: ObjectiveSettings = EVERYTHING, **more: object) -> Pass:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("tail_bucket", [False, True])
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
-def test_the_gradient_is_the_slope_of_the_loss(
+def test_the_gradient_equals_the_finite_difference_of_the_loss(
     objective: str, tail_bucket: bool, soft_cap: float | None
 ) -> None:
     made = a_pass(

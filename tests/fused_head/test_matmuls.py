@@ -36,7 +36,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("soft_cap", [None, 3.0])
 def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | None) -> None:
-    """What is rounded is there already; products of bf16 are exact in fp32, whoever adds them up."""
+    """The inputs are rounded already, and products of bf16 are exact in fp32."""
     lora = LowRank(down_RD=drawn(2, 40), up_VR=drawn(20_000, 2), scale=0.3)
     head = Head(weight_VD=drawn(20_000, 40).bfloat16(), soft_cap=soft_cap, low_rank=lora)
     states_ND = drawn(7, 40, seed=1).bfloat16()
@@ -45,7 +45,7 @@ def test_logits_on_tensor_cores_are_those_of_a_raised_weight(soft_cap: float | N
     torch.testing.assert_close(cores, raised, rtol=0, atol=2e-5)
 
 
-def test_slopes_lose_what_rounding_them_to_bfloat16_loses_and_nothing_else() -> None:
+def test_gradients_lose_only_what_rounding_to_bfloat16_loses() -> None:
     """Each is off by 2^-8 of itself at most, so a sum of them is by 2^-8 of the sum of their sizes."""
     head = Head(weight_VD=drawn(3000, 40).bfloat16(), bias_V=drawn(3000), matmuls=TENSOR_CORES)
     states_ND, grad_logits_NV = drawn(9, 40, seed=1).bfloat16(), drawn(9, 3000, seed=2) * 1e-4
@@ -153,7 +153,7 @@ def test_compiled_work_is_the_work(name: str) -> None:
     assert compiled.ready
 
 
-def test_where_compiling_fails_work_goes_on_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_if_compiling_fails_the_work_goes_on_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     def broken(graph: object, inputs: object) -> Callable:
         raise OSError("no compiler here")
 

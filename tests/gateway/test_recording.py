@@ -160,7 +160,7 @@ async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: Servi
     assert len({record.turn.session for record in records}) == 3
 
 
-async def test_where_the_store_fails_serving_goes_on_and_readyz_says_that_nothing_is_recorded(
+async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_is_recorded(
     gateway: Serving,
 ):
     def fill(store) -> None:

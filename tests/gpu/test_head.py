@@ -93,7 +93,7 @@ def test_targets_are_the_plain_ones(device: torch.device) -> None:
             )
 
 
-def test_in_bfloat16_gradients_are_off_by_the_rounding_of_slopes(device: torch.device) -> None:
+def test_in_bfloat16_gradients_differ_only_by_rounding(device: torch.device) -> None:
     """Against the same rounded numbers in float64."""
     made = cast(a_pass(), torch.float32)
     names = ("head", "frozen", "states", "base")

@@ -27,7 +27,7 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
-async def test_a_turn_is_served_judged_trained_and_its_lesson_served(
+async def test_a_turn_is_served_judged_and_trained_and_the_new_weights_are_served(
     learner: dict[str, Any],
     weights: str | None,
     settings: Callable[..., Settings],

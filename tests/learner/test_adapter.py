@@ -340,7 +340,7 @@ def test_a_damaged_adapter_is_named_and_a_rollback_helps(
 def test_an_adapter_of_another_model_is_refused(base: Path, student: Path, tmp_path: Path) -> None:
     deeper = tiny_llama(tmp_path / "deeper", num_hidden_layers=3)
     with pytest.raises(
-        VersionDamaged, match=r"is no adapter of this model: base_model\.model\.model\.layers"
+        VersionDamaged, match=r"is not an adapter of this model: base_model\.model\.model\.layers"
     ):
         adapter_of(student, deeper, LORA)
     assert TENSORS in {path.name for path in student.iterdir()}

@@ -97,7 +97,7 @@ def test_a_template_that_refuses_a_hinted_prompt_drops_that_candidate(renderer: 
 
 
 def test_a_turn_whose_template_takes_no_hint_ends_as_one_that_does_not_render(renderer: Renderer) -> None:
-    """Where roles must alternate, say, and hints stand in a message of their own after the person's."""
+    """For example roles must alternate, and a hint is a second user message."""
     sample = a_sample(renderer, 1, version=20)
 
     class Strict:

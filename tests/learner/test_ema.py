@@ -36,7 +36,7 @@ def following(rank: int, decay: float, **more: Any) -> LearnerSettings:
 def walk(
     base: Path, renderer: Renderer, settings: LearnerSettings, updates: int
 ) -> tuple[Policy, list[dict]]:
-    """The policy after so many updates, and its weights at the start and after each."""
+    """The policy after some updates, and its weights at the start and after each."""
     policy, items = policy_of(base, settings), batch(renderer, OBJECTIVE)
     seen = [weights(policy)]
     for _ in range(updates):
@@ -149,7 +149,7 @@ def test_under_bfloat16_the_mean_keeps_what_rounding_would_lose(base: Path, rend
 
 
 @KINDS
-def test_it_is_kept_with_the_version_and_begins_anew_where_it_was_not(
+def test_the_mean_is_kept_with_the_version_and_starts_again_if_it_is_missing(
     rank: int, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     way = {"lora_rank": rank, "ema_decay": 0.5}

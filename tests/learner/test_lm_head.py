@@ -59,7 +59,9 @@ def test_an_update_is_that_of_whole_logits(
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
-def test_so_it_is_where_rows_are_packed(objective: ObjectiveSettings, base: Path, tmp_path: Path) -> None:
+def test_with_packed_rows_the_fused_head_agrees_with_the_plain_way(
+    objective: ObjectiveSettings, base: Path, tmp_path: Path
+) -> None:
     """To fp32's rounding: the model's norms compute in it."""
     student = reweighted(tmp_path, base, seed=3)
     items = batch(Renderer.load(base), objective)
@@ -180,9 +182,7 @@ def test_a_model_that_does_more_to_its_logits_goes_the_plain_way_and_says_so(
     assert "not those of its head" in caplog.text
 
 
-def test_a_head_that_is_no_linear_layer_goes_the_plain_way(
-    base: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_head_that_is_not_a_linear_layer_is_not_fused(base: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = frozen(base)
     model.lm_head = torch.nn.Sequential(model.lm_head)
     assert fused_head(model) is None

@@ -57,7 +57,7 @@ def test_every_row_is_in_exactly_one_pass(rows: list[Row], limit: int, in_order:
 
 
 @given(rows())
-def test_rows_are_packed_where_that_saves_a_sixth_of_their_tokens(rows: list[Row]) -> None:
+def test_rows_are_packed_if_that_saves_a_sixth_of_their_tokens(rows: list[Row]) -> None:
     packed = {each.packed for each in ALWAYS.cut(rows, 1000)}
     assert packed == {len(rows) > 1 and token_ratio(rows) >= 1.2}
 

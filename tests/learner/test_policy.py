@@ -163,7 +163,7 @@ def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
 def test_a_home_learns_on_at_another_precision(
     rank: int, before: Precision, after: Precision, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
-    """To where it would have come at its own, but for rounding."""
+    """It comes to the same weights, up to rounding."""
     for home in ("own", "other"):
         go_on(trainer_in(tmp_path / home, base, renderer, before, lora_rank=rank), renderer, range(1))
     own, other = (
@@ -179,7 +179,7 @@ def test_a_home_learns_on_at_another_precision(
 
 
 @WAYS
-def test_an_update_broken_off_leaves_the_policy_where_the_disk_has_it(
+def test_an_interrupted_update_leaves_the_policy_at_the_version_on_disk(
     way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
     trainer = trainer_in(tmp_path, base, renderer, **way)

@@ -66,9 +66,7 @@ def test_an_update_starts_with_a_full_batch_or_after_half_an_hour_with_four(
 
 
 @given(st.text("abc", max_size=60), st.integers(1, 9), st.integers(0, 1))
-def test_where_nothing_is_held_back_the_oldest_go_first_whosoever_they_are(
-    names: str, batch: int, late: int
-) -> None:
+def test_if_nothing_is_held_back_the_oldest_turns_go_first(names: str, batch: int, late: int) -> None:
     settings = LearnerSettings(
         batch=batch, min_batch=1, max_wait_s=100, batches_per_update=1, max_staleness=60
     )
@@ -109,7 +107,7 @@ def test_a_group_that_does_not_fit_leads_the_next_batch() -> None:
     assert chosen(settings, [*waiting[3:6], *sessions("ddd")]) == (3, 4, 5)
 
 
-def test_a_group_is_cut_only_where_a_batch_would_have_too_few() -> None:
+def test_a_group_is_cut_only_if_a_batch_would_have_too_few() -> None:
     waiting = [turn(0, "a", ended=True), *sessions("xbbbb")[1:]]
     assert chosen(holding(4, batch=4), waiting) == (0,)
     assert chosen(holding(4, batch=4, min_batch=2), waiting) == (0, 1, 2, 3)

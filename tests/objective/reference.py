@@ -128,7 +128,7 @@ class Turn:
             self._route()
 
     def _route(self):
-        """A failure with a hint: OPD alone. A success: RL alone, or nothing where the policy was sure."""
+        """A failure with a hint: OPD alone. A success: RL alone, or nothing if the policy was sure."""
         rewards_teach = self.s["objective"] in ("hybrid", "combine", "rl")
         hints_teach = self.s["objective"] != "rl" and self.s["w_OPD"] > 0
         self.rl, self.opd = self.rl and rewards_teach, self.opd and hints_teach

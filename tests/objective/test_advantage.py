@@ -50,7 +50,7 @@ def test_in_a_batch_of_arrays_the_group_is_all_samples_of_the_prompt():
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
-def test_a_reward_that_is_no_number_is_refused(reward):
+def test_a_reward_that_is_not_a_number_is_refused(reward):
     with pytest.raises(ValueError, match="not finite"):
         found(Rewarded(reward))
     with pytest.raises(ValueError, match="not finite"):

@@ -42,7 +42,7 @@ def test_a_student_equal_to_its_teacher_has_no_advantage(objective, selection, s
 
 @pytest.mark.parametrize("k", [1, 3, 7, 50])
 @pytest.mark.parametrize("tau", [0.6, 1.0])
-def test_a_student_equal_to_its_teacher_is_no_distance_from_it(k, tau):
+def test_a_student_equal_to_its_teacher_has_distance_zero(k, tau):
     made = sample(rng(), tau=tau)
     made["logits_teacher"] = np.stack([made["logits_current"]] * 2)
     got = evaluate([made], DISTILL | {"K": k})

@@ -61,5 +61,5 @@ def test_as_many_ids_are_kept_as_published_unless_told(settings, kept):
     ("settings", "needed"),
     [({}, True), ({"objective": "rl"}, False), ({"w_opd": 0.0}, False), ({"objective": "token_opd"}, True)],
 )
-def test_a_teacher_is_needed_where_distillation_has_weight(settings, needed):
+def test_a_teacher_is_needed_if_distillation_has_weight(settings, needed):
     assert ObjectiveSettings(**settings).needs_teacher == needed

@@ -106,7 +106,7 @@ def test_fifty_ids_have_a_bin_of_their_own_or_as_many_as_there_are(vocabulary, k
 
 @given(SEEDS)
 @MODEST
-def test_neither_reward_nor_sampled_id_nor_behaviour_nor_pi_old_has_a_say(seed):
+def test_reward_sampled_id_behaviour_and_pi_old_change_nothing(seed):
     made = made_of(seed, tokens=4)
     other = made | {"ids": (made["ids"] + 1) % 7, "reward": -1.0, "behaviour": None, "logits_old": None}
     got, same = evaluate([made], DISTILL | {"K": 3}), evaluate([other], DISTILL | {"K": 3})

@@ -41,7 +41,7 @@ OBJECTIVE = ObjectiveSettings()
 
 @dataclass(slots=True)
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that shows one time until it is moved."""
 
     now: float = 5000.0
 

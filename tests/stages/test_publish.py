@@ -197,7 +197,7 @@ def test_the_tolerance_follows_the_coarser_dtype_unless_set() -> None:
     assert PublishSettings(tolerance=0.5).tolerance_for("float32") == 0.5
 
 
-async def test_the_alarm_stands_until_another_version_is_served() -> None:
+async def test_the_alarm_stays_until_another_version_is_served() -> None:
     house, signals = House(probes={1: [0.0, 0.0]}), Signals()
     house.checkpoints.put(version(1))
     told: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()

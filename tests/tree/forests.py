@@ -32,7 +32,7 @@ def forests(draw: st.DrawFn, most: int = 6, longest: int = 10) -> list[Path]:
 
 
 def mask(packed: Pack) -> Tensor:
-    """[L, L], true where a token sees another, as the blocks say."""
+    """[L, L], true if the blocks let a token see another."""
     seen_LL = torch.zeros(len(packed.ids), len(packed.ids), dtype=torch.bool)
     for block in packed.blocks:
         shape = (block.end - block.begin, block.key_end - block.key_begin)

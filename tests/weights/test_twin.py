@@ -1,4 +1,4 @@
-"""The same model under other weights: shared where they are the same, apart where they are not."""
+"""The same model with other weights: equal ones are shared, others are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many characters one token can stand for."""
+"""At most how many characters one token can have."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_schema_that_takes_exponential_time_refuses_nothing(schema, arguments)
     "key", ["$ref", "$dynamicRef", "$recursiveRef", "not", "allOf", "items", "properties"]
 )
 @pytest.mark.parametrize("value", [None, 3, "x", "#/$defs/none", "#/title/0", "#/required/x", [3], {"a": 3}])
-def test_what_is_no_schema_refuses_nothing_or_the_call(key, value):
+def test_an_invalid_schema_refuses_nothing_or_the_call(key, value):
     schema = {key: value, "title": "t", "required": [], "a": {"$id": 4}}
     said = schema_error(calls('{"a": [1]}'), (tool(schema),))
     assert said is None or "do not fit its schema" in said

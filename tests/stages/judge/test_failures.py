@@ -17,7 +17,7 @@ from tests.stages.judge.house import DOWN, House
 from tests.store.examples import NO, THANKS
 
 
-async def test_a_call_that_fails_is_made_again_and_is_no_vote(house):
+async def test_a_call_that_fails_is_repeated_and_is_not_a_vote(house):
     failures = [DOWN]
     house.client.answer = lambda messages: failures.pop() if failures else r"\boxed{1}"
     await house.answered("t1")

@@ -175,7 +175,7 @@ async def test_a_busy_judge_says_when_to_come_back(endpoint, client, header, sec
         b"\xff\xfe",
     ],
 )
-async def test_garbage_is_no_answer(endpoint, client, body):
+async def test_garbage_is_not_an_answer(endpoint, client, body):
     endpoint.answers(lambda: web.Response(body=body))
     with pytest.raises(JudgeUnavailable, match="does not answer as a chat endpoint does"):
         await ask(client)
@@ -221,7 +221,7 @@ async def test_a_judge_that_is_slow_but_in_time_is_heard(endpoint, client):
     assert await asking == "late"
 
 
-async def test_a_connection_cut_in_the_middle_is_no_answer(endpoint, client):
+async def test_a_connection_cut_in_the_middle_is_not_an_answer(endpoint, client):
     async def cut(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
         await response.prepare(request)

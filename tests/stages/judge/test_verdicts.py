@@ -40,7 +40,7 @@ async def test_nothing_to_learn_ends_the_turn_with_its_votes_kept(house):
     assert len(record.verdict.votes) == 6
 
 
-async def test_a_reward_alone_is_nothing_to_learn_where_the_objective_only_distils(house):
+async def test_a_reward_alone_is_nothing_to_learn_if_the_objective_only_distils(house):
     house.objective = ObjectiveSettings(objective="topk_opd")
     distiller = house.stage("judge-1")
     house.client.answer = lambda messages: r"\boxed{-1}"
@@ -72,7 +72,7 @@ async def test_a_success_that_the_policy_was_sure_of_ends_before_it_can_fill_a_b
     assert len(waiting) == (reason is None)
 
 
-async def test_a_success_that_only_a_hint_could_teach_ends_as_good_where_turns_are_routed(house):
+async def test_a_success_that_only_a_hint_could_teach_ends_as_good_if_turns_are_routed(house):
     house.objective = ObjectiveSettings(objective="topk_opd", routing="routed")
     router = house.stage("judge-1")
     house.client.answer = lambda messages: HINT if asks_for_hint(messages) else r"\boxed{1}"

@@ -143,10 +143,10 @@ def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
     }
 
 
-def test_a_store_that_stands_in_the_way_is_a_status_and_not_the_end(
+def test_missing_weights_are_a_status_until_they_are_back(
     place: Place, samples: Callable[..., list[Sample]]
 ) -> None:
-    """The newest weights are gone: said, and over as soon as they are back."""
+    """The newest weights are gone: the status says so until they are back."""
     for pair in (samples(0, 1), samples(2, 3)):
         fill(place, pair)
         place.drain()

@@ -57,7 +57,7 @@ def test_a_released_turn_backs_off_and_its_failures_are_counted(store: Store) ->
     assert claimed(store, now=31.0) == ["a"]
 
 
-def test_giving_a_turn_back_without_an_error_is_no_failure(store: Store) -> None:
+def test_giving_a_turn_back_without_an_error_is_not_a_failure(store: Store) -> None:
     answered(store, "a")
     claimed(store)
     store.release(["a"], owner="one", now=1.0)
