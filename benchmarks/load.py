@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from afterwit.core.judged_turn import Waiting
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
-from afterwit.core.sample import Waiting
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Source, Verdict
 from afterwit.core.version import Origin, Probe, Version

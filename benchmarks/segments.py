@@ -16,7 +16,7 @@ from statistics import fmean
 
 from transformers.utils.logging import disable_progress_bar
 
-from afterwit.core.sample import Waiting
+from afterwit.core.judged_turn import Waiting
 from afterwit.learner.batch import Item
 from afterwit.learner.schedule import next_batch
 from afterwit.learner.scoring import Row

@@ -14,9 +14,9 @@ from afterwit.apps.demo.tools import hints as sentences
 from afterwit.apps.demo.tools.world import ToolsWorld
 from afterwit.apps.demo.world import Split, Task
 from afterwit.checkpoints import Versions
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.message import Conversation, Message
-from afterwit.core.sample import Sample
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Verdict
 from afterwit.learner.parameters import load_model
@@ -121,8 +121,8 @@ def learn(base: Path, home: Path, judged: Judged, *, updates: int = 20, batch: i
     return trainer.policy().model
 
 
-def _sample(turn: Turn, verdict: Verdict) -> Sample:
-    return Sample(turn=turn, verdict=verdict, rl=verdict.reward != 0, opd=bool(verdict.hints))
+def _sample(turn: Turn, verdict: Verdict) -> JudgedTurn:
+    return JudgedTurn(turn=turn, verdict=verdict, rl=verdict.reward != 0, opd=bool(verdict.hints))
 
 
 def _turn(renderer: Renderer, task: Task, ids: tuple[int, ...], *, version: int) -> Turn:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hints import Placement
-from afterwit.core.sample import Sample
 from afterwit.core.verdict import Source, Verdict
 from afterwit.learner.batch import build
 from afterwit.objective.settings import ObjectiveSettings
@@ -21,13 +21,13 @@ SAYS = "read the file"
 ASKED = [{"role": "user", "content": f"Say {SAYS}. I mean {SAYS}, as in: {SAYS}."}]
 
 
-async def recorded(gateway: Serving) -> Sample:
+async def recorded(gateway: Serving) -> JudgedTurn:
     """A turn that came over HTTP, judged bad and hinted."""
     answer = await gateway.ask(ASKED)
     assert answer.json()["choices"][0]["message"]["content"] == SAYS
     (record,) = await gateway.records()
     verdict = Verdict(reward=-1, source=Source.VOTES, hints=(f"Better to {SAYS} twice.",))
-    return Sample(turn=record.turn, verdict=verdict, rl=True, opd=True)
+    return JudgedTurn(turn=record.turn, verdict=verdict, rl=True, opd=True)
 
 
 async def test_what_trains_are_the_ids_that_were_sampled_after_the_prompt_that_was_read(

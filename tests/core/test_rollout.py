@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hindsight import JudgeCall
 from afterwit.core.judging.voting import Accept, VoteRules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.rollout import Ended, Rollout, pairs, samples
-from afterwit.core.sample import Sample
 from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback, Question, Source
 from afterwit.wire.judge.full_prompts import FullPrompts
@@ -58,7 +58,7 @@ def reads(turn: Turn, call: JudgeCall) -> str:
     return HINT if wrong else r"\boxed{-1}"
 
 
-def learned(given: Rollout) -> list[Sample | Ended]:
+def learned(given: Rollout) -> list[JudgedTurn | Ended]:
     return samples(given, reads, prompts=PROMPTS, rules=RULES, schema_error=schema_error)
 
 
@@ -74,14 +74,14 @@ def test_every_message_between_two_responses_is_the_next_state_of_the_first(name
 
 def test_a_conversation_of_hermes_teaches_by_its_replies_alone():
     done = learned(rollout(transcript("hermes")))
-    assert [(one.verdict.reward, one.rl, one.opd) for one in done if isinstance(one, Sample)] == [
+    assert [(one.verdict.reward, one.rl, one.opd) for one in done if isinstance(one, JudgedTurn)] == [
         (1, True, False)
     ] * len(done)
 
 
 def test_the_complaint_that_mini_swe_agent_inserts_is_a_negative_next_state_with_a_hint():
     done = learned(rollout(transcript("mini-swe-agent")))
-    complained = [one for one in done if isinstance(one, Sample) and one.verdict.reward == -1]
+    complained = [one for one in done if isinstance(one, JudgedTurn) and one.verdict.reward == -1]
     assert complained
     assert all(one.rl and one.opd for one in complained)
     assert {one.verdict.hints for one in complained} == {
@@ -111,7 +111,7 @@ def test_the_tasks_own_verdict_belongs_to_the_last_turn_and_decides_it():
     messages = transcript("hermes")
     last = max(rollout(messages).turns)
     done = learned(rollout(messages[: last + 1], outcome=Feedback(reward=-1, text="2 tests failed")))[-1]
-    assert isinstance(done, Sample)
+    assert isinstance(done, JudgedTurn)
     assert (done.verdict.reward, done.verdict.source) == (-1, Source.FEEDBACK)
     assert {vote.question for vote in done.verdict.votes} == {Question.HINT}
 
@@ -136,7 +136,7 @@ def test_a_call_of_an_unknown_tool_is_bad_whatever_the_judge_thinks():
     at = min(rollout(messages).turns)
     turn = a_turn("t", conversation=Conversation(messages=messages[:at]), message=messages[at])
     (done,) = learned(Rollout(messages=messages, turns={at: turn}))
-    assert isinstance(done, Sample)
+    assert isinstance(done, JudgedTurn)
     assert (done.verdict.reward, done.verdict.source, done.opd) == (-1, Source.SCHEMA, False)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.core.terms import Carried, carried, untrainable
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Source, Verdict
@@ -102,6 +102,6 @@ def test_what_is_not_ended_makes_a_sample(changes, reward, hints, source):
     judged = verdict(reward, hints=hints, source=source)
     found = carried(turn(**changes), judged)
     if found.reason is None:
-        Sample(turn=turn(**changes), verdict=judged, rl=found.rl, opd=found.opd)
+        JudgedTurn(turn=turn(**changes), verdict=judged, rl=found.rl, opd=found.opd)
     else:
         assert not hints

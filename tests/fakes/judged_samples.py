@@ -7,8 +7,8 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.message import Conversation, Message
-from afterwit.core.sample import Sample
 from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import NextState, Source, Verdict
 from afterwit.store import Store
@@ -29,7 +29,7 @@ def a_sample(
     version: int = 0,
     tau: float = 1.0,
     **sampled: Any,
-) -> Sample:
+) -> JudgedTurn:
     """Turn `number`, the same for the same arguments. `sampled` overrides fields of what was sampled."""
     random = Random(f"{number} {tokens}")
     said = " ".join(random.choice(("read", "write", "edit", "please")) for _ in range(2 + number % 7))
@@ -57,12 +57,12 @@ def a_sample(
         finish=Finish.STOP,
     )
     verdict = Verdict(reward=reward, source=Source.VOTES, hints=hints)
-    return Sample(turn=turn, verdict=verdict, rl=reward != 0, opd=bool(hints))
+    return JudgedTurn(turn=turn, verdict=verdict, rl=reward != 0, opd=bool(hints))
 
 
-def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> list[Sample]:
+def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> list[JudgedTurn]:
     """A session that only grows: each response is in the next prompt as it was sampled; no hints."""
-    random, messages, samples = Random(name), list[Message](), list[Sample]()
+    random, messages, samples = Random(name), list[Message](), list[JudgedTurn]()
     for number in range(turns):
         said = [" ".join(random.choice(WORDS) for _ in range(words)) for _ in range(2)]
         messages.append(Message(role="user", content=said[0]))
@@ -88,7 +88,7 @@ def session(renderer: Renderer, name: str, turns: int, *, words: int = 8) -> lis
 
 
 def store_judged(
-    store: Store, samples: list[Sample], *, now: float = 2000.0, answered_by: str | None = None
+    store: Store, samples: list[JudgedTurn], *, now: float = 2000.0, answered_by: str | None = None
 ) -> None:
     """Store the samples as judged turns, which the turn `answered_by` answered."""
     for sample in samples:

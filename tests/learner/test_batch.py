@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from afterwit.core.errors import RequestError
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
-from afterwit.core.sample import Sample
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.objective.advantage import Rewarded, advantages
 from afterwit.objective.settings import ObjectiveSettings
@@ -21,7 +21,7 @@ OPD_ONLY = ObjectiveSettings(w_rl=0.0)
 
 
 def one(
-    sample: Sample,
+    sample: JudgedTurn,
     renderer: Renderer,
     objective: ObjectiveSettings = HYBRID,
     limits: TurnLimits = LIMITS,
@@ -44,7 +44,7 @@ def reason(*args: object, **more: object) -> Reason:
     return found.reason
 
 
-def elsewhere(sample: Sample) -> Sample:
+def elsewhere(sample: JudgedTurn) -> JudgedTurn:
     """The same turn, its stored messages changed: they no longer render to its prompt."""
     conversation = Conversation(messages=(Message(role="user", content="Something else."),))
     return replace(sample, turn=replace(sample.turn, conversation=conversation))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from afterwit.checkpoints import Versions
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.learner.explain import Explained, explain
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
@@ -24,7 +24,7 @@ SETTINGS = LearnerSettings(device="cpu", lr=1e-2, max_tokens=512, keep_versions=
 
 def learned(
     home: Path, base: Path, renderer: Renderer, updates: int = 2, **chosen: object
-) -> tuple[Trainer, Sample]:
+) -> tuple[Trainer, JudgedTurn]:
     """A learner after some updates, and the turn of its first one."""
     names = {field: chosen.pop(field) for field in ("teacher",) if field in chosen}
     trainer = Trainer(
@@ -41,7 +41,7 @@ def learned(
     return trainer, first
 
 
-def explained(trainer: Trainer, sample: Sample, trained_in: int | None) -> Explained:
+def explained(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Explained:
     found = explain(trainer, sample, trained_in)
     assert isinstance(found, Explained)
     return found

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.sample import Waiting
+from afterwit.core.judged_turn import Waiting
 from afterwit.learner.schedule import (
     LONGEST_RETRY_S,
     grouped,

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hints import Placement
-from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels, load_model
@@ -60,7 +60,7 @@ class Given(FrozenModels):
         return self._model_given
 
 
-def items_of(samples: Sequence[Sample], renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
+def items_of(samples: Sequence[JudgedTurn], renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
     items, refused = build(samples, renderer, Placement.LAST_USER, LIMITS, objective)
     assert not refused
     return items

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from afterwit.checkpoints import Versions
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.sample import Sample
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase
@@ -135,7 +135,7 @@ def learn_on_a_full_disk(place: Place, room: int) -> None:
         place.learn(store).run(lambda: len(rested) == 2, rest=rest)
 
 
-def fill(place: Place, samples: list[Sample]) -> None:
+def fill(place: Place, samples: list[JudgedTurn]) -> None:
     with place.store() as store:
         store_judged(store, samples)
 

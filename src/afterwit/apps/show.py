@@ -107,13 +107,13 @@ def _taught(
     """What the update computed for the turn, or would compute: hint, weights, advantages per token."""
     from afterwit.apps import build
     from afterwit.apps.model import model_folder
-    from afterwit.core.sample import Sample
+    from afterwit.core.judged_turn import JudgedTurn
     from afterwit.learner.explain import Explained, explain
     from afterwit.wire.model_text.render import Renderer
 
     folder = model_folder(settings.model, home)
     trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
-    sample = Sample(
+    sample = JudgedTurn(
         turn=record.turn,
         verdict=verdict,
         rl=record.rl,

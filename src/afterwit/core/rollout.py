@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, conclude, questions
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
-from afterwit.core.sample import Sample
 from afterwit.core.terms import Reads, untrainable
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
@@ -69,10 +69,10 @@ def samples(
     prompts: JudgePrompts,
     rules: VoteRules,
     schema_error: Callable[[Message, Sequence[Mapping[str, Any]]], str | None],
-) -> list[Sample | Ended]:
+) -> list[JudgedTurn | Ended]:
     """What each turn teaches. The same answers give the same samples."""
 
-    def sample(turn: Turn, next_state: NextState | None) -> Sample | Ended:
+    def sample(turn: Turn, next_state: NextState | None) -> JudgedTurn | Ended:
         if (reason := untrainable(turn)) is not None:
             return Ended(turn=turn, reason=reason)
         if next_state is None:
@@ -84,9 +84,9 @@ def samples(
     return [sample(turn, next_state) for turn, next_state in pairs(rollout)]
 
 
-def sample_of(turn: Turn, verdict: Verdict, reads: Reads) -> Sample | Ended:
+def sample_of(turn: Turn, verdict: Verdict, reads: Reads) -> JudgedTurn | Ended:
     """The sample of a judged turn under an objective that reads this, or its end."""
     found = reads.of(turn, verdict)
     if found.reason is not None:
         return Ended(turn=turn, reason=found.reason, verdict=verdict)
-    return Sample(turn=turn, verdict=verdict, rl=found.rl, opd=found.opd)
+    return JudgedTurn(turn=turn, verdict=verdict, rl=found.rl, opd=found.opd)

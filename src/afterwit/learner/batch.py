@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from afterwit.core.errors import RequestError
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
-from afterwit.core.sample import Sample
 from afterwit.core.terms import Carried, confidence
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.learner.scoring import Row
@@ -65,7 +65,7 @@ class Refused:
 
 
 def build(
-    samples: Sequence[Sample],
+    samples: Sequence[JudgedTurn],
     rendering: Rendering,
     placement: Placement,
     limits: TurnLimits,
@@ -104,7 +104,7 @@ def hinted_prompts(
 
 
 def _item(
-    sample: Sample,
+    sample: JudgedTurn,
     rendering: Rendering,
     placement: Placement,
     limits: TurnLimits,
@@ -135,7 +135,7 @@ def _item(
     )
 
 
-def _learned(sample: Sample, objective: ObjectiveSettings, *, opd: bool) -> Carried:
+def _learned(sample: JudgedTurn, objective: ObjectiveSettings, *, opd: bool) -> Carried:
     """The terms that a turn learns by if its hints do or do not give it an OPD term."""
     sampled = sample.turn.sampled
     return objective.reads.learned(

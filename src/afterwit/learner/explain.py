@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.learner.batch import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.trainer import Trainer
@@ -41,7 +41,7 @@ class Explained:
     """Term -> an entry per token. Empty: the turn carries no term."""
 
 
-def explain(trainer: Trainer, sample: Sample, trained_in: int | None) -> Explained | Reason:
+def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Explained | Reason:
     """What the turn taught in version `trained_in`; None: what it would teach now. A reason: it cannot train.
 
     If the weights of that update are gone, the newest version's are used, and `exact` is False.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from afterwit.core.sample import Waiting
+from afterwit.core.judged_turn import Waiting
 from afterwit.learner.settings import LearnerSettings
 
 LONGEST_RETRY_S = 3600.0

@@ -10,8 +10,8 @@ import torch
 
 from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement
-from afterwit.core.sample import Sample
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused, Rendering, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
@@ -69,7 +69,7 @@ class Trainer:
             torch.cuda.empty_cache()
 
     def build(
-        self, samples: Sequence[Sample], *, version: int | None = None
+        self, samples: Sequence[JudgedTurn], *, version: int | None = None
     ) -> tuple[list[Item], list[Refused]]:
         """The items of the next update, or of one that starts at `version`, and the turns that it refuses."""
         limits = TurnLimits(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.sample import Sample
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import tiny_qwen3
@@ -38,7 +38,7 @@ def place(base: Path, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def samples(renderer: Renderer) -> Callable[..., list[Sample]]:
+def samples(renderer: Renderer) -> Callable[..., list[JudgedTurn]]:
     return lambda *numbers, **more: [a_sample(renderer, number, **more) for number in numbers]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import State
-from afterwit.core.sample import Sample
 from tests.stages.learning import (
     Place,
     fill,
@@ -15,7 +15,7 @@ from tests.stages.learning import (
 
 
 def test_an_engine_that_disagrees_with_the_learner_is_an_alarm(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
     with place.store() as store:
@@ -28,7 +28,7 @@ def test_an_engine_that_disagrees_with_the_learner_is_an_alarm(
 
 
 def test_tokens_of_older_versions_raise_no_alarm_for_the_policy_has_moved(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
     fill(place, samples(2, 3))

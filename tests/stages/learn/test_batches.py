@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.sample import Sample
 from afterwit.learner.update import Phase
 from afterwit.stages.learn.claims import Claims
 from tests.stages.learning import (
@@ -20,7 +20,7 @@ from tests.stages.learning import (
 
 
 def test_judged_turns_become_versions_in_the_order_they_came(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(*range(10)))
     place.drain()
@@ -33,7 +33,7 @@ def test_judged_turns_become_versions_in_the_order_they_came(
 
 
 def test_a_surplus_waits_for_the_next_batch_and_for_its_time(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(*range(7)))
     with place.store() as store:
@@ -47,7 +47,7 @@ def test_a_surplus_waits_for_the_next_batch_and_for_its_time(
 
 
 def test_fewer_than_the_least_never_start_an_update(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0))
     place.clock.now = 1e9
@@ -59,7 +59,7 @@ def test_fewer_than_the_least_never_start_an_update(
 @pytest.mark.parametrize("phase", [Phase.CLAIMED, Phase.SCORING, Phase.STEPPED, Phase.WRITING])
 @pytest.mark.parametrize("stops", [True, False])
 def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
-    place: Place, samples: Callable[..., list[Sample]], phase: Phase, stops: bool
+    place: Place, samples: Callable[..., list[JudgedTurn]], phase: Phase, stops: bool
 ) -> None:
     fill(place, samples(0, 1, 2, 3))
     told = False
@@ -77,7 +77,7 @@ def test_told_to_stop_a_learner_finishes_what_it_writes_and_gives_back_the_rest(
 
 
 def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = place.but(max_staleness=1, batch=2)
     fill(place, samples(*range(5)))
@@ -93,7 +93,7 @@ def test_turns_sampled_too_long_ago_are_skipped_and_the_others_train(
 
 @pytest.mark.parametrize(("reads_groups", "rewards"), [(True, (1, -1)), (False, ())])
 def test_a_group_is_read_whole_if_the_baseline_reads_it(
-    place: Place, samples: Callable[..., list[Sample]], reads_groups: bool, rewards: tuple[int, ...]
+    place: Place, samples: Callable[..., list[JudgedTurn]], reads_groups: bool, rewards: tuple[int, ...]
 ) -> None:
     (good,), (bad,) = samples(0, reward=1, hints=()), samples(0, reward=-1, hints=())
     fill(place, [good, replace(bad, turn=replace(bad.turn, id="retry", session="retry"))])

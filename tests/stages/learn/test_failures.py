@@ -14,8 +14,8 @@ import torch
 
 from afterwit.checkpoints import roll_back
 from afterwit.core.errors import StoreError
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.sample import Sample
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store.sqlite import SqliteStore
@@ -32,7 +32,7 @@ from tests.stages.learning import (
 
 
 def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
-    place: Place, samples: Callable[..., list[Sample]], processes: ForkServerContext
+    place: Place, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:
     fill(place, samples(0, 1, 2, 3))
     process = processes.Process(target=learn_on_a_full_disk, args=(place, 300_000))
@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_no_half_version_says_so_and_passes(
 
 
 def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, [*samples(0, 1, 2), *samples(3, tokens=50)])
     place = place.but(retry_s=10.0)
@@ -77,7 +77,7 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
 
 def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_others_go_on(
     place: Place,
-    samples: Callable[..., list[Sample]],
+    samples: Callable[..., list[JudgedTurn]],
     processes: ForkServerContext,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_ot
 
 
 def test_a_turn_whose_updates_always_fail_ends_as_failed_and_can_be_requeued(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
     place = place.but(max_attempts=3)
@@ -122,7 +122,7 @@ def test_a_turn_whose_updates_always_fail_ends_as_failed_and_can_be_requeued(
 
 
 def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = replace(place, objective=ObjectiveSettings(is_cap=math.inf))
     fill(place, [*samples(0), *samples(1, logprobs=(-1e30,) * 6)])
@@ -144,7 +144,7 @@ def test_a_step_that_is_not_finite_sets_the_batch_aside_and_leaves_the_weights(
 
 
 def test_missing_weights_are_a_status_until_they_are_back(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     """The newest weights are gone: the status says so until they are back."""
     for pair in (samples(0, 1), samples(2, 3)):
@@ -178,7 +178,7 @@ class Jammed(SqliteStore):
 
 
 def test_turns_that_could_not_be_given_back_are_freed_as_soon_as_the_store_works(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
     broken, said = [True], list[str]()

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from afterwit.core.sample import Sample
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
@@ -70,7 +70,7 @@ def tensors(place: Place) -> dict[str, bytes]:
 @pytest.mark.parametrize(("phase", "time"), KILLS)
 def test_a_kill_loses_nothing_and_trains_nothing_twice(
     place: Place,
-    samples: Callable[..., list[Sample]],
+    samples: Callable[..., list[JudgedTurn]],
     undisturbed: Place,
     way: dict[str, object],
     processes: ForkServerContext,
@@ -96,7 +96,7 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
 @pytest.mark.slow
 def test_a_learner_killed_again_and_again_learns_what_an_undisturbed_one_does(
     place: Place,
-    samples: Callable[..., list[Sample]],
+    samples: Callable[..., list[JudgedTurn]],
     undisturbed: Place,
     way: dict[str, object],
     processes: ForkServerContext,

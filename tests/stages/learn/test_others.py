@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from afterwit.checkpoints import roll_back
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.sample import Sample
 from afterwit.core.verdict import Feedback
 from afterwit.learner.update.phase import Phase
 from tests.fakes.judged_samples import store_judged
@@ -19,7 +19,7 @@ from tests.stages.learning import (
 
 
 def test_a_rollback_is_noticed_and_its_turns_do_not_train_again(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(*range(8)))
     with place.store() as store:
@@ -38,7 +38,7 @@ def test_a_rollback_is_noticed_and_its_turns_do_not_train_again(
 
 
 def test_a_rollback_during_an_update_wins_and_the_batch_trains_on_its_weights(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
     place.drain()
@@ -64,7 +64,7 @@ def test_a_rollback_during_an_update_wins_and_the_batch_trains_on_its_weights(
 
 
 def test_feedback_that_comes_during_the_update_is_too_late_to_train(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     fill(place, samples(0, 1))
 
@@ -79,7 +79,7 @@ def test_feedback_that_comes_during_the_update_is_too_late_to_train(
     assert set(states(place).values()) == {State.TRAINED}
 
 
-def test_a_lost_version_gives_its_turns_back(place: Place, samples: Callable[..., list[Sample]]) -> None:
+def test_a_lost_version_gives_its_turns_back(place: Place, samples: Callable[..., list[JudgedTurn]]) -> None:
     fill(place, samples(0, 1))
     place.drain()
     for path in place.versions.place(1).iterdir():

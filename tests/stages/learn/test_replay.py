@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from tests.stages.learning import (
     Place,
@@ -19,7 +19,7 @@ from tests.stages.learning import (
 
 
 def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = place.but(replay=3, max_staleness=1, batch=2)
     fill(place, samples(0, 1))
@@ -39,7 +39,7 @@ def test_replayed_turns_are_named_as_such_and_only_those_fresh_enough_join(
 
 @pytest.mark.parametrize(("gate", "updates"), [(True, 1), (False, 2)])
 def test_the_gate_lets_no_update_pass_that_would_only_replay(
-    place: Place, samples: Callable[..., list[Sample]], gate: bool, updates: int
+    place: Place, samples: Callable[..., list[JudgedTurn]], gate: bool, updates: int
 ) -> None:
     place = replace(place.but(replay=3, update_gate=gate, batch=2), objective=ObjectiveSettings(w_rl=0.0))
     fill(place, samples(0, 1))
@@ -51,7 +51,7 @@ def test_the_gate_lets_no_update_pass_that_would_only_replay(
 
 
 def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = replace(
         place.but(replay=3, update_gate=True, batch=2), objective=ObjectiveSettings(routing="routed")
@@ -65,7 +65,7 @@ def test_routed_turns_that_teach_nothing_neither_train_nor_open_the_gate(
 
 
 def test_a_batch_with_nothing_to_learn_makes_no_version(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = replace(place, objective=ObjectiveSettings(objective="rl"))
     fill(place, samples(0, 1, reward=0))

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 
-from afterwit.core.sample import Sample
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.learner.update import Phase
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import session, store_judged
@@ -27,14 +27,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def people(base: Path) -> list[Sample]:
+def people(base: Path) -> list[JudgedTurn]:
     """Four people talk at once: the first turn of each, the second of each, ..."""
     renderer = Renderer.load(base)
     talks = [session(renderer, name, 4, words=12) for name in "abcd"]
     return [sample for each in zip(*talks, strict=True) for sample in each]
 
 
-def talk(place: Place, turns: Iterable[Sample], *, learns: bool = True) -> None:
+def talk(place: Place, turns: Iterable[JudgedTurn], *, learns: bool = True) -> None:
     """People at work; a learner that looks after every turn."""
     with place.store() as store, place.versions.learning():
         learn = place.learn(store)
@@ -55,7 +55,7 @@ def ratios(place: Place) -> list[float]:
 
 
 def test_updates_share_the_more_the_more_turns_of_a_session_wait_for_each_other(
-    place: Place, people: list[Sample]
+    place: Place, people: list[JudgedTurn]
 ) -> None:
     found = {}
     for segments in (1, 2, 4):
@@ -68,18 +68,20 @@ def test_updates_share_the_more_the_more_turns_of_a_session_wait_for_each_other(
 
 
 def test_with_one_segment_updates_take_turns_as_they_come_whosoever_they_are(
-    place: Place, people: list[Sample]
+    place: Place, people: list[JudgedTurn]
 ) -> None:
     talk(place, people)
     assert updates(place) == ["a0 b0 c0 d0", "a1 b1 c1 d1", "a2 b2 c2 d2", "a3 b3 c3 d3"]
 
 
-def test_with_more_they_take_sessions_in_parts(place: Place, people: list[Sample]) -> None:
+def test_with_more_they_take_sessions_in_parts(place: Place, people: list[JudgedTurn]) -> None:
     talk(place.but(segments_per_update=2), people)
     assert updates(place) == ["a0 b0 a1 b1", "c0 d0 c1 d1", "a2 b2 a3 b3", "c2 d2 c3 d3"]
 
 
-def test_what_is_held_back_trains_once_it_has_waited_long_enough(place: Place, people: list[Sample]) -> None:
+def test_turns_that_were_held_back_train_after_the_longest_wait(
+    place: Place, people: list[JudgedTurn]
+) -> None:
     place = place.but(segments_per_update=4)
     talk(place, people[:6])
     assert updates(place) == []
@@ -90,7 +92,7 @@ def test_what_is_held_back_trains_once_it_has_waited_long_enough(place: Place, p
     assert updates(place) == ["a0 a1"]
 
 
-def test_a_learner_that_only_empties_the_store_holds_nothing_back(place: Place, people: list[Sample]) -> None:
+def test_a_learner_that_drains_the_store_holds_nothing_back(place: Place, people: list[JudgedTurn]) -> None:
     place = place.but(segments_per_update=4)
     talk(place, people[:6])
     assert updates(place) == []
@@ -99,7 +101,7 @@ def test_a_learner_that_only_empties_the_store_holds_nothing_back(place: Place, 
 
 
 @pytest.mark.parametrize(("phase", "time"), [(Phase.CLAIMED, 2), (Phase.STEPPED, 1), (Phase.WRITTEN, 2)])
-def test_a_kill_changes_no_batch(place: Place, people: list[Sample], phase: Phase, time: int) -> None:
+def test_a_kill_changes_no_batch(place: Place, people: list[JudgedTurn], phase: Phase, time: int) -> None:
     place = place.but(segments_per_update=3)
     undisturbed = replace(place, home=place.home / "undisturbed")
     for each in (place, undisturbed):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.settings import LearnerSettings
 from afterwit.stages.learn.messages import on_waiting
@@ -41,7 +41,7 @@ def test_turns_held_back_for_their_session_are_counted_apart() -> None:
 
 
 def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
-    place: Place, samples: Callable[..., list[Sample]], caplog: pytest.LogCaptureFixture
+    place: Place, samples: Callable[..., list[JudgedTurn]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     seen: list[str] = []
@@ -63,7 +63,7 @@ def test_the_loop_stores_what_it_waits_for_and_logs_each_turn_once(
 
 
 def test_a_learner_that_cannot_keep_up_says_by_how_much_and_learns_the_newest(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = place.but(batch=2, batches_per_update=1, max_staleness=1)
     fill(place, samples(*range(9)))
@@ -86,7 +86,7 @@ def test_a_learner_that_cannot_keep_up_says_by_how_much_and_learns_the_newest(
 
 
 def test_a_lag_is_over_when_nothing_waits_any_more(
-    place: Place, samples: Callable[..., list[Sample]]
+    place: Place, samples: Callable[..., list[JudgedTurn]]
 ) -> None:
     place = place.but(batch=2, batches_per_update=1, max_staleness=1)
     fill(place, samples(*range(9)))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from afterwit.checkpoints import Versions
+from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
-from afterwit.core.sample import Sample
 from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
 from afterwit.learner.schedule import NextBatch, is_stale, next_batch, retry_in
@@ -106,12 +106,12 @@ class Claims:
 
         return progress
 
-    def samples(self, records: Sequence[Record]) -> list[Sample]:
+    def samples(self, records: Sequence[Record]) -> list[JudgedTurn]:
         """Judged turns as the learner takes them; with their groups' rewards if the baseline reads them."""
         groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
-        return [_sample(record, groups.get(record.turn.id, ())) for record in records]
+        return [_judged_turn(record, groups.get(record.turn.id, ())) for record in records]
 
-    def replayable(self) -> list[Sample]:
+    def replayable(self) -> list[JudgedTurn]:
         """Turns to replay: with hints, trained before, not older than the staleness limit."""
         if self._settings.replay == 0:
             return []
@@ -161,10 +161,10 @@ class Claims:
             self.give_back([record], retry_in_s=retry_in(self._settings, record.attempts), error=error)
 
 
-def _sample(record: Record, group_rewards: tuple[int, ...]) -> Sample:
+def _judged_turn(record: Record, group_rewards: tuple[int, ...]) -> JudgedTurn:
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
-    return Sample(
+    return JudgedTurn(
         turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd, group_rewards=group_rewards
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from afterwit.core.judged_turn import Waiting
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.sample import Waiting
 from afterwit.core.verdict import Verdict
 from afterwit.store.records import Record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.core.sample import Waiting
+from afterwit.core.judged_turn import Waiting
 from afterwit.store.sqlite.component import Component
 
 WAITING = """

@@ -10,8 +10,8 @@ from afterwit.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One turn with its verdict. `rl` and `opd` say which terms of the loss read it."""
+class JudgedTurn:
+    """One turn with its verdict. `rl` and `opd`: the terms of the loss that it carries."""
 
     turn: Turn
     verdict: Verdict
