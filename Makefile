@@ -43,9 +43,9 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	@$(PYTEST) -m "not slow and not gpu"
 
-## The slow ones: many streams across many weight swaps, soak.
+## Those and the slow ones: many streams across many weight swaps, soak, properties with many more examples.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu" --timeout 3600
+	@$(PYTEST) -m "not gpu" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
@@ -29,7 +29,6 @@ SETTINGS = (
 
 
 @given(st.floats(0.2, 3), st.floats(0.2, 3))
-@settings(max_examples=20)
 def test_teacher_and_student_are_read_at_one_temperature(tau: float, other: float) -> None:
     made = sample(default_rng(0), hints=1, tau=tau, reward=0.0) | {"logits_old": None}
     for chosen in SETTINGS:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
@@ -23,7 +23,6 @@ from tests.objective.batches import toward
     st.integers(1, 6),
     st.lists(st.floats(0, 12), min_size=2, max_size=6, unique=True),
 )
-@settings(max_examples=60)
 def test_mass_that_leaves_the_kept_ids_is_never_rewarded(seed: int, k: int, shifts: list[float]) -> None:
     """From the teacher on, ever more of it: what a truncated or renormalised sum is minimised by."""
     teacher = 2 * default_rng(seed).normal(size=8)
@@ -58,9 +57,9 @@ def test_descent_ends_with_the_teachers_mass_in_every_bin() -> None:
     rng = default_rng(5)
     teacher, student = rng.normal(size=12), 2 * rng.normal(size=12)
     kept = np.argsort(-teacher, kind="stable")[:4]
-    for _ in range(4000):
+    for _ in range(800):
         loss, slopes = toward(student, teacher, K=4)
-        student = student - slopes
+        student = student - 4 * slopes
     pi, pi_T = (torch.softmax(torch.tensor(row), -1).numpy()[kept] for row in (student, teacher))
     assert loss < 1e-9
     np.testing.assert_allclose(pi, pi_T, atol=1e-5)
@@ -73,9 +72,9 @@ def test_top_k_opd_on_the_teachers_ids_ends_with_the_teachers_mass_on_them(offse
     kept = np.argsort(-teacher_V, kind="stable")[:4]
     student_V = default_rng(5).normal(size=10)
     student_V[kept] += offset
-    for _ in range(3000):
+    for _ in range(600):
         arrays = {"logits_current": student_V[None], "logits_teacher": teacher_V[None, None], "ids": [0]}
         chosen = {"objective": "topk_opd", "subset": "teacher", "K": 4, "C": 0, "beta": 0}
-        student_V = student_V - evaluate([arrays], chosen).gradients[0][0]
+        student_V = student_V - 4 * evaluate([arrays], chosen).gradients[0][0]
     mass, taught = (torch.softmax(torch.tensor(row), -1).numpy()[kept] for row in (student_V, teacher_V))
     np.testing.assert_allclose(mass, taught, atol=1e-4)

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.binding import Candidate, ClientSession, Recent, bind, read_request
@@ -21,7 +21,6 @@ objects = st.dictionaries(words, scalars | st.lists(scalars, max_size=2), max_si
 Step = tuple[str, list[dict], list[str]]
 steps = st.tuples(words, st.lists(objects, max_size=2), st.lists(words, min_size=1, max_size=2))
 """A response (text and calls' arguments) and what people say to it."""
-few = settings(max_examples=40, deadline=None)
 scripts = st.lists(steps, min_size=1, max_size=4)
 
 
@@ -64,7 +63,6 @@ class Talk:
             assert len(row.next_state) == len(arguments) + len(replies)
 
 
-@few
 @given(script=scripts)
 def test_an_honest_growing_conversation_always_finds_its_parent(script):
     memory, one = Memory(), Talk("a", script)
@@ -73,7 +71,6 @@ def test_an_honest_growing_conversation_always_finds_its_parent(script):
     one.check()
 
 
-@few
 @given(scripts=st.lists(scripts, min_size=2, max_size=3), order=st.randoms(use_true_random=False))
 def test_conversations_that_arrive_in_any_order_never_cross(scripts: list[list[Step]], order: random.Random):
     memory = Memory()
@@ -122,7 +119,6 @@ def retelling(seed: int) -> Callable[[Message], Message]:
     return retell
 
 
-@few
 @given(script=scripts, seed=st.integers(min_value=0, max_value=2**32))
 def test_retelling_changes_nothing(script, seed):
     memory, one = Memory(), Talk("a", script, retelling(seed))
@@ -131,7 +127,6 @@ def test_retelling_changes_nothing(script, seed):
     one.check()
 
 
-@few
 @given(script=scripts)
 def test_scopes_never_cross(script):
     memory, one = Memory(), Talk("a", script)
@@ -141,7 +136,6 @@ def test_scopes_never_cross(script):
     assert (other.binding.parent, other.binding.session, other.binding.answers) == (None, other.id, None)
 
 
-@few
 @given(script=scripts, where=st.integers(min_value=0, max_value=3))
 def test_a_retry_takes_the_place_of_the_first_attempt(script, where):
     memory, one = Memory(), Talk("a", script[: where + 1])
@@ -177,7 +171,6 @@ hashes = st.binary(min_size=16, max_size=16)
 retellable = st.builds(Recent, session=st.just("r"), texts=st.lists(words, max_size=3).map(tuple))
 
 
-@few
 @given(history=st.lists(anything, min_size=1, max_size=6), data=st.data())
 def test_no_messages_at_all_and_no_candidates_at_all_make_it_raise(history, data):
     incoming = read_request(

@@ -58,7 +58,7 @@ def test_rows_that_join_and_move_keep_their_keys(qwen: Path) -> None:
 
 
 @given(ids=st.lists(st.integers(0, 449), min_size=2, max_size=70), chunk=st.integers(1, 80))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_score_is_that_of_a_plain_forward_in_any_chunks(qwen: Path, ids: list[int], chunk: int) -> None:
     module = load_module(qwen, CPU, torch.float32)
     plain = plain_logits(qwen, ids)[:-1].log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import (
     MinPLogitsWarper,
@@ -64,7 +64,6 @@ def test_min_p_keeps_what_transformers_keeps(seed: int, p: float) -> None:
     low=st.floats(0.0, 0.3),
     repetition=st.floats(0.5, 2.0),
 )
-@settings(deadline=None)
 def test_all_together_the_log_probs_are_those_of_transformers_chain(
     seed: int, temperature: float, k: int, p: float, low: float, repetition: float
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
@@ -20,7 +19,6 @@ SIZES = (1, 2, 127, 128, 129, 300, 1000, 4097)
 @given(
     st.integers(0, 2**32 - 1), st.sampled_from(SIZES), st.integers(1, 60), st.sampled_from((1, 3, 30, None))
 )
-@budget(max_examples=300, deadline=None)
 def test_two_stages_give_what_sorting_everything_gives(
     seed: int, size: int, k: int, levels: int | None
 ) -> None:

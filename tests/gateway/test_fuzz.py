@@ -123,7 +123,7 @@ def check(answer: httpx.Response) -> None:
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-often = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 CHANGED = st.tuples(st.sampled_from(paths(WHOLE)), JSON).map(lambda change: put(WHOLE, *change))

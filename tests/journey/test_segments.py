@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
+from afterwit.apps.train import learn
 from afterwit.checkpoints import Versions
-from tests.journey.conftest import PlainJudge, client, until
+from tests.journey.conftest import PlainJudge, client
 
 PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "max_wait_s": 3600.0}}
 
@@ -16,8 +18,9 @@ PATIENT = {"learner": {"batch": 3, "min_batch": 1, "segments_per_update": 3, "ma
 async def test_three_turns_of_a_session_train_in_one_update_and_another_sessions_waits(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
+    """The learner runs in a thread here; `test_turn` runs it in its own process."""
     versions = Versions(root=tmp_path / "versions", base=model)
-    async with Runtime(settings(PATIENT), tmp_path, judge=PlainJudge()) as runtime:
+    async with Runtime(settings(PATIENT), tmp_path, ("gateway", "judge"), judge=PlainJudge()) as runtime:
         assert runtime.url is not None
         agent = client(runtime.url)
 
@@ -34,11 +37,15 @@ async def test_three_turns_of_a_session_train_in_one_update_and_another_sessions
 
         await talk("letters", 1)
         turns = (await talk("notes", 3))[:3]
-
-        async def written() -> int | None:
-            return versions.newest() or None
-
-        assert await until(written) == 1
+        await asyncio.to_thread(
+            learn,
+            settings(PATIENT),
+            tmp_path,
+            stop=lambda: bool(versions.newest()),
+            forever=True,
+            wait=False,
+        )
+    assert versions.newest() == 1
     first = versions.get(1)
     assert first is not None
     assert sorted(first.turns) == sorted(turns)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
@@ -19,22 +16,9 @@ ASKED = {"role": "user", "content": "What does notes/todo.txt say?"}
 REPLY = {"role": "user", "content": "No: you never read the file. Please read it first."}
 
 
-KINDS = pytest.mark.parametrize(
-    ("learner", "weights"),
-    [({"lora_rank": 0}, "model.safetensors"), ({}, "adapter_model.safetensors"), ({"teacher": "ema"}, None)],
-    ids=["whole", "lora", "lora-ema"],
-)
-
-
-@KINDS
-async def test_a_turn_is_served_judged_and_trained_and_the_new_weights_are_served(
-    learner: dict[str, Any],
-    weights: str | None,
-    settings: Callable[..., Settings],
-    model: Path,
-    tmp_path: Path,
-) -> None:
-    async with Runtime(settings({"learner": learner}), tmp_path, judge=PlainJudge()) as runtime:
+async def whole_loop(settings: Settings, model: Path, home: Path, *, weights: str) -> None:
+    """A turn is served, judged and trained, and the new weights, in a file of this name, are served."""
+    async with Runtime(settings, home, judge=PlainJudge()) as runtime:
         assert runtime.url is not None
         agent = client(runtime.url)
         first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
@@ -64,44 +48,26 @@ async def test_a_turn_is_served_judged_and_trained_and_the_new_weights_are_serve
             return again.system_fingerprint if again.system_fingerprint != "v0" else None
 
         assert await until(served) == "v1"
-    versions = Versions(root=tmp_path / "versions", base=model)
+    versions = Versions(root=home / "versions", base=model)
     assert [version.turns for version in versions.all()] == [(), (turn,)]
-    assert weights is None or (versions.weights(1) / weights).exists()
+    assert (versions.weights(1) / weights).exists()
 
 
-@pytest.mark.parametrize("rank", [0, 16])
-async def test_what_was_learned_is_there_after_a_restart(
-    rank: int, settings: Callable[..., Settings], tmp_path: Path
+async def test_what_an_adapter_learned_from_a_turn_is_served_after_a_restart_too(
+    settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
-    async with Runtime(settings({"learner": {"lora_rank": rank}}), tmp_path, judge=PlainJudge()) as runtime:
-        assert runtime.url is not None
-        agent = client(runtime.url)
-        first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
-        await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
-
-        async def published() -> int | None:
-            return await runtime.store.call(lambda store: store.latest_published()) or None
-
-        assert await until(published) == 1
+    learner = {"teacher": "ema"}
+    await whole_loop(settings({"learner": learner}), model, tmp_path, weights="adapter_model.safetensors")
     async with Runtime(settings(), tmp_path, ("gateway",)) as again:
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])
         assert answer.system_fingerprint == "v1"
 
 
-async def test_a_home_of_full_weights_is_served_while_the_learner_says_what_to_set(
-    settings: Callable[..., Settings], tmp_path: Path
+async def test_full_weights_are_served_after_a_restart_while_the_learner_says_what_to_set(
+    settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:
-    async with Runtime(settings({"learner": {"lora_rank": 0}}), tmp_path, judge=PlainJudge()) as runtime:
-        assert runtime.url is not None
-        agent = client(runtime.url)
-        first = await agent.chat.completions.create(model="afterwit", messages=[ASKED])
-        await agent.post("/feedback", body={"response_id": first.id, "thumb": "down"}, cast_to=object)
-
-        async def published() -> int | None:
-            return await runtime.store.call(lambda store: store.latest_published()) or None
-
-        assert await until(published) == 1
+    await whole_loop(settings({"learner": {"lora_rank": 0}}), model, tmp_path, weights="model.safetensors")
     async with Runtime(settings(), tmp_path, judge=PlainJudge()) as again:
         assert again.url is not None
         answer = await client(again.url).chat.completions.create(model="afterwit", messages=[ASKED])

@@ -101,6 +101,7 @@ def test_the_base_is_in_memory_once(base: Path) -> None:
     assert sum(held.values()) == sum(tensor.nbytes for tensor in frozen(base).parameters()) + 2 * own
 
 
+@pytest.mark.parametrize("base", ["llama"], indirect=True)
 def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> None:
     draw = (
         "import sys; from pathlib import Path; from afterwit.learner.policy import Policy\n"
@@ -142,6 +143,7 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
     assert furthest(weights(policy), before) > 0.9 * LORA.lr
 
 
+@pytest.mark.parametrize("base", ["llama"], indirect=True)
 @pytest.mark.parametrize("objective", TAUGHT, ids=lambda o: f"{o.objective}-{o.hint_selection}-{o.subset}")
 def test_under_lora_the_distillation_term_is_not_ignored(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer, tmp_path: Path
@@ -161,7 +163,9 @@ def test_under_lora_the_distillation_term_is_not_ignored(
     assert found["opd_samples"] == sum(bool(item.teachers) for item in items)
 
 
-@pytest.mark.parametrize("teacher", ["base", "live", "ema"])
+@pytest.mark.parametrize(
+    ("base", "teacher"), [("qwen3", "base"), ("llama", "live"), ("qwen3", "ema")], indirect=["base"]
+)
 def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update(
     student: Path, base: Path, renderer: Renderer, teacher: str
 ) -> None:
@@ -188,6 +192,7 @@ def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update
     assert Packing.of(LORA, policy.model, policy.trained.base).allowed
 
 
+@pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 def test_bfloat16_moves_the_fp32_adapter_and_no_weight_of_the_base(
     student: Path, base: Path, renderer: Renderer
 ) -> None:
@@ -221,6 +226,7 @@ def test_a_version_is_an_adapter_that_peft_loads(base: Path, renderer: Renderer,
     assert Renderer.load(folder).tokenizer_hash == renderer.tokenizer_hash
 
 
+@pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 def test_a_version_names_no_path_and_is_loaded_after_its_home_moved(
     base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
@@ -278,6 +284,7 @@ def trained(folder: Path, base: Path, renderer: Renderer, rank: int) -> Versions
     return trainer.versions
 
 
+@pytest.mark.parametrize("base", ["llama"], indirect=True)
 @pytest.mark.parametrize(
     ("there", "asked", "words"),
     [
@@ -311,6 +318,7 @@ def test_weights_of_another_kind_than_the_settings_are_not_learned_from(
     assert not policy.optimizer.state
 
 
+@pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 def test_going_back_to_another_kind_is_going_back_to_its_settings(
     base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:
@@ -323,6 +331,7 @@ def test_going_back_to_another_kind_is_going_back_to_its_settings(
     assert trainer_in(tmp_path, base, renderer, lora_rank=0).policy().number == 4
 
 
+@pytest.mark.parametrize("base", ["qwen3"], indirect=True)
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "learner.safetensors"])
 def test_a_damaged_adapter_is_named_and_a_rollback_helps(
     name: str, base: Path, renderer: Renderer, tmp_path: Path

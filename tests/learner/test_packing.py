@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
@@ -67,7 +67,6 @@ def model(base: Path) -> PreTrainedModel:
     return precise(load_model(base, dtype=torch.float64, device=torch.device("cpu")))
 
 
-@settings(deadline=None)
 @given(rows=rows(), limit=st.integers(1, 60))
 def test_a_packed_stream_gives_each_row_the_logits_that_it_has_alone(
     model: PreTrainedModel, rows: list[Row], limit: int

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
@@ -11,7 +10,6 @@ from afterwit.objective import evaluate
 from .batches import batches, sample
 from .batches import settings as objective_settings
 
-MODEST = budget(max_examples=25, deadline=None)
 COMBINE = {"objective": "combine", "beta": 0}
 
 
@@ -31,7 +29,6 @@ def assert_same(one, other, term, tolerance=1e-12):
 
 
 @given(batches(), objective_settings())
-@MODEST
 def test_without_a_weight_on_the_reward_it_is_token_opd_with_its_eps(samples, settings):
     settings = settings | {"w_RL": 0.0, "w_OPD": 1.0}
     as_token = {"objective": "token_opd", "token_eps_lo": 0.2, "token_eps_hi": settings["eps_hi"]}
@@ -40,7 +37,6 @@ def test_without_a_weight_on_the_reward_it_is_token_opd_with_its_eps(samples, se
 
 
 @given(batches(), objective_settings(), st.sampled_from((0.0, 0.3)))
-@MODEST
 def test_without_a_hint_it_is_rl(samples, settings, mean):
     samples = [made | {"logits_teacher": None} for made in samples]
     settings = settings | {"w_RL": 1.0}
@@ -49,7 +45,6 @@ def test_without_a_hint_it_is_rl(samples, settings, mean):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from((0.3, 1.0)), st.sampled_from((0.0, 0.7, 1.0)))
-@MODEST
 def test_until_the_policy_has_moved_it_is_the_sum_of_both(seed, w_rl, w_opd):
     samples = [on_policy(sample(rng(seed + n), reward=reward)) for n, reward in enumerate((1.0, -1.0, 1.0))]
     weights = {"w_RL": w_rl, "w_OPD": w_opd, "beta": 0, "aggregation": "batch"}

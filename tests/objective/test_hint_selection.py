@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings
@@ -57,7 +56,6 @@ def test_a_rule_that_is_not_in_the_table_is_refused():
 @given(
     st.lists(st.lists(st.integers(-2, 2), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 9)
 )
-@budget(max_examples=50, deadline=None)
 def test_top_k_orders_by_value_and_then_by_the_lower_id(rows, k):
     expected = [sorted(range(7), key=lambda v: (-row[v], v))[:k] for row in rows]
     assert top_k(torch.tensor(rows, dtype=torch.float32), k).tolist() == expected

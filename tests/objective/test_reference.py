@@ -4,8 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as budget
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
@@ -15,7 +14,6 @@ from .batches import OBJECTIVES, SELECTIONS, SUBSETS, batches, sample
 from .batches import settings as objective_settings
 from .reference_tokens import log_softmax, log_tail, top_ids
 
-MODEST = budget(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MEANS = st.sampled_from((0.0, 0.25, -0.5))
 
 
@@ -56,7 +54,6 @@ def as_fp32(made):
     }
 
 
-@MODEST
 @given(batches(), objective_settings(), MEANS)
 def test_loss_terms_and_gradients_are_those_of_the_reference(samples, settings, mean):
     # 1 - the kept mass cancels digits where the kept ids hold nearly everything
@@ -64,7 +61,6 @@ def test_loss_terms_and_gradients_are_those_of_the_reference(samples, settings, 
     assert_agrees(samples, settings, tolerance=exact + 1e-14 * tail_ratio(samples, settings), mean=mean)
 
 
-@MODEST
 @given(batches(), objective_settings(), MEANS)
 def test_single_precision_agrees_to_5e_6(samples, settings, mean):
     samples = [as_fp32(made) for made in samples]

@@ -26,7 +26,7 @@ def split(items, cuts):
 
 
 cuts = st.lists(st.integers(min_value=0, max_value=1000), max_size=8)
-shared = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @shared

@@ -120,7 +120,7 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=messages, tools=st.sampled_from([(), (READ,)]))
 def test_any_conversation_renders_as_transformers_renders_it(folders, messages, tools):
     conversation = Conversation(messages=tuple(messages), tools=tools)
@@ -131,7 +131,7 @@ def test_any_conversation_renders_as_transformers_renders_it(folders, messages, 
 
 
 @given(text=texts)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_decoding_undoes_encoding(folders, text):
     renderer = Renderer.load(folders["qwen3"])
     assert renderer.decode(renderer.encode(text)) == text

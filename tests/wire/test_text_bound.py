@@ -7,7 +7,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -32,7 +32,6 @@ def over_bytes(normalizer: Any = None) -> Tokenizer:
 
 @pytest.mark.parametrize("normalizer", [None, normalizers.NFC(), normalizers.NFD(), normalizers.Lowercase()])
 @given(text=st.text(st.sampled_from(" aeu\u0301\u0308\u0304\u1100\u1161\u11a8\u0130\U0001f600"), max_size=60))
-@settings(max_examples=60, deadline=None)
 def test_no_text_has_more_characters_than_the_bound(normalizer: Any, text: str) -> None:
     tokenizer = over_bytes(normalizer)
     bound = characters_per_token(json.loads(tokenizer.to_str()), 8)

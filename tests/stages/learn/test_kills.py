@@ -28,13 +28,15 @@ from tests.stages.learning import (
 KILLS = [
     (Phase.CLAIMED, 1),
     (Phase.SCORING, 1),
-    (Phase.STEPPED, 1),
     (Phase.STEPPED, 2),
-    (Phase.WRITING, 1),
+    (Phase.WRITING, 2),
     (Phase.WRITTEN, 1),
     (Phase.COMMITTED, 1),
+]
+MORE_KILLS = [
+    (Phase.STEPPED, 1),
+    (Phase.WRITING, 1),
     (Phase.CLAIMED, 2),
-    (Phase.WRITING, 2),
     (Phase.WRITTEN, 2),
 ]
 
@@ -67,7 +69,9 @@ def tensors(place: Place) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in place.versions.place(3).glob("*.safetensors")}
 
 
-@pytest.mark.parametrize(("phase", "time"), KILLS)
+@pytest.mark.parametrize(
+    ("phase", "time"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in MORE_KILLS)]
+)
 def test_a_kill_loses_nothing_and_trains_nothing_twice(
     place: Place,
     samples: Callable[..., list[JudgedTurn]],
