@@ -218,7 +218,7 @@ def test_weights_that_give_no_numbers_are_never_written(
 
 
 def test_a_folder_without_a_model_is_said_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no Hugging Face model folder"):
+    with pytest.raises(SettingError, match="the model must be a Hugging Face folder"):
         load_model(tmp_path, dtype=torch.float32, device=CPU)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     with pytest.raises(SettingError, match="cannot be loaded"):
