@@ -221,7 +221,7 @@ def test_a_folder_without_a_model_is_said_in_one_sentence(tmp_path: Path) -> Non
     with pytest.raises(SettingError, match="the model must be a Hugging Face folder"):
         load_model(tmp_path, dtype=torch.float32, device=CPU)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
-    with pytest.raises(SettingError, match="cannot be loaded"):
+    with pytest.raises(SettingError, match="transformers cannot load"):
         load_model(tmp_path, dtype=torch.float32, device=CPU)
 
 
