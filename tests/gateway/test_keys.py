@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import pytest
 
@@ -18,14 +18,11 @@ from afterwit.stages.gateway.auth.keys import (
     scope_of,
     sent_key,
 )
+from afterwit.store import Key
 
 
-@dataclass(frozen=True)
-class Key:
-    name: str
-    scopes: frozenset[str]
-    hash: str
-    revoked: float | None = None
+def key(name: str, scopes: Iterable[str], hash: str, revoked: float | None = None) -> Key:
+    return Key(name=name, scopes=frozenset(scopes), hash=hash, created=0.0, revoked=revoked)
 
 
 class Keys:
@@ -44,7 +41,7 @@ class Keys:
         return KeyCache(self.read, refresh_s=2.0, now=lambda: self.now)
 
 
-CHAT = Key("ann", frozenset({"chat"}), hash_key("aw-1"))
+CHAT = key("ann", frozenset({"chat"}), hash_key("aw-1"))
 
 
 def test_new_keys_have_a_prefix_and_differ():
@@ -106,7 +103,7 @@ async def test_keys_are_read_again_only_after_a_while_and_then_a_revoked_one_is_
     keys = Keys(CHAT)
     cache = keys.cache()
     await cache.refresh()
-    keys.keys = [Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0), Key("bob", CHAT.scopes, "other")]
+    keys.keys = [key("ann", CHAT.scopes, CHAT.hash, revoked=1.0), key("bob", CHAT.scopes, "other")]
     keys.now = 1.9
     await cache.refresh()
     assert keys.reads == 1
@@ -131,7 +128,7 @@ async def test_keys_stay_known_while_the_store_fails_but_nobody_may_call_before_
 
 
 async def test_after_the_last_key_is_revoked_this_machine_may_call_without_one_and_no_other_may():
-    cache = Keys(Key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)).cache()
+    cache = Keys(key("ann", CHAT.scopes, CHAT.hash, revoked=1.0)).cache()
     await cache.refresh()
     assert not cache.keyed
     assert cache.caller(None, "127.0.0.1") is LOCAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.stages.housekeeping import Housekeeping, Retention
+from afterwit.stages.housekeeping import Housekeeping, RetentionLimits
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore
@@ -26,7 +26,7 @@ async def test_a_step_that_warns_is_not_overwritten_by_the_loop_that_ran_it(tmp_
         said.append((ok, message))
         signals.stop.set()
 
-    retention = Retention(next_state_s=60.0, max_age_s=1e9, max_bytes=1)
+    retention = RetentionLimits(next_state_s=60.0, max_age_s=1e9, max_bytes=1)
     housekeeping = Housekeeping(store, tmp_path, retention, report=report, now=lambda: 2000.0)
     await housekeeping.run(signals, poll_s=60.0, back_off=BACK_OFF)
     await store.close()

@@ -215,10 +215,10 @@ def gateway_app(
 
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
     """Housekeeping over the store."""
-    from afterwit.stages.housekeeping import Housekeeping, Retention
+    from afterwit.stages.housekeeping import Housekeeping, RetentionLimits
 
     kept = settings.store
-    retention = Retention(
+    retention = RetentionLimits(
         next_state_s=kept.next_state_hours * 3600,
         max_age_s=kept.keep_days * 86400,
         max_bytes=int(kept.keep_gb * 1e9),

@@ -117,7 +117,7 @@ def memory_shortage_named(folder: Path) -> Iterator[None]:
     """Turn any error for lack of memory into a SettingError that says what would help."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # lack of memory shows as many types
         if failure_kind(error) is not FailureKind.MEMORY:
             raise
         raise SettingError(

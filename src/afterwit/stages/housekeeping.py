@@ -19,7 +19,7 @@ PRUNE_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class RetentionLimits:
     """How long a turn waits for its next state, and how long and how much the store keeps."""
 
     next_state_s: float
@@ -34,7 +34,7 @@ class Housekeeping:
         self,
         store: AsyncStore,
         home: Path,
-        retention: Retention,
+        retention: RetentionLimits,
         *,
         report: Report,
         now: Callable[[], float],

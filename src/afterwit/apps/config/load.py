@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from afterwit import recipes
 from afterwit.apps.config.sections import ServeSettings, StoreSettings
 from afterwit.apps.config.sources import (
-    Source,
+    SettingsSource,
     environment_source,
     file_source,
     flag_source,
@@ -92,7 +92,7 @@ def load(
         raise SettingError(explain(error, sources)) from error
 
 
-def explain(error: ValidationError, sources: Sequence[Source]) -> str:
+def explain(error: ValidationError, sources: Sequence[SettingsSource]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]
     message = fault["msg"].removeprefix("Value error, ")

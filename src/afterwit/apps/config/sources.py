@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SettingsSource:
     """One source of settings."""
 
     tree: Tree
@@ -34,7 +34,7 @@ class Source:
         return self.written(path)
 
 
-def merged(sources: Sequence[Source]) -> Tree:
+def merged(sources: Sequence[SettingsSource]) -> Tree:
     """One tree of all sources; the first source that has a key wins."""
     result: Tree = {}
     for source in reversed(sources):
@@ -42,30 +42,32 @@ def merged(sources: Sequence[Source]) -> Tree:
     return result
 
 
-def file_source(path: Path) -> Source:
+def file_source(path: Path) -> SettingsSource:
     """A TOML file's settings. SettingError if it is not valid TOML."""
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from error
-    return Source(tree=tree, written=partial(_in_file, path))
+    return SettingsSource(tree=tree, written=partial(_in_file, path))
 
 
-def named_source(tree: Tree, name: str) -> Source:
+def named_source(tree: Tree, name: str) -> SettingsSource:
     """Settings that come with the package: a recipe's, or the demo's."""
-    return Source(tree=tree, written=lambda _: f"in {name}")
+    return SettingsSource(tree=tree, written=lambda _: f"in {name}")
 
 
-def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> Source:
+def environment_source(environment: Mapping[str, str], *, apart: frozenset[str]) -> SettingsSource:
     """The environment's settings, without names in `apart`: AFTERWIT_JUDGE__VOTES=5 is judge.votes = 5."""
     tree: Tree = {}
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in apart:
             assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    return Source(tree=tree, written=lambda path: f"in the environment ({PREFIX}{'__'.join(path).upper()})")
+    return SettingsSource(
+        tree=tree, written=lambda path: f"in the environment ({PREFIX}{'__'.join(path).upper()})"
+    )
 
 
-def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
+def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> SettingsSource:
     """`--set judge.votes=5` and the flags of their own (`direct`, dotted names; None: not given)."""
     tree: Tree = {}
     for pair in pairs:
@@ -76,7 +78,7 @@ def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> Source:
     for name, value in direct.items():
         if value is not None:
             assign(tree, name.split("."), value)
-    return Source(tree=tree, written=lambda _: "on the command line")
+    return SettingsSource(tree=tree, written=lambda _: "on the command line")
 
 
 def assign(tree: Tree, path: Sequence[str], value: Any) -> None:
@@ -105,6 +107,10 @@ def _overlay(below: Tree, above: Mapping[str, Any]) -> None:
             _overlay(below[key], value)
         else:
             below[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _in_environment(keys: Sequence[str]) -> str:
+    return f"in the environment ({PREFIX}{'__'.join(keys).upper()})"
 
 
 def _in_file(path: Path, keys: Sequence[str]) -> str:

@@ -159,7 +159,7 @@ class EmbeddedEngine:
         module = self._staged_weights()[1]
         try:
             return await asyncio.to_thread(score, module, tuple(ids))
-        except Exception as error:
+        except Exception as error:  # a model is foreign code and may raise anything
             raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
     async def promote(self) -> None:

@@ -107,7 +107,7 @@ def check_attention(module: nn.Module, vocabulary: int) -> None:
         read_V = prefill(module, cache, 0, ids[5:9], 5)[-1]
         prefill(module, cache, 1, ids[:3], 0)
         ragged_BV = decode(module, cache, 0, [ids[9], ids[3]], [9, 3])
-    except Exception as error:
+    except Exception as error:  # a model is foreign code and may raise anything
         raise SettingError(
             f"The model does not run with the embedded engine's slots: {error}. {REMEDY}"
         ) from error

@@ -111,7 +111,7 @@ class ModelRunner:
         """After a failed forward over all rows: only those that fail alone end with an error."""
         try:
             return self._decode_rows(row, [sequence], [how])[0]
-        except Exception as error:
+        except Exception as error:  # a model is foreign code and may raise anything
             return _failed(error)
 
     def _prefill(self, number: int, *, beside: bool) -> None:
@@ -144,7 +144,7 @@ class ModelRunner:
         """Read a piece of a prompt; once the prompt is read, draw the first id of the response."""
         try:
             outcome = self._read_piece(sequence, size)
-        except Exception as error:
+        except Exception as error:  # a model is foreign code and may raise anything
             outcome = _failed(error)
         if outcome is not None:
             self._deliver(sequence, outcome)

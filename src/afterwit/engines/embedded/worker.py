@@ -67,7 +67,7 @@ class Worker(threading.Thread):
         def run() -> None:
             try:
                 action()
-            except Exception as error:
+            except Exception as error:  # for the caller, whatever it is
                 future.set_exception(error)
             else:
                 future.set_result(None)

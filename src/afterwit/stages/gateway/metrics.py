@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from afterwit.store import Status
 from afterwit.wire.response import Usage
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-
-
-class StageStatus(Protocol):
-    """A stage's health, as the store keeps it."""
-
-    @property
-    def stage(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
 
 
 class Metrics:
@@ -62,7 +53,7 @@ class Metrics:
         version: int,
         turns: Mapping[tuple[str, str], int],
         invalid_votes: int,
-        stages: Iterable[StageStatus],
+        stages: Iterable[Status],
     ) -> bytes:
         """The exposition text, with the gauges set to these values. `turns`: (state, reason) -> count."""
         self._invalid_votes.set(invalid_votes)

@@ -94,7 +94,7 @@ class Judge:
         except JudgeUnavailable as error:
             await self._claims.give_back(record, error=str(error))
             raise
-        except Exception as error:
+        except Exception as error:  # a fault of ours must not hold the turn for ever
             await self._claims.failed(record, described(error))
             raise
         return True

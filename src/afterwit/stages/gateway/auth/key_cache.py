@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.auth.hosts import is_loopback
 from afterwit.stages.gateway.auth.keys import LOCAL, Caller, hash_key
-
-
-class Key(Protocol):
-    """A key as the store keeps it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def scopes(self) -> Iterable[str]: ...
-    @property
-    def hash(self) -> str: ...
-    @property
-    def revoked(self) -> float | None: ...
+from afterwit.store import Key
 
 
 class KeyCache:

@@ -56,7 +56,7 @@ class RunningResponse:
             if not await self._writer.fail(error):
                 raise
             return
-        except Exception:
+        except Exception:  # our own fault: the client hears of it, and the middleware logs it
             await self._writer.fail(INTERNAL)
             raise
         self._gateway.faults.pop("engine", None)
