@@ -1,21 +1,21 @@
-"""The settings that the study varies, each away from a world's own."""
+"""What the study varies: settings, each changed away from the demo's own, and whole recipes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from afterwit.apps.demo.worlds import world_named
+from afterwit import recipes
 from experiments.simulation.plan import Plan, key
 
-MOMENTS: Mapping[str, tuple[int, int]] = {"tools": (36, 60), "chat": (6, 24)}
-"""By world: interactions after which a run is measured: while most is still to learn, and at its end."""
-SEEDS = 4
-VOCABULARY = "V"
-"""Stands for the size of the world's vocabulary in a setting."""
+MOMENTS: Mapping[str, tuple[int, int]] = {"tools": (12, 24), "chat": (6, 12)}
+"""By world, the interactions after which a run is measured: while most is still to learn, and at its end."""
+SEEDS = 3
+TASKS = 50
+"""Held-out tasks of a measurement."""
 OWN = "own"
 """The variant that changes nothing."""
+WORLDS = ("tools", "chat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,10 @@ class Variant:
 
     name: str
     settings: tuple[str, ...] = ()
+    recipe: str | None = None
     publish_every: int = 1
-    judge: str | None = None
-    """The study's own if None."""
+    worlds: tuple[str, ...] = WORLDS
+    """The worlds in which it is played: those in which it taught something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,85 +45,87 @@ class Factor:
         return {f"{self.name}: {variant.name}": variant for variant in self.variants}
 
 
-def _values(setting: str, *values: object, judge: str | None = None) -> tuple[Variant, ...]:
-    return tuple(Variant(name=str(value), settings=(f"{setting}={value}",), judge=judge) for value in values)
-
-
-ALONE, DISTILLED = "objective.objective=topk_opd", "objective.objective=topk_distill"
-MODEL_JUDGES, ONLY_OPD = "judge: the model", "objective: topk_opd"
-SINGLY = ("learner.batch=1", "learner.min_batch=1")
+ALONE = "objective.objective=topk_opd"
+ONLY_OPD = "objective: top-K OPD"
 FACTORS = (
     Factor(
         name="objective",
         title="Objective",
         variants=(
-            *_values("objective.objective", "topk_opd", "token_opd", "combine"),
-            Variant(name="rl", settings=("objective.objective=rl", "objective.w_rl=1")),
+            Variant(name="top-K OPD", settings=(ALONE,)),
+            Variant(name="token OPD", settings=("objective.objective=token_opd",)),
+            Variant(name="RL", settings=("objective.objective=rl", "objective.w_rl=1")),
         ),
     ),
     Factor(
         name="reward",
         title="Weight of the reward term",
-        variants=(
-            Variant(name="1e-6: starts updates only", settings=("objective.w_rl=1e-6",)),
-            *_values("objective.w_rl", 1.0),
-        ),
+        variants=(Variant(name="1e-6: only starts updates", settings=("objective.w_rl=1e-6",)),),
     ),
     Factor(
         name="pace",
-        title="Top-K OPD alone, more steps a hint",
+        title="Top-K OPD alone, more steps for each hint",
         variants=(
-            Variant(name="batch 1", settings=(ALONE, *SINGLY)),
-            Variant(name="batch 1, 4 epochs", settings=(ALONE, *SINGLY, "learner.epochs=4")),
-            Variant(name="batch 1, 8 epochs", settings=(ALONE, *SINGLY, "learner.epochs=8")),
+            Variant(
+                name="batch 1, 4 epochs",
+                settings=(ALONE, "learner.batch=1", "learner.min_batch=1", "learner.epochs=4"),
+            ),
         ),
         against=ONLY_OPD,
     ),
-    Factor(name="k", title="Ids kept per position, K", variants=_values("objective.k", 1, 2, 16, VOCABULARY)),
-    Factor(name="tail", title="Tail bucket", variants=_values("objective.tail_bucket", "true")),
-    Factor(name="clip", title="Clip of the log-prob gap, C", variants=_values("objective.diff_clip", 1.0)),
     Factor(
-        name="distribution",
-        title="Distillation alone: which part of the distribution",
+        name="k",
+        title="Ids kept per position, K",
+        variants=(Variant(name="1", settings=("objective.k=1",), worlds=("chat",)),),
+    ),
+    Factor(
+        name="clip",
+        title="Clip of the log-prob gap, C",
+        variants=(Variant(name="1.0", settings=("objective.diff_clip=1.0",), worlds=("chat",)),),
+    ),
+    Factor(
+        name="routing",
+        title="Routing",
+        variants=(Variant(name="routed", settings=("objective.routing=routed",), worlds=("tools",)),),
+    ),
+    Factor(
+        name="reference",
+        title="Weight of the KL term to the reference, beta",
+        variants=(Variant(name="0", settings=("objective.beta=0",), worlds=("tools",)),),
+    ),
+    Factor(
+        name="replay",
+        title="Replayed turns in an update",
+        variants=(Variant(name="0", settings=("learner.replay=0",)),),
+    ),
+    Factor(
+        name="epochs",
+        title="Epochs",
         variants=(
-            Variant(name="top-K OPD, 4", settings=(ALONE,)),
-            Variant(name="top-K OPD, V", settings=(ALONE, "objective.k=V")),
-            Variant(name="reverse KL, 50", settings=(DISTILLED, "objective.k=50")),
-            Variant(name="reverse KL, V", settings=(DISTILLED, "objective.k=V")),
+            Variant(name="1", settings=("learner.epochs=1",), worlds=("chat",)),
+            Variant(name="4", settings=("learner.epochs=4",), worlds=("chat",)),
         ),
-        against=ONLY_OPD,
-    ),
-    Factor(name="judge", title="Judge", variants=(Variant(name="the model", judge="model"),)),
-    Factor(
-        name="hints",
-        title="Which hint teaches, of those the model gives",  # the rules' three votes are one hint
-        variants=_values(
-            "objective.hint_selection", "shortest", "longest", "token_optimal", "random", judge="model"
-        ),
-        against=MODEL_JUDGES,
     ),
     Factor(
-        name="accept",
-        title="Hint votes needed, of the model's three",
-        variants=_values("judge.accept", "any", judge="model"),
-        against=MODEL_JUDGES,
+        name="lr",
+        title="Learning rate",
+        variants=(
+            Variant(name="1e-4", settings=("learner.lr=1e-4",)),
+            Variant(name="8e-4", settings=("learner.lr=8e-4",), worlds=("chat",)),
+        ),
     ),
-    Factor(name="routing", title="Routing", variants=_values("objective.routing", "routed")),
-    Factor(name="teacher", title="Teacher's weights", variants=_values("learner.teacher", "ema", "live")),
-    Factor(name="anchor", title="Anchor, beta", variants=_values("objective.beta", 0.0, 0.01, 0.1, 0.3)),
-    Factor(name="replay", title="Replayed turns an update", variants=_values("learner.replay", 0, 2, 6)),
-    Factor(name="epochs", title="Epochs", variants=_values("learner.epochs", 1, 2, 4)),
-    Factor(name="gate", title="Update gate", variants=_values("learner.update_gate", "false")),
-    Factor(name="lr", title="Learning rate", variants=_values("learner.lr", 1e-4, 2e-4, 8e-4)),
-    Factor(name="temperature", title="Temperature", variants=_values("gateway.force_temperature", 1.0)),
     Factor(
         name="staleness",
         title="Staleness and batch",
         variants=(
-            Variant(name="published every 4", publish_every=4),
-            Variant(name="published every 8", publish_every=8),
+            Variant(name="published every 4", publish_every=4, worlds=("chat",)),
             Variant(name="batch 8", settings=("learner.batch=8", "learner.min_batch=8")),
         ),
+    ),
+    Factor(
+        name="recipe",
+        title="Published recipes",
+        variants=tuple(Variant(name=name, recipe=name) for name in recipes.names()),
     ),
 )
 
@@ -148,13 +151,14 @@ def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
         judge="rules",
         interactions=late,
         measured=(0, early, late),
+        tasks=TASKS,
     )
     yield from _seeded(own, seeds)
     every = {name: variant for factor in FACTORS for name, variant in factor.runs().items()}
     for factor in FACTORS:
         if not only or factor.name in only:
             for name in [factor.against, *factor.runs()]:
-                if name != OWN:
+                if name != OWN and world in every[name].worlds:
                     yield from _seeded(_varied(own, name, every[name]), seeds)
 
 
@@ -166,15 +170,7 @@ def _varied(own: Plan, name: str, variant: Variant) -> Plan:
     return replace(
         own,
         name=name,
-        settings=tuple(_sized(setting, own.world) for setting in variant.settings),
+        settings=variant.settings,
+        recipe=variant.recipe,
         publish_every=variant.publish_every,
-        judge=variant.judge or own.judge,
     )
-
-
-def _sized(setting: str, world: str) -> str:
-    name, _, value = setting.partition("=")
-    if value != VOCABULARY:
-        return setting
-    config = json.loads((world_named(world).folder / "model" / "config.json").read_text(encoding="utf-8"))
-    return f"{name}={config['vocab_size']}"
