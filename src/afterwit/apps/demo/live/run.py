@@ -14,7 +14,7 @@ from afterwit.apps.demo.live.system import LiveSystem
 from afterwit.apps.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
 from afterwit.apps.demo.world import Split, Task, World
 
-MEASURED = (12, 24, 36, 60, 96, 150, 225, 300, 400, 500)
+MEASURED = (12, 36, 96, 200, 350, 500)
 """Interactions after which the policy is measured, beside the start and the end."""
 
 

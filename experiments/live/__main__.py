@@ -1,0 +1,47 @@
+"""`python -m experiments.live`: play the demo over seeds, each run with its own gateway, clients and learner.
+
+Finished runs are kept in DATA, a JSON line each, and not played again; `experiments.study.write` makes the
+tables of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.demo.worlds import WORLDS
+from experiments.live.runs import LiveRuns, result_of
+
+INTERACTIONS = 96
+
+
+def main(
+    world: Annotated[
+        list[str] | None, typer.Option(help="A world; may be given again. Default: all.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each world, seeds 0 and up.", min=1)] = 4,
+    data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/live.jsonl"),
+) -> None:
+    """Play what is missing, one run after another: each needs the machine's cores for itself."""
+    kept = LiveRuns(data)
+    for seed in range(seeds):
+        for name in world or list(WORLDS):
+            if (name, seed) not in kept.read():
+                kept.add(result_of(_played(name, seed)))
+
+
+def _played(world: str, seed: int) -> str:
+    """The report.json of `afterwit demo`."""
+    with tempfile.TemporaryDirectory(prefix="afterwit-live-") as out:
+        asked = ["--world", world, "--seed", str(seed), "--interactions", str(INTERACTIONS), "--out", out]
+        subprocess.run([sys.executable, "-m", "afterwit", "demo", *asked], check=True)
+        return (Path(out) / "report.json").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)
