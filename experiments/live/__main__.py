@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,8 @@ import typer
 from afterwit.apps.demo.worlds import WORLDS
 from experiments.live.runs import LiveRuns, result_of
 
-INTERACTIONS = 96
+INTERACTIONS: Mapping[str, int] = {"tools": 96, "chat": 36}
+"""Tasks of people, by world: the chat world is learned sooner."""
 
 
 def main(
@@ -38,7 +40,16 @@ def main(
 def _played(world: str, seed: int) -> str:
     """The report.json of `afterwit demo`."""
     with tempfile.TemporaryDirectory(prefix="afterwit-live-") as out:
-        asked = ["--world", world, "--seed", str(seed), "--interactions", str(INTERACTIONS), "--out", out]
+        asked = [
+            "--world",
+            world,
+            "--seed",
+            str(seed),
+            "--interactions",
+            str(INTERACTIONS[world]),
+            "--out",
+            out,
+        ]
         subprocess.run([sys.executable, "-m", "afterwit", "demo", *asked], check=True)
         return (Path(out) / "report.json").read_text(encoding="utf-8")
 

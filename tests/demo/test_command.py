@@ -38,7 +38,7 @@ def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path
     assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, world)
     assert facts["preference_after"] > facts["preference_before"] + 0.1
     assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
-    hints = {lesson["hint"] for lesson in facts["lessons"]} - {None}
+    hints = {turn["hint"] for lesson in facts["lessons"] for turn in lesson["turns"]} - {None}
     assert hints
     assert hints <= set(re.findall("[^<>]+", (tmp_path / "report.html").read_text()))
     store = SqliteStore.open(tmp_path / "home" / "store.db", fingerprint=None)

@@ -11,6 +11,7 @@ from rich.console import Console
 from afterwit.apps.demo.live import Run, judge_accuracy, live
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.apps.demo.report import report
+from afterwit.apps.demo.report.before_after import examples, rules_learned
 from afterwit.apps.demo.report.display import Display
 from afterwit.apps.demo.report.lessons import lessons
 from afterwit.apps.demo.report.report import Report
@@ -45,7 +46,7 @@ def run(
     tasks = held_out(place, MEASURE, HELD_OUT, SEED + seed)
     with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
         with Display(Console(), interactions) as display:
-            course = Run(
+            played = Run(
                 system=system,
                 world=place,
                 split=PEOPLE,
@@ -54,8 +55,8 @@ def run(
                 began=began,
                 observer=display,
             )
-            course.play(interactions)
-        learned = lessons(system, course.interactions)
+            played.play(interactions)
+        learned = lessons(system, place, played.interactions)
     accuracies = judge_accuracy(settings, place, seed=seed, rules=chosen == "rules")
     written = Report(
         world=world,
@@ -68,8 +69,9 @@ def run(
         judge_accuracies=accuracies,
         interactions=interactions,
         seconds=time.monotonic() - began,
-        points=tuple(course.points),
-        sides=report.compare(course.scores[0], course.scores[-1]),
+        points=tuple(played.points),
+        rules=rules_learned(place.rules, played.scores[0], played.scores[-1], learned),
+        examples=examples(played.scores[0], played.scores[-1]),
         lessons=learned,
         settings=settings.model_dump(mode="json", include={"objective", "learner", "judge", "gateway"}),
     )

@@ -110,6 +110,10 @@ class World(Protocol):
         """Where the world's own `model/` is."""
 
     @property
+    def rules(self) -> Mapping[str, str]:
+        """What the person wants, by rule, in words for the report."""
+
+    @property
     def kept_when(self) -> str:
         """What it takes for a task to count as done the person's way, for the report."""
 

@@ -13,6 +13,12 @@ from collections.abc import Sequence
 
 RULES = ("short", "plain", "friendly", "steps")
 MOST_WORDS = 18
+IN_WORDS = {
+    "short": f"Answer in at most {MOST_WORDS} words.",
+    "plain": "Use plain words, no stiff ones.",
+    "friendly": "Say something warm, such as a greeting.",
+    "steps": "Number the steps when you explain how to do something.",
+}
 _STIFF = """
 accordance additional advisable aforementioned ascertain clarification commence commences communication
 convenience currently documentation duly endeavour foregoing furnish furthermore henceforth herein hereby

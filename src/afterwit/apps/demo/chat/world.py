@@ -70,6 +70,7 @@ class ChatWorld(Spoken):
     tools: Sequence[Mapping[str, Any]] = ()
     max_tokens: int = 144
     folder: Path = Path(__file__).parent
+    rules: Mapping[str, str] = field(default_factory=lambda: rules.IN_WORDS)
     kept_when: str = (
         "every answer was short, plain and friendly, and in numbered steps where it says how to do something"
     )

@@ -25,6 +25,8 @@ class Trial:
 
     task: Task
     messages: tuple[Message, ...]
+    broken: tuple[str, ...]
+    """The rules that it broke."""
     kept: bool
     passed: bool
 
@@ -65,4 +67,10 @@ def trial(world: World, task: Task) -> Script[Trial]:
     messages = opening(world, task)
     with world.start(task) as state:
         yield from work(state, messages, watched=False)
-        return Trial(task=task, messages=tuple(messages), kept=state.kept(), passed=state.check() is None)
+        return Trial(
+            task=task,
+            messages=tuple(messages),
+            broken=state.broken(),
+            kept=state.kept(),
+            passed=state.check() is None,
+        )

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from afterwit.apps.demo.live import Measurement
 from afterwit.apps.demo.people import Interaction
-from afterwit.apps.demo.report.report import Report, transcript
+from afterwit.apps.demo.report.before_after import transcript
+from afterwit.apps.demo.report.report import Report
 
 BAR = 30
 

@@ -16,6 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 RULES = ("read_first", "dry_run", "backup", "python3", "relative")
+IN_WORDS = {
+    "read_first": "Read a file before you edit it.",
+    "dry_run": "Try a delete with dry_run before you really delete.",
+    "backup": "Copy an existing file before you overwrite it.",
+    "python3": "Run scripts with python3, not with python.",
+    "relative": "Give every path relative to the project's folder.",
+}
 GUARDED = {"read_first": "edit", "dry_run": "delete", "backup": "write", "python3": "run"}
 
 

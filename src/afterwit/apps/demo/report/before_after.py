@@ -1,0 +1,98 @@
+"""The policy on the held-out tasks before and after a run: task by task, and rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from afterwit.apps.demo.people import Score, Trial, calls
+from afterwit.apps.demo.report.lessons import Lesson
+from afterwit.apps.demo.world import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A held-out task as it was done before and after."""
+
+    request: str
+    before: str
+    after: str
+    kept_before: bool
+    kept_after: bool
+    passed_before: bool
+    passed_after: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLearned:
+    """One rule: in how many of the held-out tasks that it applies to it was broken, and who taught it."""
+
+    rule: str
+    words: str
+    tasks: int
+    broken_before: int
+    broken_after: int
+    taught_in: tuple[int, ...]
+    """Numbers of the conversations whose hints speak of it."""
+    said: str | None
+    """What the person said in the first of them."""
+
+
+def examples(before: Score, after: Score, number: int = 6) -> tuple[Example, ...]:
+    """Tasks side by side. First one of every kind that is done right only now, then what is still wrong."""
+    pairs = list(zip(before.trials, after.trials, strict=True))
+    learned = [pair for pair in pairs if not pair[0].kept and pair[1].kept and pair[1].passed]
+    firsts = {new.task.kind: (old, new) for old, new in reversed(learned)}
+    wrong = [(old, new) for old, new in pairs if not (new.kept and new.passed)]
+    chosen = [pair for pair in learned if pair in firsts.values()][: number - 1]
+    return tuple(_example(*pair) for pair in [*chosen, *wrong[: number - len(chosen)]])
+
+
+def _example(old: Trial, new: Trial) -> Example:
+    return Example(
+        request=old.task.request,
+        before=transcript(old.messages),
+        after=transcript(new.messages),
+        kept_before=old.kept,
+        kept_after=new.kept,
+        passed_before=old.passed,
+        passed_after=new.passed,
+    )
+
+
+def rules_learned(
+    rules: Mapping[str, str], before: Score, after: Score, lessons: Sequence[Lesson]
+) -> tuple[RuleLearned, ...]:
+    """Every rule, in the world's order."""
+    return tuple(
+        _rule_learned(rule, words, before, after, [lesson for lesson in lessons if rule in lesson.rules])
+        for rule, words in rules.items()
+    )
+
+
+def _rule_learned(
+    rule: str, words: str, before: Score, after: Score, lessons: Sequence[Lesson]
+) -> RuleLearned:
+    return RuleLearned(
+        rule=rule,
+        words=words,
+        tasks=sum(rule in trial.task.rules for trial in before.trials),
+        broken_before=_broken(rule, before),
+        broken_after=_broken(rule, after),
+        taught_in=tuple(lesson.interaction for lesson in lessons),
+        said=lessons[0].reaction if lessons else None,
+    )
+
+
+def _broken(rule: str, score: Score) -> int:
+    return sum(rule in trial.task.rules and rule in trial.broken for trial in score.trials)
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """What an agent did after the request: a line for every call, its result and every text."""
+    lines = []
+    for message in messages[2:]:
+        lines += [f"{call.name} {call.arguments}" for call in calls(message)]
+        mark = {"tool": "  -> ", "user": "person: "}.get(message["role"], "")
+        lines += [mark + message["content"]] if message.get("content") else []
+    return "\n".join(lines)
