@@ -80,9 +80,11 @@ bench-quick: $(VENV)/.installed-bench
 bench-page: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.page build/benchmarks/results.json
 
-## The study: plays what is missing of it (hours), then writes its tables and pictures.
+## Every measured table and picture on learning: plays what is missing of the study and of the live runs, then
+## writes the pages.
 study: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.study --jobs $$(getconf _NPROCESSORS_ONLN)
+	$(BIN)/python -m experiments.live
 	$(BIN)/python -m experiments.study.write
 
 ## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.

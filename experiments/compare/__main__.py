@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,8 @@ def main(
             jobs=jobs,
         )
     except AfterwitError as error:
-        sys.exit(str(error))
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One of those that are compared."""
+    """One objective or recipe in the comparison."""
 
     name: str
     recipe: str | None = None
@@ -50,7 +50,7 @@ weight 1: the small one that the hybrid gives it is its share beside distillatio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What came of an entry: its runs, one a seed."""
+    """An entry's runs, one for each seed."""
 
     name: str
     runs: tuple[RunResult, ...]

@@ -29,9 +29,9 @@ def draw(curves: Sequence[Curve], title: str, file: Path) -> None:
         1, 2, figsize=(12, 4.8), sharey=True, layout="constrained", width_ratios=(1.25, 1)
     )
     width = (measured[-1] - measured[0]) * APART
-    for place, curve in enumerate(curves):
-        aside = (place - (len(curves) - 1) / 2) * width
-        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+    for index, curve in enumerate(curves):
+        aside = (index - (len(curves) - 1) / 2) * width
+        style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
         preference = [[point.preference for point in curve.points(at)] for at in measured]
         success = [[point.task_success for point in curve.points(at)] for at in measured]
         _line(

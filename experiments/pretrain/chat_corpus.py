@@ -68,15 +68,15 @@ def _policy(rng: Random) -> Example:
     style = _style(rng)
     hinted = rng.randrange(len(kinds)) if rng.random() < HINTED else None
     messages = [text_message("system", SYSTEM)]
-    for place, (kind, question) in enumerate(zip(kinds, asked, strict=True)):
-        request, keep = with_noise(question, NOISE if place == 0 else 0.0, rng), style
-        if place == hinted:
+    for index, (kind, question) in enumerate(zip(kinds, asked, strict=True)):
+        request, keep = with_noise(question, NOISE if index == 0 else 0.0, rng), style
+        if index == hinted:
             named = _named(kind, rng)
             request += SPLICE + with_noise(hints.worded(named, _thing(task), "train", rng), 0.2, rng)
             keep = style | set(named)
-        answer = expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
+        answer = expert.answer(kind, task.subject[kind], task.checks[index], keep, rng)
         messages += [text_message("user", request), text_message("assistant", answer)]
-        if place == hinted:
+        if index == hinted:
             return Example(messages=messages)
     return Example(messages=[*messages, *_reaction(task, messages[-1]["content"], rng)])
 
@@ -115,12 +115,12 @@ def _reaction(task: Task, answer: str, rng: Random) -> list[Message]:
 def _judge(rng: Random) -> Example:
     """A question to the judge about one answer, broken rules in any number, and what the person said next."""
     task = tasks.draw("train", rng)
-    place = rng.randrange(len(task.checks))
-    kind, request = task.kind.split("_")[place], (task.request, *task.follow_ups)[place]
+    index = rng.randrange(len(task.checks))
+    kind, request = task.kind.split("_")[index], (task.request, *task.follow_ups)[index]
     broken = _named(kind, rng) if rng.random() < 0.6 else ()
     broken = tuple(rule for rule in broken if rule in tasks.rules_of(kind))
     keep = set(rules.RULES) - set(broken) if rng.random() < 0.9 else _style(rng)
-    answer = text_message("assistant", expert.answer(kind, task.subject[kind], task.checks[place], keep, rng))
+    answer = text_message("assistant", expert.answer(kind, task.subject[kind], task.checks[index], keep, rng))
     chance = rng.random()
     if broken:
         upset = with_noise(words.complaint(broken, _thing(task), "train", rng), 0.3, rng)

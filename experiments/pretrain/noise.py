@@ -18,7 +18,7 @@ def with_noise(text: str, share: float, rng: Random) -> str:
     """The text, in `share` of the cases with such a sentence before it, after it, or both."""
     if rng.random() > share:
         return text
-    place = rng.random()
-    before = f"{sentence(rng)} " if place < 0.6 else ""
-    after = f" {sentence(rng)}" if place > 0.4 else ""
+    where = rng.random()
+    before = f"{sentence(rng)} " if where < 0.6 else ""
+    after = f" {sentence(rng)}" if where > 0.4 else ""
     return f"{before}{text}{after}"

@@ -182,8 +182,8 @@ def _batches(
 def _targets(text: str, words: Tokenizer) -> tuple[list[int], list[float]]:
     """A conversation's ids and weights: 1 from an assistant's first token to its end-of-turn token."""
     ids, weights = [], []
-    for place, piece in enumerate(text.split(START)):
-        said, end, after = piece.partition(END) if place else ("", "", piece)
+    for index, piece in enumerate(text.split(START)):
+        said, end, after = piece.partition(END) if index else ("", "", piece)
         told = RESULT_WEIGHT if "<tool_response>" in after else PROMPT_WEIGHT
         for chunk, weight in ((said + end, 1.0), (after + START, told)):
             new = words.encode(chunk, add_special_tokens=False).ids if chunk else []

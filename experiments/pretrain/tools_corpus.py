@@ -91,7 +91,7 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
     """The conversation's rest: to the end, or cut by a complaint at the first broken rule; perhaps an
     answer.
     """
-    first = next((place for place, found in enumerate(played.broken) if found), None)
+    first = next((index for index, found in enumerate(played.broken) if found), None)
     if first is not None and rng.random() < 0.25:
         upset = words.complaint(played.broken[first], _file(played.task), "train", rng)
         return [
@@ -110,10 +110,10 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
 def _judge(rng: Random, folder: Path) -> Example:
     task = tasks.draw("train", rng)
     played = play(task, {rule for rule in task.rules if rng.random() < 0.4}, folder)
-    place = rng.randrange(len(played.broken) + 1)
-    if place == len(played.broken):
+    index = rng.randrange(len(played.broken) + 1)
+    if index == len(played.broken):
         return _judge_end(task, rng)
-    response, result, found = *played.messages[2 * place : 2 * place + 2], played.broken[place]
+    response, result, found = *played.messages[2 * index : 2 * index + 2], played.broken[index]
     chance = rng.random()
     if found and chance < 0.85:
         person = with_noise(words.complaint(found, _file(task), "train", rng), 0.3, rng)

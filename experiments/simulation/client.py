@@ -50,7 +50,7 @@ class Client:
             return cast(T, ended.value)
 
     async def _answer(self, ask: Ask, one: Conversation[Any], *, seed: int) -> Answer:
-        # nobody reads an answer that nothing follows, but its request says what people made of the one before
+        # the last answer is not read, but its request carries the person's reaction to the one before
         max_tokens = 1 if ask.last else ask.max_tokens
         body = request_body(
             self.world, ask.messages, model=MODEL, temperature=TEMPERATURE, max_tokens=max_tokens

@@ -14,8 +14,8 @@ from afterwit.store import AsyncStore, Store
 T = TypeVar("T")
 
 QUIET_TURNS = 20
-"""Turns of the event loop without a new request after which a batch is complete. Nothing else in a run waits
-for anything, so whoever is going to ask has asked by then.
+"""A batch is complete after this many turns of the event loop without a new request. Nothing else in a run
+waits for anything, so every request of the batch has arrived by then.
 """
 
 

@@ -1,4 +1,4 @@
-"""One run of an experiment as data: what is played and measured, and what came of it."""
+"""One run of an experiment as data: what is played and measured, and the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plan:
     world: str
     seed: int
     name: str = ""
-    """What it is called where it is shown: changes nothing."""
+    """Shown in tables and progress; changes nothing."""
     judge: str | None = None
     recipe: str | None = None
     settings: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Plan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What the run depends on, however it was said: judge and settings by their values, the model."""
+        """Everything that the run depends on: the settings' values, the judge, the model's fingerprint."""
         chosen = self.chosen()
         settings = changed(chosen.settings)
         said = dataclasses.asdict(self) | {
@@ -102,7 +102,7 @@ class RunResult:
         return tuple(sorted({point.interactions for point in self.points}))
 
     def at(self, interactions: int, split: str) -> Point:
-        """One point; LookupError where nothing was measured then."""
+        """One point; LookupError if nothing was measured then."""
         for point in self.points:
             if (point.interactions, point.split) == (interactions, split):
                 return point

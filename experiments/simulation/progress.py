@@ -1,4 +1,4 @@
-"""How far the runs are, for a person at a terminal."""
+"""The runs' progress, for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.simulation.plan import RunResult
 
 
 class Bar:
-    """A bar over all interactions of all runs; a line a run where the output is no terminal."""
+    """A bar over all interactions of all runs; without a terminal, one line for each run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -39,12 +39,12 @@ class Bar:
         self._progress.__exit__(kind, error, trace)
 
     def began(self, runs: int, interactions: int) -> None:
-        """So much is to do."""
+        """The work to be done."""
         self._runs = runs
         self._progress.update(self._task, total=interactions, description=f"0 of {runs} runs")
 
     def went_on(self, interactions: int) -> None:
-        """So many more people were there."""
+        """This many more interactions were played."""
         self._progress.advance(self._task, interactions)
 
     def ended(self, result: RunResult) -> None:

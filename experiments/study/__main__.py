@@ -12,10 +12,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from afterwit.apps.demo.worlds import WORLDS
 from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
-from experiments.study.factors import FACTORS, SEEDS, plans
+from experiments.study.factors import FACTORS, SEEDS, WORLDS, plans
 from experiments.study.statistics import T_95
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.people import MEASURE
@@ -34,7 +34,7 @@ def shown(world: str) -> dict[str, Measure]:
 
 
 def filled(page: str, name: str, block: str) -> str:
-    """The page with a block between its marks. ValueError where there are none of that name."""
+    """The page with a block between its marks. ValueError if it has no marks of that name."""
     marks = f"<!-- runs: {name} -->", "<!-- /runs -->"
     pattern = re.compile(f"({re.escape(marks[0])}\n).*?({re.escape(marks[1])})", re.DOTALL)
     if not pattern.search(page):
@@ -112,7 +112,7 @@ def curves(compared: Sequence[Curve]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compared(results: Sequence[RunResult], names: Sequence[str], world: str) -> Iterator[Curve]:
-    """The curves of these entries, as far as there are runs of them."""
+def compared(results: Sequence[RunResult], names: Mapping[str, str], world: str) -> list[Curve]:
+    """The curves of these runs, by what they are called, if there are any."""
     runs = by_name(results, world)
-    return (Curve(name=name, runs=tuple(runs[name])) for name in names if name in runs)
+    return [Curve(name=name, runs=tuple(runs[own])) for name, own in names.items() if own in runs]

@@ -28,9 +28,9 @@ def draw(results: Sequence[RunResult], world: str, file: Path) -> None:
     )
     for one, (title, what) in zip(axes, shown(world).items(), strict=True):
         _panel(one, title, len(rows))
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.runs:
-                _difference(one, place, row, what)
+                _difference(one, index, row, what)
     axes[0].set_yticks(range(len(rows)), [row.label for row in rows])
     for label, row in zip(axes[0].get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.runs else "bold")
@@ -69,9 +69,9 @@ def _panel(axes: Any, title: str, rows: int) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _difference(axes: Any, place: int, row: Row, of: Measure) -> None:
+def _difference(axes: Any, index: int, row: Row, of: Measure) -> None:
     found, ours = difference(row.runs, row.against, of), seeded(row.against)
     colour = UNSURE if not found.beyond_noise else BETTER if found.mean > 0 else WORSE
     dots = [of(run) - of(ours[run.facts["seed"]]) for run in row.runs if run.facts["seed"] in ours]
-    axes.plot(dots, [place] * len(dots), ".", color=colour, alpha=0.35, markersize=4)
-    axes.errorbar(found.mean, place, xerr=found.half or 0.0, fmt="o", color=colour, markersize=5, capsize=2)
+    axes.plot(dots, [index] * len(dots), ".", color=colour, alpha=0.35, markersize=4)
+    axes.errorbar(found.mean, index, xerr=found.half or 0.0, fmt="o", color=colour, markersize=5, capsize=2)

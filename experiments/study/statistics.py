@@ -40,7 +40,7 @@ def seeded(results: Sequence[RunResult]) -> dict[int, RunResult]:
 
 
 def difference(runs: Sequence[RunResult], own: Sequence[RunResult], of: Measure) -> Difference:
-    """Variant less own, seed by seed; LookupError where no seed was run with both."""
+    """Variant less own, seed by seed; LookupError if no seed was run with both."""
     left, right = seeded(runs), seeded(own)
     found = [of(left[seed]) - of(right[seed]) for seed in sorted(left.keys() & right.keys())]
     if not found:

@@ -1,12 +1,12 @@
 """`python -m experiments.study.write`: the documentation's tables and pictures from the finished runs.
 
-In DOCS, `data/study.jsonl` makes what stands between the marks of `study.md`, and `data/recipes.jsonl` with
-`data/objectives.jsonl` that of `recipes.md`.
+In ROOT, `docs/data/study.jsonl` makes the tables between the marks of `docs/study.md` and `docs/recipes.md`,
+and `docs/data/live.jsonl` those of `docs/demo.md` and `README.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,52 +14,65 @@ import typer
 
 from afterwit import recipes
 from experiments.compare import plot as compare_plot
-from experiments.compare.compare import OBJECTIVES
+from experiments.live import tables
+from experiments.live.runs import LiveResult, LiveRuns
 from experiments.simulation.plan import RunResult
 from experiments.simulation.processes import KeptRuns
 from experiments.study import page, plot
+from experiments.study.factors import OWN, WORLDS
 
-COMPARED = {"recipes": recipes.names(), "objectives": tuple(entry.name for entry in OBJECTIVES)}
+OBJECTIVES = ("top-K OPD", "token OPD", "RL")
+COMPARED: Mapping[str, Mapping[str, str]] = {
+    "recipes": {name: f"recipe: {name}" for name in recipes.names()},
+    "objectives": {"hybrid": OWN, **{name: f"objective: {name}" for name in OBJECTIVES}},
+}
+"""Curves by what they are called in `recipes.md`, with the names of their runs."""
 
 
-def main(docs: Annotated[Path, typer.Option(help="The documentation's folder.")] = Path("docs")) -> None:
+def main(root: Annotated[Path, typer.Option(help="The repository's folder.")] = Path()) -> None:
     """Write the tables and pictures anew."""
-    for name, blocks in written(docs).items():
-        path = docs / name
-        path.write_text(blocks, encoding="utf-8")
-    results = _runs(docs, "study")
-    for world in _worlds(results):
+    docs = root / "docs"
+    for name, text in written(root).items():
+        (root / name).write_text(text, encoding="utf-8")
+    results = _study(docs)
+    for world in WORLDS:
         plot.draw(results, world, docs / f"study-{world}.png")
-    for kind, names in COMPARED.items():
-        runs = _runs(docs, kind)
-        for world in _worlds(runs):
-            compared = list(page.compared(runs, names, world))
-            seeds = len(compared[0].runs)
-            compare_plot.draw(compared, f"{world} world, {seeds} seeds", docs / f"{kind}-{world}.png")
+        for kind, names in COMPARED.items():
+            curves = page.compared(results, names, world)
+            title = f"{world} world, {len(curves[0].runs)} seeds"
+            compare_plot.draw(curves, title, docs / f"{kind}-{world}.png")
 
 
-def written(docs: Path) -> dict[str, str]:
-    """Each page with its tables as the runs have them."""
-    study = (docs / "study.md").read_text(encoding="utf-8")
-    results = _runs(docs, "study")
-    for world in _worlds(results):
-        study = page.filled(study, world, page.study(results, world))
-    compared = (docs / "recipes.md").read_text(encoding="utf-8")
-    for kind, names in COMPARED.items():
-        runs = _runs(docs, kind)
-        for world in _worlds(runs):
-            block = page.curves(list(page.compared(runs, names, world)))
-            compared = page.filled(compared, f"{kind}, {world}", block)
-    return {"study.md": study, "recipes.md": compared}
+def written(root: Path) -> dict[str, str]:
+    """Each page, by its path, with its tables as the runs have them."""
+    pages = {
+        name: (root / name).read_text(encoding="utf-8")
+        for name in ("docs/study.md", "docs/recipes.md", "docs/demo.md", "README.md")
+    }
+    for name, mark, block in _blocks(_study(root / "docs"), _live(root / "docs")):
+        pages[name] = page.filled(pages[name], mark, block)
+    return pages
 
 
-def _runs(docs: Path, kind: str) -> list[RunResult]:
-    return list(KeptRuns(docs / "data" / f"{kind}.jsonl").read().values())
+def _blocks(study: Sequence[RunResult], live: Sequence[LiveResult]) -> list[tuple[str, str, str]]:
+    """Page, mark and block."""
+    blocks = [("README.md", "live", tables.means(live))]
+    for world in WORLDS:
+        own = [result for result in live if result.world == world]
+        blocks.append(("docs/study.md", world, page.study(study, world)))
+        blocks.append(("docs/demo.md", f"live, {world}", tables.by_seed(own)))
+        for kind, names in COMPARED.items():
+            block = page.curves(page.compared(study, names, world))
+            blocks.append(("docs/recipes.md", f"{kind}, {world}", block))
+    return blocks
 
 
-def _worlds(results: Sequence[RunResult]) -> Iterator[str]:
-    """The worlds that there are runs of, in alphabetical order."""
-    return iter(sorted({result.facts["world"] for result in results}))
+def _study(docs: Path) -> list[RunResult]:
+    return list(KeptRuns(docs / "data" / "study.jsonl").read().values())
+
+
+def _live(docs: Path) -> list[LiveResult]:
+    return list(LiveRuns(docs / "data" / "live.jsonl").read().values())
 
 
 if __name__ == "__main__":

@@ -23,14 +23,14 @@ class Speaker:
     asked: list[str] = field(default_factory=list)
 
     def answer(self, messages: list[dict[str, Any]], world: World, max_tokens: int | None = None) -> Answer:
-        place, kinds = len(self.asked), self.task.kind.split("_")
+        index, kinds = len(self.asked), self.task.kind.split("_")
         self.asked.append(messages[-1]["content"])
         said = "Understood."
-        if place < len(kinds) and max_tokens is None:
-            facts = ("no idea", "none", "nothing") if self.lie else self.task.checks[place]
-            thing = self.task.subject[kinds[place]]
-            said = expert.answer(kinds[place], thing, facts, self.styles[place], Random(place))
-        return Answer(message={"role": "assistant", "content": said}, turn=f"turn{place}")
+        if index < len(kinds) and max_tokens is None:
+            facts = ("no idea", "none", "nothing") if self.lie else self.task.checks[index]
+            thing = self.task.subject[kinds[index]]
+            said = expert.answer(kinds[index], thing, facts, self.styles[index], Random(index))
+        return Answer(message={"role": "assistant", "content": said}, turn=f"turn{index}")
 
 
 def _played(kind: str, *styles: frozenset[str], lie: bool = False) -> tuple[Interaction, Task]:

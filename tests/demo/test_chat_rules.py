@@ -16,9 +16,9 @@ WORLD = ChatWorld()
 SINGLE = ("where", "who", "when", "howto")
 
 
-def _answer(task: Task, place: int, keep: set[str], rng: Random) -> str:
-    kind = task.kind.split("_")[place]
-    return expert.answer(kind, task.subject[kind], task.checks[place], keep, rng)
+def _answer(task: Task, index: int, keep: set[str], rng: Random) -> str:
+    kind = task.kind.split("_")[index]
+    return expert.answer(kind, task.subject[kind], task.checks[index], keep, rng)
 
 
 @pytest.mark.parametrize("kind", SINGLE)

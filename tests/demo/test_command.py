@@ -1,4 +1,4 @@
-"""The whole demo, briefly: the files that it leaves, and what stands in them."""
+"""The whole demo, briefly: the files that it leaves, and what they say."""
 
 from __future__ import annotations
 

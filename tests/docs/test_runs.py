@@ -1,4 +1,4 @@
-"""The pages on recipes and on the study show the runs that are kept beside them."""
+"""The pages on the demo, on recipes and on the study, and README, show the runs that are kept beside them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from experiments.study.write import written
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["study.md", "recipes.md"])
+@pytest.mark.parametrize("page", ["docs/study.md", "docs/recipes.md", "docs/demo.md", "README.md"])
 def test_a_pages_tables_are_those_of_the_kept_runs(page: str) -> None:
-    assert (DOCS / page).read_text() == written(DOCS)[page]
+    assert (ROOT / page).read_text() == written(ROOT)[page]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 from afterwit import recipes
 from afterwit.core.errors import SettingError
+from experiments.compare.__main__ import main
 from experiments.compare.compare import OBJECTIVES, Curve, facts, planned, run, table
 from experiments.compare.plot import draw
 from experiments.simulation.plan import Plan, Point, RunResult
@@ -109,8 +110,9 @@ def test_the_picture_is_drawn_for_one_curve_as_for_six(tmp_path: Path) -> None:
 
 
 def test_the_command_answers_an_unknown_recipe_in_one_line() -> None:
-    asked = [sys.executable, "-m", "experiments.compare", "--recipe", "opdd"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("--recipe opdd: there is no such recipe; did you mean opd?")
-    assert done.stderr.count("\n") == 1
+    command = typer.Typer()
+    command.command()(main)
+    answer = CliRunner().invoke(command, ["--recipe", "opdd"])
+    assert answer.exit_code == 1
+    assert answer.output.startswith("--recipe opdd: there is no such recipe; did you mean opd?")
+    assert answer.output.count("\n") == 1

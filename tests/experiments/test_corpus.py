@@ -17,7 +17,7 @@ def _drawn(number: int, seed: int = 0) -> list[Example]:
 
 @pytest.fixture(scope="module")
 def many() -> list[Example]:
-    return _drawn(3000)
+    return _drawn(1000)
 
 
 def test_the_same_seed_gives_the_same_conversations() -> None:

@@ -38,27 +38,25 @@ def _known(plan: Plan, preference: float) -> RunResult:
 
 def test_finished_runs_come_from_the_notebook_in_the_plans_order(tmp_path: Path) -> None:
     kept, seen = KeptRuns(tmp_path / "runs.jsonl"), Seen()
-    for place, plan in reversed(list(enumerate(PLANS))):
-        kept.add(_known(plan, place / 4))
+    for index, plan in reversed(list(enumerate(PLANS))):
+        kept.add(_known(plan, index / 4))
     results = play_all(PLANS, kept, jobs=1, observer=seen)
     assert [result.points[0].preference for result in results] == [0.0, 0.25]
     assert (seen.runs, seen.results) == ([0], [])
 
 
-def test_a_line_that_was_cut_off_is_run_again_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_cut_off_line_is_run_again_and_a_run_that_fails_is_raised_when_the_others_are_kept(
+    tmp_path: Path,
+) -> None:
     kept, seen = KeptRuns(tmp_path / "runs.jsonl"), Seen()
     kept.add(_known(PLANS[0], 0.5))
     kept.path.write_text(kept.path.read_text() + _known(PLANS[1], 0.9).to_line()[:-30] + "\n")
-    results = play_all(PLANS, kept, jobs=1, observer=seen)
-    assert results[0].points[0].preference == 0.5
-    assert [result.facts["seed"] for result in seen.results] == [1]
-    assert seen.interactions == 2
-    assert len(kept.read()) == 2
-
-
-def test_a_run_that_fails_is_raised_when_the_others_are_kept(tmp_path: Path) -> None:
-    kept, seen = KeptRuns(tmp_path / "runs.jsonl"), Seen()
     impossible = replace(PLANS[0], settings=("learner.max_tokens=1", "engine.context_length=2"))
     with pytest.raises(RunFailed, match=r"a run, tools, seed 0: .*context"):
-        play_all([impossible, PLANS[1]], kept, jobs=1, observer=seen)
-    assert [result.facts["seed"] for result in kept.read().values()] == [1]
+        play_all([impossible, *PLANS], kept, jobs=1, observer=seen)
+    assert (seen.runs, [result.facts["seed"] for result in seen.results]) == ([2], [1])
+    assert {result.facts["seed"]: result.points[0].preference for result in kept.read().values()} == {
+        0: 0.5,
+        1: pytest.approx(seen.results[0].points[0].preference),
+    }
+    assert seen.interactions >= 2

@@ -14,7 +14,7 @@ from experiments.study import page, plot
 from experiments.study.factors import FACTORS, OWN, plans
 from experiments.study.statistics import difference, measure
 
-LATE = measure(60, "fresh", page.preference)
+LATE = measure(24, "fresh", page.preference)
 
 
 def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None) -> list[RunResult]:
@@ -25,7 +25,7 @@ def _runs(name: str, values: Sequence[float], seeds: Sequence[int] | None = None
             facts={"seed": seed, "world": "tools"},
             points=tuple(
                 Point(interactions=at, split="fresh", preference=value if at else 0.0, task_success=0.9)
-                for at in (0, 36, 60)
+                for at in (0, 12, 24)
             ),
             updates=90,
             cpu_s=50.0,
@@ -39,11 +39,12 @@ def test_every_run_of_the_study_is_another_and_has_settings_that_are_there(world
     planned = plans([world], (), 2)
     assert len({key(plan.facts()) for plan in planned}) == len(planned)
     assert [(plan.name, plan.seed) for plan in planned[:2]] == [(OWN, 0), (OWN, 1)]
-    assert len(planned) > 2 * len(FACTORS)
+    own = {factor.name for factor in FACTORS for variant in factor.variants if world in variant.worlds}
+    assert {plan.name.partition(":")[0] for plan in planned} == {OWN, *own}
 
 
 def test_a_variant_differs_from_a_worlds_own_settings_in_its_own_factor_only() -> None:
-    own, *others = plans(["tools"], ("anchor",), 1)
+    own, *others = plans(["chat"], ("k", "epochs"), 1)
     ours = own.facts()
     for other in others:
         theirs = other.facts()
@@ -53,17 +54,18 @@ def test_a_variant_differs_from_a_worlds_own_settings_in_its_own_factor_only() -
             for name in {*ours["settings"], *theirs["settings"]}
             if ours["settings"].get(name) != theirs["settings"].get(name)
         }
-        assert (apart, changed) == ({"settings"}, {"objective.beta"})
+        assert (apart, len(changed)) == ({"settings"}, 1)
+        assert changed <= {"objective.k", "learner.epochs"}
 
 
 def test_what_a_factor_is_compared_with_is_played_too() -> None:
-    names = [plan.name for plan in plans(["tools"], ("hints",), 1)]
-    assert names == [OWN, "judge: the model", *next(f for f in FACTORS if f.name == "hints").runs()]
+    names = [plan.name for plan in plans(["tools"], ("pace",), 1)]
+    assert names == [OWN, "objective: top-K OPD", "pace: batch 1, 4 epochs"]
     assert all(f.against == OWN or any(f.against in g.runs() for g in FACTORS) for f in FACTORS)
 
 
 def test_differences_are_taken_seed_by_seed_and_their_interval_is_students() -> None:
-    own, other = _runs(OWN, [0.5, 0.7, 0.9, 0.8]), _runs("k: 2", [0.4, 0.7, 0.7, 0.7])
+    own, other = _runs(OWN, [0.5, 0.7, 0.9, 0.8]), _runs("k: 1", [0.4, 0.7, 0.7, 0.7])
     found = difference(other, own, LATE)
     each = [-0.1, 0.0, -0.2, -0.1]
     mean = sum(each) / 4
@@ -74,21 +76,21 @@ def test_differences_are_taken_seed_by_seed_and_their_interval_is_students() -> 
 
 
 def test_two_seeds_give_a_difference_and_no_interval() -> None:
-    found = difference(_runs("k: 2", [0.4, 0.6]), _runs(OWN, [0.5, 0.5]), LATE)
+    found = difference(_runs("k: 1", [0.4, 0.6]), _runs(OWN, [0.5, 0.5]), LATE)
     assert (found.mean, found.half, found.beyond_noise) == (pytest.approx(0.0), None, False)
 
 
 def test_a_seed_that_only_one_side_was_run_with_does_not_count() -> None:
-    found = difference(_runs("k: 2", [0.2, 0.9], seeds=[3, 1]), _runs(OWN, [0.1, 0.5]), LATE)
+    found = difference(_runs("k: 1", [0.2, 0.9], seeds=[3, 1]), _runs(OWN, [0.1, 0.5]), LATE)
     assert (found.mean, found.half, found.pairs) == (pytest.approx(0.4), None, 1)
     with pytest.raises(LookupError, match="no seed"):
-        difference(_runs("k: 2", [0.2], seeds=[7]), _runs(OWN, [0.1]), LATE)
+        difference(_runs("k: 1", [0.2], seeds=[7]), _runs(OWN, [0.1]), LATE)
 
 
 def test_a_constant_difference_is_beyond_noise_and_a_scattered_one_is_not() -> None:
     own = _runs(OWN, [0.5, 0.6, 0.7, 0.8])
-    assert difference(_runs("k: 2", [0.3, 0.4, 0.5, 0.6]), own, LATE).beyond_noise
-    assert not difference(_runs("k: 2", [0.9, 0.2, 0.9, 0.7]), own, LATE).beyond_noise
+    assert difference(_runs("k: 1", [0.3, 0.4, 0.5, 0.6]), own, LATE).beyond_noise
+    assert not difference(_runs("k: 1", [0.9, 0.2, 0.9, 0.7]), own, LATE).beyond_noise
 
 
 def test_only_the_text_between_a_pages_marks_is_replaced() -> None:
@@ -101,29 +103,28 @@ def test_only_the_text_between_a_pages_marks_is_replaced() -> None:
 
 
 def test_a_row_has_both_spreads_and_the_paired_difference() -> None:
-    runs = [*_runs(OWN, [0.5, 0.6, 0.7, 0.8]), *_runs("k: 2", [0.3, 0.4, 0.5, 0.6])]
+    runs = [*_runs(OWN, [0.5, 0.6, 0.7, 0.8]), *_runs("k: 1", [0.3, 0.4, 0.5, 0.6])]
     *_, own, head, row = page.study(runs, "tools").splitlines()
     assert "0.65 (0.50-0.80)" in own
     assert head.startswith("| **Ids kept per position, K**")
-    assert row.split(" | ")[:5] == ["| 2", *["0.45 (0.30-0.60)", "**-0.20 ± 0.00**"] * 2]
+    assert row.split(" | ")[:5] == ["| 1", *["0.45 (0.30-0.60)", "**-0.20 ± 0.00**"] * 2]
 
 
 def test_a_factor_is_compared_with_the_runs_it_names() -> None:
     runs = [
         *_runs(OWN, [0.5, 0.5]),
-        *_runs("judge: the model", [0.7, 0.8]),
-        *_runs("hints: random", [0.6, 0.7]),
-        *_runs("accept: any", [0.7, 0.8]),
+        *_runs("objective: top-K OPD", [0.7, 0.8]),
+        *_runs("pace: batch 1, 4 epochs", [0.6, 0.7]),
     ]
     table = page.study(runs, "tools").splitlines()
-    row = next(line for line in table if line.startswith("| random"))
+    row = next(line for line in table if line.startswith("| batch 1, 4"))
     assert row.split(" | ")[2] == row.split(" | ")[4] == "-0.10"
-    assert "(against *judge: the model*)" in table[table.index(row) - 1]
-    without = page.study([run for run in runs if run.name != "judge: the model"], "tools")
-    assert "random" not in without
+    assert "(against *objective: top-K OPD*)" in table[table.index(row) - 1]
+    without = page.study([run for run in runs if run.name != "objective: top-K OPD"], "tools")
+    assert "batch 1, 4" not in without
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
-    runs = [*_runs(OWN, [0.5, 0.6]), *_runs("k: 2", [0.3, 0.5]), *_runs("tail: true", [0.3, 0.5])]
+    runs = [*_runs(OWN, [0.5, 0.6]), *_runs("k: 1", [0.3, 0.5]), *_runs("clip: 1.0", [0.3, 0.5])]
     plot.draw(runs, "tools", tmp_path / "study.png")
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")

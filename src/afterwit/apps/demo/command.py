@@ -13,7 +13,7 @@ from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.apps.demo.report import report
 from afterwit.apps.demo.report.before_after import examples, rules_learned
 from afterwit.apps.demo.report.display import Display
-from afterwit.apps.demo.report.lessons import lessons
+from afterwit.apps.demo.report.lessons import Lesson, lessons
 from afterwit.apps.demo.report.report import Report
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose
 from afterwit.apps.demo.worlds import world_named
@@ -36,19 +36,18 @@ def run(
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
-    place = world_named(world)
-    found = choose(place, out / "home", judge=judge, recipe=recipe, direct={"objective.objective": objective})
-    settings, chosen = found.settings, found.judge
+    played_in, home = world_named(world), out / "home"
+    chosen = choose(played_in, home, judge=judge, recipe=recipe, direct={"objective.objective": objective})
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
-    _make_fresh(out / "home")
-    announce(Console(), found, title=recipe or "")
-    tasks = held_out(place, MEASURE, HELD_OUT, SEED + seed)
-    with live(settings, out / "home", rules=place.judge if chosen == "rules" else None) as system:
+    _make_fresh(home)
+    announce(Console(), chosen, title=recipe or "")
+    tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
+    with live(chosen.settings, home, rules=played_in.judge if chosen.judge == "rules" else None) as system:
         with Display(Console(), interactions) as display:
             played = Run(
                 system=system,
-                world=place,
+                world=played_in,
                 split=PEOPLE,
                 held_out=tasks,
                 seed=seed,
@@ -56,28 +55,33 @@ def run(
                 observer=display,
             )
             played.play(interactions)
-        learned = lessons(system, place, played.interactions)
-    accuracies = judge_accuracy(settings, place, seed=seed, rules=chosen == "rules")
-    written = Report(
-        world=world,
-        kept_when=place.kept_when,
-        passed_when=place.passed_when,
-        seed=seed,
-        objective=settings.objective.objective,
-        judge=JUDGES[chosen],
-        judge_accuracy=accuracies["all"],
-        judge_accuracies=accuracies,
-        interactions=interactions,
-        seconds=time.monotonic() - began,
-        points=tuple(played.points),
-        rules=rules_learned(place.rules, played.scores[0], played.scores[-1], learned),
-        examples=examples(played.scores[0], played.scores[-1]),
-        lessons=learned,
-        settings=settings.model_dump(mode="json", include={"objective", "learner", "judge", "gateway"}),
-    )
+        learned = lessons(system, played_in, played.interactions)
+    written = _report(chosen, played, learned, began)
     report.write(written, out)
     display.summary(written, out)
     return written
+
+
+def _report(chosen: Chosen, played: Run, learned: tuple[Lesson, ...], began: float) -> Report:
+    world, settings, first, last = played.world, chosen.settings, played.scores[0], played.scores[-1]
+    accuracies = judge_accuracy(settings, world, seed=played.seed, rules=chosen.judge == "rules")
+    return Report(
+        world=world.name,
+        kept_when=world.kept_when,
+        passed_when=world.passed_when,
+        seed=played.seed,
+        objective=settings.objective.objective,
+        judge=JUDGES[chosen.judge],
+        judge_accuracy=accuracies["all"],
+        judge_accuracies=accuracies,
+        interactions=len(played.interactions),
+        seconds=time.monotonic() - began,
+        points=tuple(played.points),
+        rules=rules_learned(world.rules, first, last, learned),
+        examples=examples(first, last),
+        lessons=learned,
+        settings=settings.model_dump(mode="json", include={"objective", "learner", "judge", "gateway"}),
+    )
 
 
 def announce(console: Console, chosen: Chosen, *, title: str) -> None:

@@ -1,6 +1,6 @@
-"""What a world of the demo is: tasks with checks, what acts or listens, rules a person holds to.
+"""What a world of the demo is: tasks with checks, a state that acts or listens, rules that a person has.
 
-A world never labels anything: it says which rules a transcript broke and lets the person put that in words.
+A world never gives labels. It says which rules a transcript broke, and the person puts that in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,8 +40,10 @@ def drawn(phrases: Sequence[T], split: Split, rng: Random) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One piece of work: what the person asks for, the files it starts from, the checks that decide success
-    (commands; where people only talk, each question's facts), what the person asks on.
+    """One piece of work.
+
+    `files` are there at its start. `checks` decide success: commands, or each question's facts if people only
+    talk. `follow_ups` are the person's further questions.
     """
 
     kind: str
@@ -99,7 +101,7 @@ class World(Protocol):
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools' OpenAI schemas; none where people only talk."""
+        """The tools' OpenAI schemas; empty if people only talk."""
 
     @property
     def max_tokens(self) -> int:
@@ -140,7 +142,7 @@ class World(Protocol):
         """Turns with known truth, as the interactions give them, to measure a judge on."""
 
     def rules_named_in(self, hint: str) -> set[str]:
-        """The rules that a hint speaks of, where it does so in a judge's words."""
+        """The rules that a hint speaks of, if it does so in a judge's words."""
 
     def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
         """The rule judge's answer to a short judge prompt; it knows none of the person's wordings."""

@@ -51,12 +51,12 @@ def broken(answer: str, rules: Sequence[str]) -> tuple[str, ...]:
 
 def missing(answer: str, facts: Sequence[str]) -> str | None:
     """The first fact that the answer does not tell after the facts before it; None when all are there."""
-    text, place = " ".join(answer.lower().split()), 0
+    text, at = " ".join(answer.lower().split()), 0
     for fact in facts:
-        found = re.compile(rf"\b{re.escape(fact.lower())}\b").search(text, place)
+        found = re.compile(rf"\b{re.escape(fact.lower())}\b").search(text, at)
         if found is None:
             return fact
-        place = found.end()
+        at = found.end()
     return None
 
 

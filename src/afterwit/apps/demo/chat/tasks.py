@@ -21,7 +21,7 @@ spin stir tie turn warm wash wipe wrap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fact:
-    """A note about a thing: what stands in it, and the pieces that an answer must tell in order."""
+    """A note about a thing: its text, and the pieces that an answer must tell in order."""
 
     kind: str
     thing: str
@@ -72,7 +72,7 @@ def draw(split: Split, rng: Random) -> Task:
 
 
 def of_kind(kind: str, split: Split, rng: Random) -> Task:
-    """A task whose first question stands with the notes; the others come once the one before is answered."""
+    """A task: the notes with the first question; each further one comes after the one before is answered."""
     asked = kind.split("_")
     things = _two_things(split, rng)
     known = [_FACTS[one](about, split, rng) for one, about in zip(asked, things, strict=False)]

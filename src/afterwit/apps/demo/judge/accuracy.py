@@ -14,7 +14,7 @@ AskAll = Callable[[Sequence[list[dict[str, str]]]], Sequence[str]]
 def accuracy(answers: AskAll, world: World, judged: Sequence[LabelledCase]) -> dict[str, float]:
     """The share of right rewards and of right hints, by kind of case and in all.
 
-    A hint is right when it speaks of exactly the broken rules, and where there are none when there is none.
+    A hint is right if it speaks of exactly the broken rules; if none was broken, no hint is right.
     """
     asked = [judge_short.prompts(case.request, case.response, case.following) for case in judged]
     rewards = [parse_evaluation(said).value for said in answers([pair[0] for pair in asked])]

@@ -1,8 +1,7 @@
 """A judge made of rules over the prompt's text: it reads what a person said as a stranger would.
 
-It answers the prompts of `wire.judge_short` in a judge's own words, so it can stand wherever a model does. A
-world gives it the words that any person with such rules would use, never the grammar from which the
-simulated people speak.
+It answers the judge's short prompts in a judge's own words, so it can replace a model. A world gives it the
+words that any person with such rules would use, never the grammar from which the simulated people speak.
 """
 
 import re
@@ -19,7 +18,7 @@ APPROVING = (
     r"\b(yes|thanks?|thank you|great|perfect|nice|good|well done|exactly|wonderful|super|fine|right|works"
     r"|happy|like|love|excellent|lovely|wanted|done here|move on|next)\b"
 )
-"""Words of contentment, whatever it is about."""
+"""Words of a content person, about anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,9 @@ class _Model:
                 tuple(map(Message.from_dict, prompt)),
                 temperature=judge.temperature,
                 max_tokens=ShortPrompts().max_tokens,
-                seed=place,
+                seed=index,
             )
-            for place, prompt in enumerate(prompts)
+            for index, prompt in enumerate(prompts)
         )
         try:
             return await asyncio.gather(*asks)

@@ -57,7 +57,7 @@ class Run:
     scores: list[Score] = field(default_factory=list)
 
     def play(self, interactions: int) -> None:
-        """Measure, let people give so many tasks, measure along the way and at the end."""
+        """Let people give this many tasks; measure at the start, along the way and at the end."""
         rng = Random(self.seed)
         with OpenAI(base_url=self.system.url, api_key="demo", timeout=120, max_retries=0) as client:
             self._measure(client)
@@ -68,7 +68,7 @@ class Run:
                     self._measure(client)
 
     def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
-        """One task of one person; whoever comes next meets what was learned from it."""
+        """One task of one person; the next person meets what was learned from it."""
         headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
         agent = Agent(client=client, model=MODEL, headers=headers)
         one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)

@@ -69,7 +69,7 @@ class LiveSystem:
 
 @contextmanager
 def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[LiveSystem]:
-    """Run the whole loop; `rules` stand in place of the judge that the settings name."""
+    """Run the whole loop; `rules` replace the judge that the settings name."""
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
     thread.start()

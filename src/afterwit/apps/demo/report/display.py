@@ -85,7 +85,7 @@ class Display:
         return Group(*parts)
 
     def summary(self, report: Report, out: Path) -> None:
-        """What came of it, and where the files are."""
+        """The results, and the paths of the files."""
         self._console.print(measurements(report.points))
         judge = (
             ""

@@ -1,4 +1,4 @@
-"""What a person says when work is over, whatever the world: from lists of wordings cut into three parts."""
+"""What a person says when a task is over, in every world: lists of wordings, cut into three parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Phrases:
     unclear: Sequence[str]
 
     def approval(self, split: Split, rng: Random) -> str:
-        """Thanks, in words, perhaps with a step onward."""
+        """Thanks, perhaps with what comes next."""
         thanks, onward = drawn(self.thanks, split, rng), drawn(self.moving_on, split, rng)
         return sentence("", thanks, onward and onward[0].upper() + onward[1:] + ".")
 
     def failure(self, output: str, split: Split, rng: Random) -> str:
-        """Words on work that is wrong in itself, with what shows it."""
+        """Words on a result that is wrong, with what shows it."""
         return sentence("", drawn(self.failed, split, rng).format(o=output), "")
 
     def nothing(self, split: Split, rng: Random) -> str:

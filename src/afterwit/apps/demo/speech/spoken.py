@@ -1,4 +1,4 @@
-"""What is alike in all worlds: a person's last words on a task, and what judges make of what was said."""
+"""What all worlds share: a person's last words on a task, and what judges make of what was said."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -10,7 +10,7 @@ from afterwit.apps.demo.world import Split, Task
 
 
 class Spoken:
-    """The half of a world that talks; a world says in which words."""
+    """The talking half of a world; the world gives the words."""
 
     __slots__ = ()
     afterwards: ClassVar[Phrases]

@@ -21,7 +21,7 @@ def cases(split: Split, number: int, seed: int) -> list[LabelledCase]:
 def _case(split: Split, rng: Random, folder: Path) -> LabelledCase:
     task = tasks.draw(split, rng)
     played = play(task, {rule for rule in task.rules if rng.random() < 0.5}, folder)
-    first = next((place for place, found in enumerate(played.broken) if found), None)
+    first = next((index for index, found in enumerate(played.broken) if found), None)
     if first is not None:
         file = next(iter(task.subject.values()))
         words_said = words.complaint(played.broken[first], file, split, rng)
@@ -30,8 +30,8 @@ def _case(split: Split, rng: Random, folder: Path) -> LabelledCase:
             "complaint", task, response, (result, text_message("user", words_said)), -1, played.broken[first]
         )
     if rng.random() < 0.4:
-        place = rng.randrange(len(played.broken))
-        return _made("quiet", task, played.messages[2 * place], (played.messages[2 * place + 1],), 1, ())
+        index = rng.randrange(len(played.broken))
+        return _made("quiet", task, played.messages[2 * index], (played.messages[2 * index + 1],), 1, ())
     done = text_message("assistant", DONE)
     if rng.random() < 0.3:
         words_said = words.failure(f"{' '.join(task.checks[0])} gives status 1", split, rng)

@@ -40,8 +40,8 @@ def play(task: Task, follow: set[str], folder: Path) -> Played:
         broken.append(rules.broken(step, steps))
         steps.append(step)
         messages += [_calls(step.name, arguments), text_message("tool", toolbox.call(step.name, arguments))]
-    for place in workspace.root.iterdir():
-        place.unlink()
+    for file in workspace.root.iterdir():
+        file.unlink()
     workspace.root.rmdir()
     return Played(task=task, messages=messages, broken=broken)
 

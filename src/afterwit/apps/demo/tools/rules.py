@@ -70,7 +70,7 @@ def kept(rules: Sequence[str], steps: Sequence[Step]) -> bool:
     """Whether every rule was kept by doing the guarded thing in the right way (doing nothing keeps no
     rule).
     """
-    wrong = {rule for place, step in enumerate(steps) for rule in broken(step, steps[:place])}
+    wrong = {rule for index, step in enumerate(steps) for rule in broken(step, steps[:index])}
     done = {step.name for step in steps if not _dry(step)}
     return (
         not wrong & set(rules)

@@ -24,7 +24,7 @@ approval, failure, unclear = AFTERWARDS.approval, AFTERWARDS.failure, AFTERWARDS
 
 
 def complaint(rules: Sequence[str], file: str, split: Split, rng: Random) -> str:
-    """A person's words on every broken rule, the first one's file named where the wording has room for it."""
+    """A person's words on every broken rule, the first one's file named if the wording has a slot for it."""
     said = [drawn(_COMPLAINTS[rule], split, rng).format(f=file) for rule in rules]
     body = said[0] + "".join(f"{rng.choice((', and', '. Also,', ';'))} {more}" for more in said[1:])
     return sentence(drawn(_PERSON["openers"], split, rng), body, drawn(_PERSON["closers"], split, rng))

@@ -1,0 +1,54 @@
+"""Live runs as tables of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from experiments.live.runs import LiveResult
+
+ROWS = {
+    ("tools", "preference"): "keeps the owner's house rules",
+    ("tools", "task_success"): "does the task",
+    ("chat", "preference"): "answers as this person likes it",
+    ("chat", "task_success"): "tells every fact asked for",
+}
+
+
+def by_seed(results: Sequence[LiveResult]) -> str:
+    """One world's runs: preference / task success at each measurement, a row for each seed, then the mean."""
+    measured = [point.interactions for point in results[0].points]
+    lines = [
+        "| seed | " + " | ".join("start" if at == 0 else str(at) for at in measured) + " |",
+        "| --- " * (len(measured) + 1) + "|",
+    ]
+    for result in sorted(results, key=lambda result: result.seed):
+        cells = [f"{point.preference:.2f} / {point.task_success:.2f}" for point in result.points]
+        lines.append(f"| {result.seed} | " + " | ".join(cells) + " |")
+    means = [
+        f"**{_mean(results, at, 'preference')} / {_mean(results, at, 'task_success')}**" for at in measured
+    ]
+    lines.append("| **mean** | " + " | ".join(means) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def means(results: Sequence[LiveResult]) -> str:
+    """Both worlds' means in one table."""
+    measured = sorted({point.interactions for result in results for point in result.points})
+    lines = [
+        "| share of held-out tasks in which the agent | " + " | ".join(map(str, measured)) + " |",
+        "| --- " * (len(measured) + 1) + "|",
+    ]
+    for (world, what), words in ROWS.items():
+        own = [result for result in results if result.world == world]
+        at_each = [_mean(own, at, what) if _measured(own, at) else "" for at in measured]
+        lines.append(f"| {world}: {words} | " + " | ".join(at_each) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _measured(results: Sequence[LiveResult], interactions: int) -> bool:
+    return all(interactions in [point.interactions for point in result.points] for result in results)
+
+
+def _mean(results: Sequence[LiveResult], interactions: int, what: str) -> str:
+    return f"{fmean(getattr(result.at(interactions), what) for result in results):.2f}"
