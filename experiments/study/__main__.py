@@ -14,7 +14,7 @@ from rich.console import Console
 
 from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
-from experiments.study.factors import FACTORS, SEEDS, WORLDS, plans
+from experiments.study.factors import PLAYED, SEEDS, WORLDS, plans
 from experiments.study.statistics import T_95
 
 
@@ -30,7 +30,7 @@ def main(
     data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/study.jsonl"),
 ) -> None:
     """Run what is missing of the study."""
-    names = [factor.name for factor in FACTORS]
+    names = [factor.name for factor in PLAYED]
     for factor in only or ():
         if factor not in names:
             raise typer.BadParameter(f"{factor}: it must be one of {', '.join(names)}", param_hint="--only")

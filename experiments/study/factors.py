@@ -122,12 +122,14 @@ FACTORS = (
             Variant(name="batch 8", settings=("learner.batch=8", "learner.min_batch=8")),
         ),
     ),
-    Factor(
-        name="recipe",
-        title="Published recipes",
-        variants=tuple(Variant(name=name, recipe=name) for name in recipes.names()),
-    ),
 )
+RECIPES = Factor(
+    name="recipe",
+    title="Published recipes",
+    variants=tuple(Variant(name=name, recipe=name) for name in recipes.names()),
+)
+"""Played like a factor, and shown on a page of their own."""
+PLAYED = (*FACTORS, RECIPES)
 
 
 def plans(worlds: Sequence[str], only: Sequence[str], seeds: int) -> list[Plan]:
@@ -154,8 +156,8 @@ def _plans(world: str, only: Sequence[str], seeds: int) -> Iterator[Plan]:
         tasks=TASKS,
     )
     yield from _seeded(own, seeds)
-    every = {name: variant for factor in FACTORS for name, variant in factor.runs().items()}
-    for factor in FACTORS:
+    every = {name: variant for factor in PLAYED for name, variant in factor.runs().items()}
+    for factor in PLAYED:
         if not only or factor.name in only:
             for name in [factor.against, *factor.runs()]:
                 if name != OWN and world in every[name].worlds:

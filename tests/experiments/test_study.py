@@ -11,7 +11,7 @@ import pytest
 from afterwit.apps.demo.worlds import WORLDS
 from experiments.simulation.plan import Point, RunResult, key
 from experiments.study import page, plot
-from experiments.study.factors import FACTORS, OWN, plans
+from experiments.study.factors import FACTORS, OWN, PLAYED, plans
 from experiments.study.statistics import difference, measure
 
 LATE = measure(24, "fresh", page.preference)
@@ -39,7 +39,7 @@ def test_every_run_of_the_study_is_another_and_has_settings_that_are_there(world
     planned = plans([world], (), 2)
     assert len({key(plan.facts()) for plan in planned}) == len(planned)
     assert [(plan.name, plan.seed) for plan in planned[:2]] == [(OWN, 0), (OWN, 1)]
-    own = {factor.name for factor in FACTORS for variant in factor.variants if world in variant.worlds}
+    own = {factor.name for factor in PLAYED for variant in factor.variants if world in variant.worlds}
     assert {plan.name.partition(":")[0] for plan in planned} == {OWN, *own}
 
 
