@@ -35,8 +35,11 @@ def by_seed(results: Sequence[LiveResult]) -> str:
 def means(results: Sequence[LiveResult]) -> str:
     """Both worlds' means in one table."""
     measured = sorted({point.interactions for result in results for point in result.points})
+    seeds = len({result.seed for result in results})
     lines = [
-        "| share of held-out tasks in which the agent | " + " | ".join(map(str, measured)) + " |",
+        f"| share of held-out tasks, mean of {seeds} seed{'s' * (seeds > 1)} | "
+        + " | ".join(map(str, measured))
+        + " |",
         "| --- " * (len(measured) + 1) + "|",
     ]
     for (world, what), words in ROWS.items():
