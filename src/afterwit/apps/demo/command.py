@@ -10,11 +10,7 @@ from rich.console import Console
 
 from afterwit.apps.demo.live import Run, judge_accuracy, live
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
-from afterwit.apps.demo.report import report
-from afterwit.apps.demo.report.before_after import examples, rules_learned
-from afterwit.apps.demo.report.display import Display
-from afterwit.apps.demo.report.lessons import Lesson, lessons
-from afterwit.apps.demo.report.report import Report
+from afterwit.apps.demo.report import Display, Lesson, Report, examples, lessons_of, rules_learned, write
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.logs import quiet
@@ -55,9 +51,9 @@ def run(
                 observer=display,
             )
             played.play(interactions)
-        learned = lessons(system, played_in, played.interactions)
+        learned = lessons_of(system, played_in, played.interactions)
     written = _report(chosen, played, learned, began)
-    report.write(written, out)
+    write(written, out)
     display.summary(written, out)
     return written
 

@@ -12,7 +12,7 @@ from afterwit.apps.demo.people.agent import (
     calls,
     request_body,
 )
-from afterwit.apps.demo.people.evaluate import (
+from afterwit.apps.demo.people.evaluation import (
     MEASURE,
     PEOPLE,
     SEED,

@@ -37,7 +37,7 @@ class Lesson:
     """The rules that its hints speak of."""
 
 
-def lessons(system: LiveSystem, world: World, seen: Sequence[Interaction]) -> tuple[Lesson, ...]:
+def lessons_of(system: LiveSystem, world: World, seen: Sequence[Interaction]) -> tuple[Lesson, ...]:
     """The conversations that trained, in their order."""
     return tuple(_lessons(system, world, seen))
 
