@@ -20,7 +20,8 @@ from afterwit.store import Store
 
 T = TypeVar("T")
 
-LEARN_S = 20.0
+LEARN_S = 120.0
+"""Longest wait for learning after a person's task. Long, so that a slow machine learns the same."""
 _LOOK_S = 0.02
 
 
