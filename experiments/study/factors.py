@@ -10,7 +10,7 @@ from experiments.simulation.plan import Plan, key
 
 MOMENTS: Mapping[str, tuple[int, int]] = {"tools": (12, 24), "chat": (6, 12)}
 """By world, the interactions after which a run is measured: while most is still to learn, and at its end."""
-SEEDS = 3
+SEEDS = 4
 TASKS = 50
 """Held-out tasks of a measurement."""
 OWN = "own"
