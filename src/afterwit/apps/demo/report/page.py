@@ -102,7 +102,11 @@ def _lesson(lesson: Mapping[str, Any]) -> str:
 
 
 def _turn(turn: Mapping[str, Any]) -> str:
-    hint = f"<p>Hint that the judge made of what followed: <q>{_text(turn['hint'])}</q></p>" if turn["hint"] else ""
+    hint = (
+        f"<p>Hint that the judge made of what followed: <q>{_text(turn['hint'])}</q></p>"
+        if turn["hint"]
+        else ""
+    )
     trained = (
         f"<p>Trained into version {turn['version']}. <code>afterwit show {_text(turn['turn'])}</code></p>"
     )
