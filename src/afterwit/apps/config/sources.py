@@ -62,9 +62,7 @@ def environment_source(environment: Mapping[str, str], *, apart: frozenset[str])
     for name, value in environment.items():
         if name.startswith(PREFIX) and name not in apart:
             assign(tree, name.removeprefix(PREFIX).lower().split("__"), _value(value))
-    return SettingsSource(
-        tree=tree, written=lambda path: f"in the environment ({PREFIX}{'__'.join(path).upper()})"
-    )
+    return SettingsSource(tree=tree, written=_in_environment)
 
 
 def flag_source(pairs: Sequence[str], direct: Mapping[str, Any]) -> SettingsSource:
