@@ -147,3 +147,26 @@ def test_a_session_compacted_twice_stays_one(session):
     assert side.binding.session == after.binding.session == last.binding.session
     assert (side.kind, after.kind) == (Kind.SIDE, Kind.MAIN)
     assert len(tree([*rows, segment, side, after])) == len(rows) + 3
+
+
+def test_a_title_that_quotes_the_summary_is_beside_the_session_and_hides_nothing_of_it():
+    tools = ({"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}},)
+    system, memory = says("system", "You are an agent."), Memory()
+
+    def agent(*messages: Message) -> Conversation:
+        return replace(talk(system, *messages), tools=tools)
+
+    asked, done = (
+        says("user", "Please have a look at the build"),
+        says("assistant", "The build is broken now."),
+    )
+    first = memory.ask(agent(asked, done, NEW), FINE)
+    summarised(memory, first)
+    said = memory.ask(agent(handed_on(), NEW), done)
+    title = memory.ask(
+        talk(says("system", "You write titles."), says("user", f"A title for: {handed_on().content}")), FINE
+    )
+    assert (title.binding.session, title.kind) == (first.binding.session, Kind.SIDE)
+    again = memory.ask(agent(handed_on(), NEW, done, asked), FINE)
+    assert (again.binding.parent, again.kind) == (said.id, Kind.MAIN)
+    assert summarised(memory, again).kind is Kind.SIDE

@@ -13,6 +13,7 @@ from afterwit.core.binding.parents import (
     Candidate,
     Followed,
     followed,
+    latest,
     newest_of_client_session,
     quoted,
     rejected,
@@ -117,11 +118,17 @@ def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Re
     if same is not None and same.parent is not None:
         return _again(same, parent, retry_of=None)
     if summary is not None and (parent is None or summary.message >= parent.after):
-        return _Relation(session=summary.candidate.session)
+        return _continuing(summary.candidate.session, candidates)
     deleted = rejected(incoming, candidates, parent) if same is None else None
     if deleted is not None:
         return _rejecting(incoming, deleted)
     return _Relation() if parent is None else _following(parent)
+
+
+def _continuing(session: str, candidates: Sequence[Candidate]) -> _Relation:
+    """A new segment of a session: what its earlier turns looked like shows whether this one is beside it."""
+    main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
+    return _Relation(session=session, relative=main)
 
 
 def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:

@@ -54,14 +54,13 @@ def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches
 def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Binding:
     """Bind a request to what the store holds.
 
-    Replies are looked up only if a compaction may have kept one. Recent conversations are looked up only if
-    the request has no parent and may retell one.
+    A session's turns are looked up only if the request is known to go on in it. Recent conversations are
+    looked up only if the request has no parent and may retell one.
     """
     found = store.candidates(
         scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
     )
-    sessions = continued_sessions(incoming, found) if incoming.last_reply is not None else ()
-    if sessions:
+    if sessions := continued_sessions(incoming, found):
         found = with_replies(found, store.replies(scope, sessions))
     binding = bind(incoming, found)
     if binding.parent is None and binding.reason is None and carrying(incoming):
