@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from afterwit.core.errors import RequestError
@@ -15,6 +16,9 @@ from afterwit.stages.gateway.http.connections import ConnectionLimits, IdleConne
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PROBES = 2
 """The first makes a peer that is gone send a reset; the second write then fails."""
+
+OFFER = frozenset({b"upgrade", b"http2-settings"})
+"""Headers, and tokens of `Connection`, that offer another protocol."""
 
 ErrorBody = Callable[[str, RequestError], Mapping[str, Any]]
 """The JSON body of an error at a path."""
@@ -34,6 +38,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Runs until the headers are complete."""
         self._probe_timer: asyncio.TimerHandle | None = None
         self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
+        self._offers_upgrade = False
+        """The request that is being read offers another protocol."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         super().connection_made(transport)
@@ -48,11 +54,40 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except HttpParserError:
+            self.send_400_response("")
+            return
         if self._head_timer is not None:
             self._count(len(data))
             if self._head_bytes > self._limits.header_bytes:
                 self.send_400_response("")
+
+    def _feed(self, data: bytes) -> None:
+        """Parse a piece of input. An offered upgrade, such as h2c, is ignored (RFC 9110, section 7.8).
+
+        The parser stops behind the headers of such a request. Another one gets them without the offer.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as offered:
+                if not self._offers_upgrade:
+                    return
+                data = self._head_without_offer() + data[offered.args[0] :]
+                self.parser = HttpRequestParser(self)
+
+    def _head_without_offer(self) -> bytes:
+        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(token for token in value.split(b",") if token.strip().lower() not in OFFER)
+            if name not in OFFER and value:
+                lines.append(name + b": " + value)
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -68,7 +103,13 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_timers()
         self._idle.discard(self)
-        super().on_headers_complete()
+        self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offers_upgrade:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._offers_upgrade:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
