@@ -7,7 +7,7 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
-from afterwit.wire.dialect import Dialect, Encoder
+from afterwit.wire.dialect import Dialect, Encoder, TokenCount
 from afterwit.wire.fields import as_object, as_text, flag, text
 from afterwit.wire.request import Field, ModelRequest, RequestLimits
 from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
@@ -67,4 +67,12 @@ def error_body(error: RequestError) -> dict[str, Any]:
     return {"wrong": error.code, "field": field}
 
 
-PLAIN = Dialect(name="plain", path="/v1/plain", parse=parse, encoder=encoder, error_body=error_body)
+PLAIN = Dialect(
+    name="plain",
+    path="/v1/plain",
+    parse=parse,
+    encoder=encoder,
+    error_body=error_body,
+    extra_routes=(TokenCount(path="/v1/plain/tokens", parse=parse, body=lambda tokens: {"tokens": tokens}),),
+    request_id_header="plain-id",
+)

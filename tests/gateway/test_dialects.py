@@ -76,6 +76,30 @@ async def test_errors_of_every_layer_have_the_form_and_the_field_names_of_their_
     assert await wrong(await ask_plainly(both)) == (401, "invalid_api_key", None)
 
 
+async def test_tokens_are_counted_as_they_would_be_sampled_from_and_nothing_is_recorded(both: Serving):
+    counted = await both.http.post("/plain/tokens", json={"model": "tiny", "prompt": "Open it."})
+    assert await both.records() == []
+    await ask_plainly(both)
+    (record,) = await both.records()
+    assert counted.json() == {"tokens": len(record.turn.prompt_ids)}
+    longer = await both.http.post("/plain/tokens", json={"model": "tiny", "prompt": "long " * 1500})
+    assert longer.json()["tokens"] > both.engine.facts.context_length
+    assert await wrong(await both.http.post("/plain/tokens", json={"model": "x", "prompt": ""})) == (
+        404,
+        "model_not_found",
+        "model",
+    )
+
+
+async def test_every_response_has_an_id_of_its_request_under_the_dialects_name(both: Serving, caplog):
+    caplog.set_level("INFO", logger="afterwit.gateway")
+    served, refused = await ask_plainly(both), await ask_plainly(both, prompt=3)
+    other = await both.http.get("/models")
+    ids = [served.headers["plain-id"], refused.headers["plain-id"], other.headers["x-request-id"]]
+    assert len(set(ids)) == 3
+    assert all(request_id in caplog.text for request_id in ids)
+
+
 async def test_headers_that_are_too_large_are_refused_in_the_dialect_of_their_path(both: Serving):
     answer = await both.http.post("/plain", headers={"x-long": "x" * 70_000})
     assert await wrong(answer) == (431, "headers_too_large", None)

@@ -34,6 +34,21 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCount:
+    """A `POST` route that answers with the tokens of a request's prompt. Nothing is sampled or recorded."""
+
+    path: str
+    parse: Callable[[Any, RequestLimits], ModelRequest]
+    """As `Dialect.parse`."""
+    body: Callable[[int], Mapping[str, Any]]
+    """The JSON body for a number of tokens."""
+
+
+ExtraRoute = TokenCount
+"""What a dialect may serve beside its own route. The gateway has one endpoint for each kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One client protocol. The application serves a list of these."""
 
@@ -46,6 +61,10 @@ class Dialect:
     """A new encoder for one response, streamed or whole as the request asks."""
     error_body: Callable[[RequestError], Mapping[str, Any]]
     """The JSON body of an error. Translates a `Field` in `param` to the client's name of it."""
+    extra_routes: tuple[ExtraRoute, ...] = ()
+    """Further routes below `path`."""
+    request_id_header: str = "x-request-id"
+    """Every response carries an id of its request in this header, and the log names it."""
 
     def owns(self, path: str) -> bool:
         """Whether a request at `path` speaks this dialect."""

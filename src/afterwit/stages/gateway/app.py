@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from starlette.routing import Route, Router
@@ -22,8 +22,9 @@ from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.middleware import Middleware
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.gateway.status import Pages
+from afterwit.stages.gateway.token_count import TokenCountEndpoint
 from afterwit.store import AsyncStore
-from afterwit.wire.dialect import Dialect
+from afterwit.wire.dialect import Dialect, ExtraRoute, TokenCount
 from afterwit.wire.model_text.render import Renderer
 
 
@@ -81,13 +82,23 @@ def build_app(
     return GatewayApp(gateway)
 
 
+EXTRA_ENDPOINTS: dict[type[ExtraRoute], tuple[str, Callable[[Gateway, ExtraRoute], ASGIApp]]] = {
+    TokenCount: ("POST", TokenCountEndpoint),
+}
+"""The method and the endpoint of each kind of extra route."""
+
+
+def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
+    yield Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
+    for extra in dialect.extra_routes:
+        method, endpoint = EXTRA_ENDPOINTS[type(extra)]
+        yield Route(extra.path, endpoint(gateway, extra), methods=[method])
+
+
 def _router(gateway: Gateway) -> Router:
     pages = Pages(gateway)
     routes = [
-        *(
-            Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
-            for dialect in gateway.dialects
-        ),
+        *(route for dialect in gateway.dialects for route in _dialect_routes(gateway, dialect)),
         Route("/v1/feedback", FeedbackEndpoint(gateway), methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),

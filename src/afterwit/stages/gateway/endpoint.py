@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,8 +13,9 @@ from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.auth import Caller, Permission, scope_of
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http import read_json, until_disconnect
+from afterwit.stages.gateway.http import until_disconnect
 from afterwit.stages.gateway.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.reading import off_loop, read_body
 from afterwit.stages.gateway.turn import (
     Bound,
     Choice,
@@ -45,24 +45,19 @@ class ModelEndpoint:
         self._gateway, self._dialect = gateway, dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gateway, settings, headers = self._gateway, self._gateway.settings, scope[HEADERS]
+        gateway, headers = self._gateway, scope[HEADERS]
         caller: Caller = scope[CALLER]
         caller.require(Permission.CHAT)
         with gateway.in_flight.admit() as admission:
-            body, size = await read_json(
-                headers, receive, limit=settings.max_body_bytes, pause_s=settings.body_timeout_s
-            )
-            asked = self._dialect.parse(body, settings.request_limits)
+            body, size = await read_body(gateway, scope, receive)
+            asked = self._dialect.parse(body, gateway.settings.request_limits)
             check_model(asked, gateway.names)
             check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
             check_tool_choice(asked.tool_choice, gateway.engine.capabilities)
             admission.take(asked.choices)
             user = scope_of(caller, headers.get("user-agent"))
             work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
-            # a long conversation is rendered in a thread, so that other streams go on
-            in_thread = size >= settings.thread_from_bytes
-            request = await asyncio.to_thread(work) if in_thread else work()
-            await self._respond(request, receive, send)
+            await self._respond(await off_loop(gateway, size, work), receive, send)
 
     def _prepare(
         self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession

@@ -7,8 +7,9 @@ from starlette.types import Receive, Scope, Send
 from afterwit.core.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
 from afterwit.stages.gateway.auth import Caller, Permission, owner_of
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.http import read_json, send_json
-from afterwit.stages.gateway.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.http import send_json
+from afterwit.stages.gateway.middleware import CALLER
+from afterwit.stages.gateway.reading import read_body
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
 
@@ -22,12 +23,7 @@ class FeedbackEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway, caller = self._gateway, scope[CALLER]
         caller.require(Permission.TEACH)
-        body, _ = await read_json(
-            scope[HEADERS],
-            receive,
-            limit=gateway.settings.max_body_bytes,
-            pause_s=gateway.settings.body_timeout_s,
-        )
+        body, _ = await read_body(gateway, scope, receive)
         outcome = await self._record(parse_feedback(body), caller)
         if outcome.trains:
             gateway.wake_judge()

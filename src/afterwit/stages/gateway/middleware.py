@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from time import perf_counter
+from uuid import uuid4
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -15,6 +16,7 @@ from afterwit.stages.gateway.auth import check_host, check_origin, sent_key
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.dialects import dialect_of
 from afterwit.stages.gateway.http import INTERNAL, send_error
+from afterwit.wire.dialect import Dialect
 
 CALLER = "afterwit.caller"
 """ASGI scope key of the request's caller; None for a probe without a key."""
@@ -25,6 +27,8 @@ ALLOW = "afterwit.allow"
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """Paths that need no key: probes have none."""
 
+REQUEST_PREFIX = "req_"
+"""What the id of a request begins with."""
 LONGEST_SHOWN = 120
 """Characters of a client's path."""
 
@@ -44,20 +48,23 @@ class Middleware:
             return
         started = perf_counter()
         status = 0
+        dialect = dialect_of(scope["path"], self._gateway.dialects)
+        request_id = REQUEST_PREFIX + uuid4().hex
+        identified = (dialect.request_id_header.encode(), request_id.encode())
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), identified]}
             await send(message)
 
         error = await self._enter(scope, receive, watched)
         if error is not None and not status:
-            await self._refuse(scope, watched, error)
-        self._note(scope, status, perf_counter() - started)
+            await self._refuse(scope, watched, error, dialect)
+        self._note(scope, status, perf_counter() - started, request_id)
 
-    async def _refuse(self, scope: Scope, send: Send, error: RequestError) -> None:
-        dialect = dialect_of(scope["path"], self._gateway.dialects)
+    async def _refuse(self, scope: Scope, send: Send, error: RequestError, dialect: Dialect) -> None:
         retry_after_s = self._gateway.settings.retry_after_s
         await send_error(send, error, dialect, scope.get(ALLOW, ()), retry_after_s=retry_after_s)
 
@@ -97,11 +104,12 @@ class Middleware:
             raise RequestError(401, "invalid_api_key", "Send an API key: Authorization: Bearer aw-...")
         scope[CALLER] = caller
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", None)
         self._gateway.metrics.request(route or "other", status)
         where = route or printable(scope["path"])
-        log.info("%s %s %d %.1f ms", printable(scope["method"]), where, status, seconds * 1000)
+        method = printable(scope["method"])
+        log.info("%s %s %d %.1f ms %s", method, where, status, seconds * 1000, request_id)
 
 
 def _routing_error(error: HTTPException, scope: Scope) -> RequestError:

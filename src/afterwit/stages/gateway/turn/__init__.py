@@ -7,6 +7,7 @@ from afterwit.stages.gateway.turn.prepare import (
     check_model,
     check_token_ids,
     check_tool_choice,
+    count_tokens,
     prepare,
 )
 from afterwit.stages.gateway.turn.recorder import Recorder, try_store
@@ -28,6 +29,7 @@ __all__ = [
     "check_model",
     "check_token_ids",
     "check_tool_choice",
+    "count_tokens",
     "prepare",
     "try_store",
 ]

@@ -79,6 +79,11 @@ def check_tool_choice(choice: ToolChoice, capabilities: Capabilities) -> None:
         raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
 
 
+def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
+    """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
+    return len(encode_within(renderer.text(renderer.dated(_offered(request), now)), renderer, context_length))
+
+
 def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
     """Render a request. Raises 400 if the template refuses it or it does not fit."""
     conversation = renderer.dated(_offered(request), now)

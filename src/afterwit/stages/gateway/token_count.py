@@ -1,0 +1,36 @@
+"""The endpoint that counts the tokens of a prompt."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.types import Receive, Scope, Send
+
+from afterwit.stages.gateway.auth import Permission
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.http import send_json
+from afterwit.stages.gateway.middleware import CALLER
+from afterwit.stages.gateway.reading import off_loop, read_body
+from afterwit.stages.gateway.turn import check_model, count_tokens
+from afterwit.wire.dialect import TokenCount
+
+
+class TokenCountEndpoint:
+    """Renders a request as if it were to be sampled. Needs the scope `chat`."""
+
+    def __init__(self, gateway: Gateway, route: TokenCount) -> None:
+        self._gateway, self._route = gateway, route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway = self._gateway
+        scope[CALLER].require(Permission.CHAT)
+        with gateway.in_flight.admit():
+            body, size = await read_body(gateway, scope, receive)
+            asked = self._route.parse(body, gateway.settings.request_limits)
+            check_model(asked, gateway.names)
+            context_length = gateway.engine.facts.context_length
+            count = partial(
+                count_tokens, asked, gateway.renderer, context_length=context_length, now=gateway.now()
+            )
+            tokens = await off_loop(gateway, size, count)
+        await send_json(send, 200, self._route.body(tokens))
