@@ -7,6 +7,7 @@ import pytest
 
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_qwen3
+from tests.gateway.embedded import World, embedded
 from tests.gateway.serving import Serving, serving
 
 
@@ -23,4 +24,10 @@ def renderer(model: Path) -> Renderer:
 @pytest.fixture
 async def gateway(tmp_path: Path, renderer: Renderer) -> AsyncIterator[Serving]:
     async with serving(tmp_path, renderer) as made:
+        yield made
+
+
+@pytest.fixture
+async def world(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncIterator[World]:
+    async with embedded(tmp_path, model, renderer) as made:
         yield made

@@ -4,61 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from afterwit.core.lifecycle import State
-from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import Listener, bound_socket
-from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.store import AsyncStore, Record
-from afterwit.store.sqlite import SqliteStore
-from afterwit.wire.model_text.render import Renderer
+from tests.gateway.embedded import World
 from tests.gateway.serving import TOOL
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "notes/todo.txt"}}\n</tool_call>'
 ASKED: list[Any] = [{"role": "user", "content": "What is in the notes?"}]
 
 
-@dataclass
-class World:
-    client: openai.AsyncOpenAI
-    store: AsyncStore
-    says: list[str]
-    """What the model says, one text a response; nothing: it samples."""
-
-    async def records(self) -> list[Record]:
-        return await self.store.call(lambda store: list(store.turns()))
-
-
-@pytest.fixture
-async def world(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncIterator[World]:
-    says: list[str] = []
-
-    def script(prompt_ids: tuple[int, ...]) -> Sequence[int] | None:
-        return renderer.encode(says.pop(0)) if says else None
-
-    engine = EmbeddedEngine.load(model, EmbeddedSettings(), script=script, seed=0)
-    store = AsyncStore(SqliteStore.open(tmp_path / "store.db", fingerprint=engine.facts.fingerprint))
-    listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bound_socket("127.0.0.1", 0))
-    await listener.start()
-    async with openai.AsyncOpenAI(base_url=listener.url, api_key="none needed", max_retries=0) as client:
-        yield World(client, store, says)
-    await listener.stop(drain_s=5.0)
-    await engine.close()
-    await store.close()
-
-
 async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World):
     world.says[:] = [f"<think>\nI look.\n</think>\n\nLet me see.\n{CALL}", "Buy milk."]
-    first = await world.client.chat.completions.create(model="afterwit", messages=ASKED, tools=[TOOL])
+    first = await world.openai.chat.completions.create(model="afterwit", messages=ASKED, tools=[TOOL])
     choice = first.choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content == "Let me see."
@@ -66,7 +27,7 @@ async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World):
     assert json.loads(call.function.arguments) == {"path": "notes/todo.txt"}
     result = {"role": "tool", "tool_call_id": call.id, "content": "milk"}
     followed = [*ASKED, choice.message.model_dump(exclude_none=True), result]
-    second = await world.client.chat.completions.create(model="afterwit", messages=followed, tools=[TOOL])
+    second = await world.openai.chat.completions.create(model="afterwit", messages=followed, tools=[TOOL])
     assert second.choices[0].message.content == "Buy milk."
     asked, answered = await world.records()
     assert (asked.state, answered.state) == (State.ANSWERED, State.OPEN)
@@ -80,7 +41,7 @@ async def test_an_agent_calls_a_tool_reads_its_result_and_answers(world: World):
 
 async def test_the_clients_own_stream_helper_puts_the_deltas_together(world: World):
     world.says[:] = [f"Let me see.\n{CALL}\n{CALL}"]
-    async with world.client.chat.completions.stream(
+    async with world.openai.chat.completions.stream(
         model="afterwit", messages=ASKED, tools=[TOOL], stream_options={"include_usage": True}
     ) as stream:
         events = [event async for event in stream]
@@ -96,7 +57,7 @@ async def test_the_clients_own_stream_helper_puts_the_deltas_together(world: Wor
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
 async def test_a_required_call_is_made_whatever_the_model_would_say(world: World, choice: Any):
-    answer = await world.client.chat.completions.create(
+    answer = await world.openai.chat.completions.create(
         model="afterwit", messages=ASKED, tools=[TOOL], tool_choice=choice, max_tokens=60
     )
     (record,) = await world.records()
@@ -109,7 +70,7 @@ async def test_a_required_call_is_made_whatever_the_model_would_say(world: World
 
 async def test_sampled_responses_repeat_with_their_seed_and_differ_without(world: World):
     async def said(seed: int | None) -> list[str | None]:
-        answer = await world.client.chat.completions.create(
+        answer = await world.openai.chat.completions.create(
             model="afterwit", messages=ASKED, seed=seed, n=2, max_tokens=12
         )
         return [choice.message.content for choice in answer.choices]
@@ -120,34 +81,34 @@ async def test_sampled_responses_repeat_with_their_seed_and_differ_without(world
 
 
 async def test_models_are_listed_with_their_context_length(world: World):
-    models = [model.model_dump() async for model in world.client.models.list()]
+    models = [model.model_dump() async for model in world.openai.models.list()]
     assert {model["context_length"] for model in models} == {2048}
-    one = (await world.client.models.retrieve("afterwit")).model_dump()
+    one = (await world.openai.models.retrieve("afterwit")).model_dump()
     assert one["max_model_len"] == 2048
     with pytest.raises(openai.NotFoundError):
-        await world.client.models.retrieve("gpt-9")
+        await world.openai.models.retrieve("gpt-9")
 
 
 async def test_errors_have_the_clients_own_exception_types(world: World):
     with pytest.raises(openai.NotFoundError):
-        await world.client.chat.completions.create(model="gpt-9", messages=ASKED)
+        await world.openai.chat.completions.create(model="gpt-9", messages=ASKED)
     long: list[Any] = [{"role": "user", "content": "long " * 3000}]
     with pytest.raises(openai.BadRequestError) as refused:
-        await world.client.chat.completions.create(model="afterwit", messages=long)
+        await world.openai.chat.completions.create(model="afterwit", messages=long)
     assert refused.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError):
-        await world.client.chat.completions.create(model="afterwit", messages=ASKED, temperature=3)
+        await world.openai.chat.completions.create(model="afterwit", messages=ASKED, temperature=3)
 
 
 async def test_a_client_that_leaves_frees_the_engine(world: World):
-    stream = await world.client.chat.completions.create(
+    stream = await world.openai.chat.completions.create(
         model="afterwit", messages=ASKED, stream=True, max_tokens=1500, extra_body={"ignore_eos": True}
     )
     await anext(aiter(stream))
     await stream.close()
     answers = await asyncio.gather(
         *(
-            world.client.chat.completions.create(model="afterwit", messages=ASKED, max_tokens=4)
+            world.openai.chat.completions.create(model="afterwit", messages=ASKED, max_tokens=4)
             for _ in range(8)
         )
     )

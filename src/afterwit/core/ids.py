@@ -10,7 +10,13 @@ _TO_INT = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 """Into the digits that `int` reads."""
 _TURN_LENGTH = 26
 ENTROPY_BYTES = 10
-_CALL = re.compile(rf"call([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
+STORED_PREFIX = "call"
+"""What a tool-call id begins with in the store, whatever the dialect."""
+_PREFIXES = (STORED_PREFIX, "toolu")
+"""What dialects write before the turn id in a tool-call id."""
+_CALL = re.compile(rf"(?:{'|'.join(_PREFIXES)})([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
+CALL_IN_TEXT = re.compile(rf"\b(?:{'|'.join(_PREFIXES)})_?[0-9a-z]{{28}}\b", re.IGNORECASE)
+"""What may be one of our tool-call ids inside a text; `turn_of_call` knows."""
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
 _RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
 """What a dialect writes before the turn id, such as `chatcmpl-`."""
@@ -44,7 +50,7 @@ def turn_of_response(response: str) -> str:
 
 def call_id(turn: str, index: int) -> str:
     """The id of a turn's tool call: letters and digits only, because clients drop the rest."""
-    return "call" + turn + _base32(index, 2)
+    return STORED_PREFIX + turn + _base32(index, 2)
 
 
 def plain_id(identifier: str) -> str:
@@ -56,6 +62,12 @@ def turn_of_call(identifier: str) -> str | None:
     """The turn whose tool call this is; None if the id is not one of ours."""
     found = _CALL.fullmatch(plain_id(identifier))
     return found[1] if found else None
+
+
+def with_prefix(prefix: str, identifier: str) -> str:
+    """A tool-call id of ours in another dialect's form; any other id as it is."""
+    found = _CALL.fullmatch(plain_id(identifier))
+    return prefix + found[1] + found[2] if found else identifier
 
 
 def _base32(number: int, length: int) -> str:

@@ -65,5 +65,7 @@ class ModelRequest:
     required_tool: str | None = None
     """The tool that must be called; None: any."""
     parallel_calls: bool = True
+    show_reasoning: bool = True
+    """Send the reasoning to the client. Only a dialect in which clients ask for it reads this."""
     logprobs: bool = False
     """Return the log-prob of each sampled token."""

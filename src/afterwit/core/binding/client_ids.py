@@ -14,6 +14,7 @@ _SESSION_HEADERS = (("x-session-id",), ("session-id", "thread-id"), ("session_id
 """In order of trust; the headers of one entry are read together."""
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
+_LONGEST_PACKED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,21 @@ def _from_headers(headers: Mapping[str, str]) -> str | None:
 def _from_body(body: Mapping[str, Any]) -> str | None:
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
-    found = (_id(value) for value in (user, body.get("prompt_cache_key"), body.get("session_id")))
+    found = (
+        _id(value) for value in (_packed(user), user, body.get("prompt_cache_key"), body.get("session_id"))
+    )
     return next((value for value in found if value), None)
+
+
+def _packed(user: Any) -> Any:
+    """The session's id inside a user's id: Claude Code writes several ids there, as a JSON object."""
+    if not isinstance(user, str) or len(user) > _LONGEST_PACKED or not user.startswith("{"):
+        return None
+    try:
+        ids = json.loads(user)
+    except (ValueError, RecursionError):
+        return None
+    return ids.get("session_id")
 
 
 def _id(value: Any) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,13 +9,12 @@ from afterwit.core.binding.client_ids import ClientSession
 from afterwit.core.binding.client_text import is_boilerplate
 from afterwit.core.binding.segments import Segment, extend, fingerprints, plain_text, segments_of
 from afterwit.core.binding.side_turns import Shape, shape_of
-from afterwit.core.ids import turn_of_call
+from afterwit.core.ids import CALL_IN_TEXT, turn_of_call
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind, Turn
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
-_CALL_IN_TEXT = re.compile(r"\bcall_?[0-9a-z]{28}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,4 +171,4 @@ def _named_calls(message: Message) -> Iterable[str]:
     yield from (call.id for call in message.tool_calls)
     if message.tool_call_id is not None:
         yield message.tool_call_id
-    yield from _CALL_IN_TEXT.findall(message.content or "")
+    yield from CALL_IN_TEXT.findall(message.content or "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from afterwit.wire.anthropic_messages import ANTHROPIC_MESSAGES
 from afterwit.wire.dialect import Dialect
 from afterwit.wire.openai_chat import OPENAI_CHAT
 
-DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT,)
+DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, ANTHROPIC_MESSAGES)
 """Errors at paths that belong to no dialect leave in the first one."""
 
 

@@ -10,7 +10,6 @@ from afterwit.wire.fields import (
     as_list,
     as_number,
     as_object,
-    as_text,
     flag,
     integer,
     number,
@@ -18,6 +17,7 @@ from afterwit.wire.fields import (
     wrong_value,
 )
 from afterwit.wire.request import RequestLimits
+from afterwit.wire.stops import parse_stops
 
 LARGEST = 2**31 - 1
 """Of a token count or token id: what every engine can hold."""
@@ -38,7 +38,7 @@ def parse_sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
         top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),
         min_p=number(data, "min_p", 0.0, low=0.0, high=1.0),
         seed=integer(data, "seed", low=-(2**63), high=2**63 - 1),
-        stop=_stops(data.get("stop"), limits),
+        stop=parse_stops(data.get("stop"), "stop", limits),
         stop_ids=_stop_ids(data.get("stop_token_ids"), limits.max_stops),
         presence_penalty=number(data, "presence_penalty", 0.0, low=-2.0, high=2.0),
         frequency_penalty=number(data, "frequency_penalty", 0.0, low=-2.0, high=2.0),
@@ -46,22 +46,6 @@ def parse_sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
         logit_bias=_biases(data.get("logit_bias"), limits.max_biases),
         ignore_eos=flag(data, "ignore_eos"),
     )
-
-
-def _stops(value: Any, limits: RequestLimits) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    stops = [value] if isinstance(value, str) else as_list(value, "stop")
-    if len(stops) > limits.max_stops:
-        raise wrong_value("stop", f"holds {len(stops)} strings, more than {limits.max_stops}")
-    return tuple(stop for stop in (_stop(stop, limits.max_stop_length) for stop in stops) if stop)
-
-
-def _stop(value: Any, longest: int) -> str:
-    stop = as_text(value, "stop")
-    if len(stop) > longest:
-        raise wrong_value("stop", f"holds a string of {len(stop)} characters, more than {longest}")
-    return stop
 
 
 def _stop_ids(value: Any, most: int) -> tuple[int, ...]:

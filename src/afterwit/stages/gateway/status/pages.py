@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +31,8 @@ class Pages:
 
     async def models(self, request: Request) -> Response:
         names = self._gateway.names
-        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+        page = {"has_more": False, "first_id": names[0], "last_id": names[-1]}
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names], **page})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -66,14 +68,19 @@ class Pages:
         return Response(text, media_type=EXPOSITION)
 
     def _model(self, name: str) -> dict[str, Any]:
-        length = self._gateway.engine.facts.context_length
+        """A model as the clients of every dialect read it."""
+        length, started = self._gateway.engine.facts.context_length, int(self._gateway.started)
         return {
             "id": name,
             "object": "model",
-            "created": int(self._gateway.started),
+            "created": started,
             "owned_by": "afterwit",
             "context_length": length,
             "max_model_len": length,
+            "type": "model",
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(started, UTC).isoformat(),
+            "max_input_tokens": length,
         }
 
     async def _statuses(self) -> list[Status] | StoreError:

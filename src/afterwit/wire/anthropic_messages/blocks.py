@@ -1,0 +1,102 @@
+"""Content blocks of an Anthropic response: as a stream's events, and whole."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from afterwit.core.ids import with_prefix
+from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, ResponseHead, TextDelta
+from afterwit.wire.surrogates import without_halves
+
+JsonObject = dict[str, Any]
+
+CALL_PREFIX = "toolu"
+PIECE = 64
+"""Characters of one piece of a tool call's arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What the blocks of one response need beside their text."""
+
+    head: ResponseHead
+
+    def call_id(self, call: ParsedCall) -> str:
+        """The id of a call in this dialect's form."""
+        return with_prefix(CALL_PREFIX, self.head.call_id(0, call.index))
+
+    @property
+    def signature(self) -> str:
+        """Of each thinking block. Clients drop thoughts without one, or send them back as text."""
+        return base64.b64encode(self.head.turn.encode()).decode()
+
+
+class BlockStream:
+    """The events of a growing content. One block is open at a time."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._open: str | None = None
+        """The type of the open block."""
+        self._index = -1
+
+    def grow(self, event: ResponseEvent) -> Iterator[JsonObject]:
+        """What an event adds. A call is a block of its own, and complete."""
+        match event:
+            case TextDelta(text=text):
+                yield from self._enter({"type": "text", "text": ""})
+                yield self._delta({"type": "text_delta", "text": text})
+            case ReasoningDelta(text=text):
+                yield from self._enter({"type": "thinking", "thinking": "", "signature": ""})
+                yield self._delta({"type": "thinking_delta", "thinking": text})
+            case ParsedCall(name=name, arguments=arguments):
+                call_id = self._marks.call_id(event)
+                yield from self._enter({"type": "tool_use", "id": call_id, "name": name, "input": {}})
+                arguments = without_halves(arguments)
+                for start in range(0, len(arguments), PIECE):
+                    piece = arguments[start : start + PIECE]
+                    yield self._delta({"type": "input_json_delta", "partial_json": piece})
+                yield from self.close()
+
+    def close(self) -> Iterator[JsonObject]:
+        """End the open block, if there is one."""
+        if self._open == "thinking":
+            yield self._delta({"type": "signature_delta", "signature": self._marks.signature})
+        if self._open is not None:
+            yield {"type": "content_block_stop", "index": self._index}
+        self._open = None
+
+    def _enter(self, block: JsonObject) -> Iterator[JsonObject]:
+        if self._open == block["type"]:
+            return
+        yield from self.close()
+        self._open = block["type"]
+        self._index += 1
+        yield {"type": "content_block_start", "index": self._index, "content_block": block}
+
+    def _delta(self, delta: JsonObject) -> JsonObject:
+        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+
+
+def whole_blocks(events: Iterable[ResponseEvent], marks: Marks) -> list[JsonObject]:
+    """The blocks that a stream of the same events adds up to."""
+    blocks: list[JsonObject] = []
+    for kind, group in groupby(events, type):
+        if kind is ParsedCall:
+            blocks += [_call(event, marks) for event in group if isinstance(event, ParsedCall)]
+            continue
+        text = "".join(event.text for event in group if isinstance(event, TextDelta | ReasoningDelta))
+        thought = {"type": "thinking", "thinking": text, "signature": marks.signature}
+        blocks.append(thought if kind is ReasoningDelta else {"type": "text", "text": text})
+    return blocks
+
+
+def _call(call: ParsedCall, marks: Marks) -> JsonObject:
+    arguments = orjson.Fragment(without_halves(call.arguments))
+    return {"type": "tool_use", "id": marks.call_id(call), "name": call.name, "input": arguments}

@@ -1,0 +1,85 @@
+"""Content of an Anthropic message: a string or a list of blocks, and what each type of block says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from afterwit.core.errors import RequestError
+from afterwit.wire.fields import as_list, as_object, as_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block and its place in the request."""
+
+    kind: str
+    data: Mapping[str, Any]
+    where: str
+
+    def text(self, name: str) -> str:
+        """A field that must be a string."""
+        return as_text(self.data.get(name), f"{self.where}.{name}")
+
+
+def parse_blocks(value: Any, where: str) -> list[Block]:
+    """The blocks of a content; a string is one block of text, null is none."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [_block(value, where)]
+    return [_block(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
+
+
+def _block(value: Any, where: str) -> Block:
+    data = {"type": "text", "text": value} if isinstance(value, str) else as_object(value, where)
+    return Block(kind=as_text(data.get("type"), f"{where}.type"), data=data, where=where)
+
+
+def text_of(block: Block) -> str | None:
+    """What a block says; None for blocks that say nothing to this model. Raises 400 if it cannot be text."""
+    if block.kind in _TEXTS:
+        return _TEXTS[block.kind](block)
+    if block.kind in _SILENT or block.kind.endswith(_SERVER_RESULT):
+        return None
+    raise _unsupported(block)
+
+
+def joined(blocks: list[Block]) -> str:
+    """The texts of blocks, each on lines of its own."""
+    texts = (text_of(block) for block in blocks)
+    return "\n".join(text for text in texts if text is not None)
+
+
+def _document(block: Block) -> str:
+    """A document's text. Its file, if it is one, cannot be read here."""
+    where = f"{block.where}.source"
+    source = as_object(block.data.get("source"), where)
+    if source.get("type") == "text":
+        return as_text(source.get("data"), f"{where}.data")
+    if source.get("type") == "content":
+        return joined(parse_blocks(source.get("content"), f"{where}.content"))
+    raise _unsupported(block)
+
+
+def _search_result(block: Block) -> str:
+    return joined(parse_blocks(block.data.get("content"), f"{block.where}.content"))
+
+
+def _unsupported(block: Block) -> RequestError:
+    message = f"{block.where} is of type {block.kind!r}: this model reads text only"
+    return RequestError(400, "unsupported_content", message, param=block.where)
+
+
+_TEXTS: dict[str, Callable[[Block], str]] = {
+    "text": lambda block: block.text("text"),
+    "document": _document,
+    "search_result": _search_result,
+}
+_SILENT = frozenset(
+    {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}
+)
+"""Thought is read where the assistant speaks. The others are what Anthropic's own servers add."""
+_SERVER_RESULT = "_tool_result"
+"""The end of the type of a result of Anthropic's own tools, such as `web_search_tool_result`."""

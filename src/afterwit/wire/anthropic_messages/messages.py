@@ -1,0 +1,105 @@
+"""Messages of an Anthropic request, in the form that all dialects share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from afterwit.core.ids import STORED_PREFIX, with_prefix
+from afterwit.core.message import Message, ToolCall
+from afterwit.wire.anthropic_messages.content import Block, joined, parse_blocks, text_of
+from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
+
+_BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
+"""A line that Claude Code writes into the system text for its servers. It changes with every request."""
+_FAILED = "Error: "
+"""Before the text of a tool's failure: templates have no field that says so."""
+
+
+def parse_system(value: Any) -> tuple[Message, ...]:
+    """The system text as a message; none if it says nothing."""
+    texts = (_BILLING.sub("", text_of(block) or "") for block in parse_blocks(value, "system"))
+    text = "\n".join(text for text in texts if text)
+    return (Message(role="system", content=text),) if text else ()
+
+
+def parse_messages(value: Any, max_messages: int) -> list[Message]:
+    """The `messages` of a request. Each tool result becomes a message of its own. Raises RequestError 400."""
+    messages = as_list(value, "messages")
+    if not messages:
+        raise wrong_value("messages", "must hold at least one message")
+    said: list[Message] = []
+    for index, message in enumerate(messages):
+        said += _said(message, f"messages[{index}]")
+        if len(said) > max_messages:
+            raise wrong_value("messages", f"holds more than {max_messages} messages and tool results")
+    return said
+
+
+def _said(value: Any, where: str) -> list[Message]:
+    data = as_object(value, where)
+    role = as_text(data.get("role"), f"{where}.role")
+    if role not in _ROLES:
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(_ROLES)}, not {role!r}")
+    return _ROLES[role](parse_blocks(data.get("content"), f"{where}.content"))
+
+
+def _system(blocks: Sequence[Block]) -> list[Message]:
+    return [Message(role="system", content=_BILLING.sub("", joined(list(blocks))))]
+
+
+def _user(blocks: Sequence[Block]) -> list[Message]:
+    """Tool results are messages; the blocks between them are one message."""
+    messages: list[Message] = []
+    for is_result, group in groupby(blocks, lambda block: block.kind == "tool_result"):
+        if is_result:
+            messages += [_result(block) for block in group]
+        else:
+            messages.append(Message(role="user", content=joined(list(group))))
+    return messages or [Message(role="user", content="")]
+
+
+def _result(block: Block) -> Message:
+    text = joined(parse_blocks(block.data.get("content"), f"{block.where}.content"))
+    if block.data.get("is_error") is True and not text.lower().startswith("error"):
+        text = _FAILED + text
+    return Message(
+        role="tool", content=text, tool_call_id=with_prefix(STORED_PREFIX, block.text("tool_use_id"))
+    )
+
+
+def _assistant(blocks: Sequence[Block]) -> list[Message]:
+    """One message. Its texts are one text that calls may interrupt."""
+    calls = tuple(_call(block) for block in blocks if block.kind == "tool_use")
+    thoughts = [block.text("thinking") for block in blocks if block.kind == "thinking"]
+    texts = [text_of(block) or "" for block in blocks if block.kind != "tool_use"]
+    content = "".join(texts)
+    return [
+        Message(
+            role="assistant",
+            content=content if content or not calls else None,
+            reasoning="".join(thoughts) or None,
+            tool_calls=calls,
+        )
+    ]
+
+
+def _call(block: Block) -> ToolCall:
+    arguments = block.data.get("input")
+    if not isinstance(arguments, str):
+        where = f"{block.where}.input"
+        fields = as_object({} if arguments is None else arguments, where)
+        shallow(fields, where)
+        arguments = json.dumps(fields, ensure_ascii=False)
+    identifier = with_prefix(STORED_PREFIX, block.text("id"))
+    return ToolCall(id=identifier, name=block.text("name"), arguments=arguments)
+
+
+_ROLES: Mapping[str, Callable[[Sequence[Block]], list[Message]]] = {
+    "user": _user,
+    "assistant": _assistant,
+    "system": _system,
+}

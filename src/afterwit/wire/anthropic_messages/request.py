@@ -1,0 +1,84 @@
+"""The body of `POST /v1/messages`, parsed once. Unknown fields are ignored, never refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.core.errors import RequestError
+from afterwit.core.message import Conversation
+from afterwit.core.turn import Sampling
+from afterwit.wire.anthropic_messages.messages import parse_messages, parse_system
+from afterwit.wire.anthropic_messages.tools import parse_tool_choice, parse_tools
+from afterwit.wire.fields import as_object, as_text, flag, integer, number, text, wrong_value
+from afterwit.wire.request import ModelRequest, RequestLimits
+from afterwit.wire.stops import parse_stops
+
+LARGEST = 2**31 - 1
+"""Of a token count: what every engine can hold."""
+
+
+def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
+    """Read a request's JSON. Whatever is malformed raises RequestError 400, naming the field."""
+    request = parse_count(body, limits)
+    if request.conversation.messages[-1].role == "assistant":
+        message = "This server does not continue a message of the assistant: end with a message of the user."
+        raise RequestError(400, "unsupported_prefill", message, param="messages")
+    return request
+
+
+def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
+    """Read a request whose tokens are to be counted: it may end with a message of the assistant."""
+    data = as_object(body, "the body")
+    _refuse_unsupported(data)
+    messages = parse_messages(data.get("messages"), limits.max_messages)
+    thinking = _thinking(data.get("thinking"))
+    conversation = Conversation(
+        messages=(*parse_system(data.get("system")), *messages),
+        tools=parse_tools(data.get("tools")),
+        template_args={} if thinking is None else {"enable_thinking": thinking},
+    )
+    tool_choice, required_tool, parallel_calls = parse_tool_choice(
+        data.get("tool_choice"), conversation.tools
+    )
+    return ModelRequest(
+        model=text(data, "model"),
+        conversation=conversation,
+        sampling=_sampling(data, limits),
+        stream=flag(data, "stream"),
+        tool_choice=tool_choice,
+        required_tool=required_tool,
+        parallel_calls=parallel_calls,
+        show_reasoning=bool(thinking),
+    )
+
+
+def _sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
+    top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
+    if top_p == 0.0:
+        raise wrong_value("top_p", "must be more than 0")
+    return Sampling(
+        max_tokens=integer(data, "max_tokens", low=1, high=LARGEST) or limits.default_max_tokens,
+        temperature=number(data, "temperature", 1.0, low=0.0, high=2.0),
+        top_p=top_p,
+        top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),
+        stop=parse_stops(data.get("stop_sequences"), "stop_sequences", limits),
+    )
+
+
+def _thinking(value: Any) -> bool | None:
+    """Whether the client asks for reasoning; None if it leaves that to the model's template."""
+    if value is None:
+        return None
+    return as_text(as_object(value, "thinking").get("type"), "thinking.type") != "disabled"
+
+
+def _refuse_unsupported(data: Mapping[str, Any]) -> None:
+    """Raise 400 for what the client would rely on and would not get."""
+    config = data.get("output_config")
+    config = {} if config is None else as_object(config, "output_config")
+    forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
+    for param, value in forms.items():
+        if value is not None:
+            message = f"{param} is not served: this server cannot force a form of text"
+            raise RequestError(400, "unsupported_response_format", message, param=param)

@@ -1,0 +1,56 @@
+"""A gateway over the embedded engine and a real store, on a real socket, with the official clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anthropic
+import openai
+
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.stages.gateway.app import build_app
+from afterwit.stages.gateway.http import Listener, bound_socket
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.store import AsyncStore, Record
+from afterwit.store.sqlite import SqliteStore
+from afterwit.wire.model_text.render import Renderer
+
+
+@dataclass
+class World:
+    openai: openai.AsyncOpenAI
+    anthropic: anthropic.AsyncAnthropic
+    store: AsyncStore
+    says: list[str]
+    """What the model says, one text a response; nothing: it samples."""
+
+    async def records(self) -> list[Record]:
+        """All turns, oldest first."""
+        return await self.store.call(lambda store: list(store.turns()))
+
+
+@asynccontextmanager
+async def embedded(folder: Path, model: Path, renderer: Renderer) -> AsyncIterator[World]:
+    """`folder` gets the store. Everything is closed at the end."""
+    says: list[str] = []
+
+    def script(prompt_ids: tuple[int, ...]) -> Sequence[int] | None:
+        return renderer.encode(says.pop(0)) if says else None
+
+    engine = EmbeddedEngine.load(model, EmbeddedSettings(), script=script, seed=0)
+    store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=engine.facts.fingerprint))
+    listener = Listener(build_app(engine, renderer, store, GatewaySettings()), bound_socket("127.0.0.1", 0))
+    await listener.start()
+    root = listener.url.removesuffix("/v1")
+    async with (
+        openai.AsyncOpenAI(base_url=listener.url, api_key="none needed", max_retries=0) as chat,
+        anthropic.AsyncAnthropic(base_url=root, api_key="none needed", max_retries=0) as messages,
+    ):
+        yield World(chat, messages, store, says)
+    await listener.stop(drain_s=5.0)
+    await engine.close()
+    await store.close()
