@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from afterwit.core.errors import RequestError
 from afterwit.core.ids import call_id, turn_of_call
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.anthropic_messages import ANTHROPIC_MESSAGES
-from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.wire.anthropic_messages.request import parse_count, parse_request
+from afterwit.wire.openai_chat.request import parse_request as parse_chat
 from afterwit.wire.request import ModelRequest, RequestLimits, ToolChoice
 
-LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192, max_messages=40)
+LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192, max_messages=40, max_calls=50, max_tools=9)
 
 HI = [{"role": "user", "content": "Hi"}]
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -45,12 +45,11 @@ FIELDS = [
 
 
 def parse(**body: Any) -> ModelRequest:
-    return ANTHROPIC_MESSAGES.parse({"messages": HI, **body}, LIMITS)
+    return parse_request({"messages": HI, **body}, LIMITS)
 
 
 def messages(*said: dict[str, Any]) -> tuple[Message, ...]:
-    (count,) = ANTHROPIC_MESSAGES.extra_routes
-    return count.parse({"messages": list(said)}, LIMITS).conversation.messages
+    return parse_count({"messages": list(said)}, LIMITS).conversation.messages
 
 
 def says(role: str, *blocks: Any) -> dict[str, Any]:
@@ -245,7 +244,8 @@ def test_thinking_is_shown_if_it_is_asked_for_and_switched_off_if_it_is_disabled
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": HI * 41}, "messages"),
-        ({"messages": [says("user", *([result()] * 41))]}, "messages"),
+        ({"messages": [says("assistant", *([use()] * 26)), says("user", *([result()] * 26))]}, "messages"),
+        ({"tools": [READ] * 10}, "tools"),
         ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"messages": [says("user", {"type": "text"})]}, "messages[0].content[0].text"),
@@ -291,7 +291,6 @@ def test_values_that_nest_too_deep_are_refused():
     assert refused(tools=[READ | {"input_schema": deep}]).param == "tools[0]"
 
 
-READERS = (ANTHROPIC_MESSAGES.parse, ANTHROPIC_MESSAGES.extra_routes[0].parse)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -301,7 +300,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_whatever_arrives_is_read_or_refused_with_a_400(body):
-    assert all(status_of(parse, body) in (200, 400) for parse in READERS)
+    assert all(status_of(parse, body) in (200, 400) for parse in (parse_request, parse_count))
 
 
 def status_of(read: Callable[..., ModelRequest], body: Any) -> int:
@@ -332,9 +331,7 @@ def test_a_conversation_is_read_as_in_openai_chats_form():
         {"role": "user", "content": [text("<system-reminder>x</system-reminder>"), text("And now?")]},
     ]
     function = {"name": "read", "description": "Read a file.", "parameters": SCHEMA}
-    chat = OPENAI_CHAT.parse(
-        {"messages": theirs, "tools": [{"type": "function", "function": function}]}, LIMITS
-    )
+    chat = parse_chat({"messages": theirs, "tools": [{"type": "function", "function": function}]}, LIMITS)
     ours = [
         {"role": "user", "content": "Open both."},
         says(

@@ -12,6 +12,7 @@ from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.anthropic_messages.content import Block, joined, parse_blocks, text_of
 from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
+from afterwit.wire.request import RequestLimits
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
 """A line that Claude Code writes into the system text for its servers. It changes with every request."""
@@ -26,16 +27,15 @@ def parse_system(value: Any) -> tuple[Message, ...]:
     return (Message(role="system", content=text),) if text else ()
 
 
-def parse_messages(value: Any, max_messages: int) -> list[Message]:
+def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
     """The `messages` of a request. Each tool result becomes a message of its own. Raises RequestError 400."""
-    messages = as_list(value, "messages")
-    if not messages:
+    written = as_list(value, "messages", most=limits.max_messages)
+    if not written:
         raise wrong_value("messages", "must hold at least one message")
-    said: list[Message] = []
-    for index, message in enumerate(messages):
-        said += _said(message, f"messages[{index}]")
-        if len(said) > max_messages:
-            raise wrong_value("messages", f"holds more than {max_messages} messages and tool results")
+    said = [part for index, message in enumerate(written) for part in _said(message, f"messages[{index}]")]
+    calls = sum(len(message.tool_calls) + (message.role == "tool") for message in said)
+    if calls > limits.max_calls:
+        raise wrong_value("messages", f"hold {calls} tool calls and results, more than {limits.max_calls}")
     return said
 
 

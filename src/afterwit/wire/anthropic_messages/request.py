@@ -31,11 +31,11 @@ def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request whose tokens are to be counted: it may end with a message of the assistant."""
     data = as_object(body, "the body")
     _refuse_unsupported(data)
-    messages = parse_messages(data.get("messages"), limits.max_messages)
+    messages = parse_messages(data.get("messages"), limits)
     thinking = _thinking(data.get("thinking"))
     conversation = Conversation(
         messages=(*parse_system(data.get("system")), *messages),
-        tools=parse_tools(data.get("tools")),
+        tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args={} if thinking is None else {"enable_thinking": thinking},
     )
     tool_choice, required_tool, parallel_calls = parse_tool_choice(

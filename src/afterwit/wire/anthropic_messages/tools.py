@@ -16,9 +16,9 @@ _CHOICES = {
 }
 
 
-def parse_tools(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """The client's own tools. Those that Anthropic's servers define or run are left out."""
-    tools = [] if value is None else as_list(value, "tools")
+def parse_tools(value: Any, most: int) -> tuple[Mapping[str, Any], ...]:
+    """The client's own tools, at most `most`. Those that Anthropic's servers define or run are left out."""
+    tools = [] if value is None else as_list(value, "tools", most=most)
     parsed = (_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
     return tuple(tool for tool in parsed if tool is not None)
 

@@ -81,7 +81,9 @@ def check_tool_choice(choice: ToolChoice, capabilities: Capabilities) -> None:
 
 def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
     """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
-    return len(encode_within(renderer.text(renderer.dated(_offered(request), now)), renderer, context_length))
+    conversation = renderer.dated(_offered(request), now)
+    check_length(conversation, renderer, context_length)
+    return len(encode_within(renderer.text(conversation), renderer, context_length))
 
 
 def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
