@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from afterwit.core.judging.hindsight import reactions
-from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.message import Conversation
 from afterwit.core.turn import Kind
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.wire.anthropic_messages.request import parse_count
 from tests.core.bindings import Memory, replay, tree
 
 TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'
@@ -163,30 +165,11 @@ def test_aider_is_followed_through_files_and_reminders_that_move():
 
 
 def anthropic(body: dict[str, Any]) -> Conversation:
-    """Just enough of the Messages wire to show that segments do not depend on it."""
-    messages = [said for message in body["messages"] for said in _said(message)]
-    return Conversation(messages=tuple(messages), tools=tuple(body["tools"]))
+    tools = [{"name": tool["function"]["name"]} for tool in body["tools"]]
+    return parse_count(body | {"tools": tools}, GatewaySettings().request_limits).conversation
 
 
-def _said(message: dict[str, Any]) -> list[Message]:
-    blocks = message["content"]
-    blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
-    texts = "\n".join(block["text"] for block in blocks if block["type"] == "text") or None
-    results = [
-        Message(role="tool", tool_call_id=block["tool_use_id"], content=block["content"])
-        for block in blocks
-        if block["type"] == "tool_result"
-    ]
-    made = tuple(
-        ToolCall(id=block["id"], name=block["name"], arguments=str(block["input"]).replace("'", '"'))
-        for block in blocks
-        if block["type"] == "tool_use"
-    )
-    said = [Message(role=message["role"], content=texts, tool_calls=made)] if texts or made else []
-    return results + said
-
-
-def test_the_messages_wire_binds_as_well():
+def test_anthropics_clients_are_followed_as_well():
     rows = replay("openclaw_messages", parse=anthropic)
     assert tree(rows) == [("main", index - 1 if index else None, 0) for index in range(len(rows))]
     assert {row.said for row in rows[:-1]} == {("hello-from-tool",)}

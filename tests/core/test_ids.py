@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.ids import call_id, choice_turn, turn_id, turn_of_call, turn_of_response
+from afterwit.core.ids import call_id, choice_turn, turn_id, turn_of_call, turn_of_response, with_prefix
 
 entropy = st.binary(min_size=10, max_size=10)
 times = st.floats(min_value=0, max_value=4e9)
@@ -20,7 +20,14 @@ def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, 
     assert turn == turn.lower()
     assert call.isalnum()
     assert len(call) <= 40, "the longest id that OpenAI's own API takes"
-    for told in (call, call.upper(), "call_" + call[4:], f" {call}-"):
+    for told in (
+        call,
+        call.upper(),
+        "call_" + call[4:],
+        f" {call}-",
+        "toolu" + call[4:],
+        "toolu_" + call[4:],
+    ):
         assert turn_of_call(told) == turn
     for prefix in ("", "chatcmpl-", "resp_", "msg_"):
         assert turn_of_response(prefix + turn) == turn
@@ -51,6 +58,14 @@ def test_what_we_did_not_issue_is_nobodys(text):
 @pytest.mark.parametrize("theirs", ["call_a883db2dc477", "toolu_e55ba3b4e26e431b", "", "call"])
 def test_other_peoples_ids_are_nobodys(theirs):
     assert turn_of_call(theirs) is None
+
+
+def test_an_id_of_ours_takes_the_form_of_any_dialect_and_others_stay():
+    call = call_id(turn_id(1.0, b"0123456789"), 3)
+    for told in (call, "toolu" + call[4:], "toolu_" + call[4:].upper()):
+        assert with_prefix("call", told) == call
+    for theirs in ("toolu_01A09q90qw90lq917835lq9", "Call_x", ""):
+        assert with_prefix("call", theirs) == theirs
 
 
 def test_too_little_entropy_is_refused():

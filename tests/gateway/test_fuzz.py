@@ -1,4 +1,4 @@
-"""Malformed requests: whatever arrives, there is no 5xx, and every error is JSON in OpenAI's shape."""
+"""Malformed requests: whatever arrives, there is no 5xx, and every error is JSON in its dialect's shape."""
 
 from __future__ import annotations
 
@@ -74,6 +74,31 @@ WHOLE: dict[str, Any] = {
     "max_tokens": 4,
     "temperature": 0.5,
 }
+USE = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a"}}
+WHOLE_MESSAGES: dict[str, Any] = {
+    "model": "tiny",
+    "system": [{"type": "text", "text": "Be brief."}],
+    "messages": [
+        {"role": "user", "content": "Open it."},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": "x"}, USE]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "milk"}]},
+    ],
+    "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "auto"},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "metadata": {"user_id": "u"},
+    "stream": False,
+    "max_tokens": 4,
+    "stop_sequences": ["."],
+    "temperature": 0.5,
+    "output_config": {"effort": "low"},
+}
+REQUESTS = {
+    "/chat/completions": WHOLE,
+    "/messages": WHOLE_MESSAGES,
+    "/messages/count_tokens": WHOLE_MESSAGES,
+}
+"""A request for each route that reads a conversation."""
 
 
 def paths(data: Any, here: tuple = ()) -> list[tuple]:
@@ -120,26 +145,34 @@ def http(served: Serving) -> Iterator[httpx.Client]:
 def check(answer: httpx.Response) -> None:
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400 and answer.request.method != "HEAD":
-        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+        anthropic = answer.request.url.path.startswith("/v1/messages")
+        fields = {"message", "type"} if anthropic else {"message", "type", "param", "code"}
+        assert set(answer.json()["error"]) == fields
 
 
 often = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-CHANGED = st.tuples(st.sampled_from(paths(WHOLE)), JSON).map(lambda change: put(WHOLE, *change))
+PLACES = [(route, place) for route, whole in REQUESTS.items() for place in paths(whole)]
+CHANGED = st.tuples(st.sampled_from(PLACES), JSON).map(
+    lambda change: (change[0][0], put(REQUESTS[change[0][0]], change[0][1], change[1]))
+)
+"""A route, and its request with any value at any place."""
 
 
-@often
+@settings(often, max_examples=60)
 @given(CHANGED)
-def test_any_value_at_any_place_of_a_request(http: httpx.Client, body):
-    check(http.post("/chat/completions", json=body))
+def test_any_value_at_any_place_of_a_request(http: httpx.Client, changed):
+    route, body = changed
+    check(http.post(route, json=body))
 
 
 @pytest.mark.slow
-@settings(often, max_examples=3000)
+@settings(often, max_examples=9000)
 @given(CHANGED)
-def test_any_value_at_any_place_of_very_many_requests(http: httpx.Client, body):
-    check(http.post("/chat/completions", json=body))
+def test_any_value_at_any_place_of_very_many_requests(http: httpx.Client, changed):
+    route, body = changed
+    check(http.post(route, json=body))
 
 
 @often
@@ -151,7 +184,7 @@ def test_any_values_for_any_fields(http: httpx.Client, fields):
 @often
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_as_a_body(http: httpx.Client, body):
-    for path in ("/chat/completions", "/feedback"):
+    for path in (*REQUESTS, "/feedback"):
         check(http.post(path, content=body, headers={"content-type": "application/json"}))
 
 
