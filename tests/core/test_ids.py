@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.ids import call_id, choice_turn, turn_id, turn_of_call, turn_of_response, with_prefix
+from afterwit.core.ids import (
+    CALL_IN_TEXT,
+    call_id,
+    choice_turn,
+    turn_id,
+    turn_of_call,
+    turn_of_response,
+    with_prefix,
+)
 
 entropy = st.binary(min_size=10, max_size=10)
 times = st.floats(min_value=0, max_value=4e9)
@@ -20,15 +28,9 @@ def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, 
     assert turn == turn.lower()
     assert call.isalnum()
     assert len(call) <= 40, "the longest id that OpenAI's own API takes"
-    for told in (
-        call,
-        call.upper(),
-        "call_" + call[4:],
-        f" {call}-",
-        "toolu" + call[4:],
-        "toolu_" + call[4:],
-    ):
+    for told in (call, call.upper(), "call_" + call[4:], f" {call}-", "toolu" + call[4:]):
         assert turn_of_call(told) == turn
+        assert CALL_IN_TEXT.findall(f"(id={told.strip(' -')}, done)") == [told.strip(" -")]
     for prefix in ("", "chatcmpl-", "resp_", "msg_"):
         assert turn_of_response(prefix + turn) == turn
 

@@ -41,6 +41,8 @@ class RequestLimits:
     max_messages: int = 4096
     max_calls: int = 16_384
     """Tool calls of all messages together. Each costs the template much more than a character does."""
+    max_parts: int = 32_768
+    """Parts of the content of all messages together, if a dialect reads each by itself."""
     max_tools: int = 4096
     max_stops: int = 32
     max_stop_length: int = 1024

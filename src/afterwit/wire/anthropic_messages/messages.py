@@ -10,7 +10,7 @@ from typing import Any
 
 from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.anthropic_messages.content import Block, joined, parse_blocks, text_of
+from afterwit.wire.anthropic_messages.content import Block, count_blocks, joined, parse_blocks, text_of
 from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
 from afterwit.wire.request import RequestLimits
 
@@ -20,8 +20,10 @@ _FAILED = "Error: "
 """Before the text of a tool's failure: templates have no field that says so."""
 
 
-def parse_system(value: Any) -> tuple[Message, ...]:
-    """The system text as a message; none if it says nothing."""
+def parse_system(value: Any, most: int) -> tuple[Message, ...]:
+    """The system text as a message; none if it says nothing. At most `most` blocks."""
+    if count_blocks([value]) > most:
+        raise wrong_value("system", f"holds more than {most} blocks")
     texts = (_BILLING.sub("", text_of(block) or "") for block in parse_blocks(value, "system"))
     text = "\n".join(text for text in texts if text)
     return (Message(role="system", content=text),) if text else ()
@@ -32,6 +34,9 @@ def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:
     written = as_list(value, "messages", most=limits.max_messages)
     if not written:
         raise wrong_value("messages", "must hold at least one message")
+    blocks = count_blocks(message.get("content") for message in written if isinstance(message, dict))
+    if blocks > limits.max_parts:
+        raise wrong_value("messages", f"hold {blocks} blocks, more than {limits.max_parts}")
     said = [part for index, message in enumerate(written) for part in _said(message, f"messages[{index}]")]
     calls = sum(len(message.tool_calls) + (message.role == "tool") for message in said)
     if calls > limits.max_calls:

@@ -34,7 +34,7 @@ def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
     messages = parse_messages(data.get("messages"), limits)
     thinking = _thinking(data.get("thinking"))
     conversation = Conversation(
-        messages=(*parse_system(data.get("system")), *messages),
+        messages=(*parse_system(data.get("system"), limits.max_parts), *messages),
         tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args={} if thinking is None else {"enable_thinking": thinking},
     )
