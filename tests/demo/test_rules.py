@@ -1,5 +1,7 @@
 """The owner's rules see what was done, not what was meant."""
 
+import json
+import re
 from random import Random
 
 import pytest
@@ -41,7 +43,7 @@ def test_doing_nothing_keeps_no_rule_and_fails_the_check_in_words() -> None:
     task = tasks.KINDS["edit"]("train", Random(2))
     with ToolsWorld().start(task) as state:
         assert not state.kept()
-        assert "grep -xF" in (state.check() or "")
+        assert re.fullmatch(r"grep -xF .* gives status \d", state.check() or "")
 
 
 def test_a_read_of_another_file_does_not_count() -> None:
@@ -71,6 +73,4 @@ def test_a_malformed_call_breaks_no_rule_and_gets_an_error_in_words() -> None:
 
 
 def _call(step: Step) -> ToolCall:
-    import json
-
     return ToolCall(id="1", name=step.name, arguments=json.dumps(dict(step.arguments)))

@@ -1,7 +1,7 @@
 """A person with an agent: gives a task, watches it work, and says in words what they think of it.
 
 The person interrupts at the step that breaks a rule, after its tool results, naming everything that is wrong
-so far; thanks when all went well and the check passes; shows the failing check's output otherwise. They
+so far; thanks when all went well and the check passes; says which check failed otherwise. They
 never grade.
 """
 

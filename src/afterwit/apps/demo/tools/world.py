@@ -50,11 +50,12 @@ class ToolsState:
         return rules.kept(self.task.rules, self.steps)
 
     def check(self) -> str | None:
-        """None when every check passes, else the first failing command and what came of it."""
+        """None when every check passes, else the first failing command and its exit status."""
         for argv in self.task.checks:
             ended = self.toolbox.start(argv)
             if ended.status != 0:
-                return f"{' '.join(argv)} gives {ended.output.strip() or f'status {ended.status}'}"
+                # not its output: "no such file" is a phrase that the demo's model answers as a judge
+                return f"{' '.join(argv)} gives status {ended.status}"
         return None
 
     def _replaces(self, step: rules.Step) -> bool:
