@@ -20,10 +20,11 @@ NEGLIGIBLE_S = 0.03
 
 def check_linear(run: Callable[[T], object], make: Callable[[int], T], size: int) -> None:
     """Raise AssertionError unless four times the input takes about four times as long, or next to no time."""
-    larger = _least(run, make(4 * size))
-    if larger > NEGLIGIBLE_S:
-        smaller = _least(run, make(size))
-        assert larger <= MOST * smaller, f"{smaller:.3f} s, then {larger:.3f} s for four times"
+    given = make(4 * size)
+    if _timed(run, given) <= NEGLIGIBLE_S:
+        return
+    larger, smaller = _least(run, given), _least(run, make(size))
+    assert larger <= max(NEGLIGIBLE_S, MOST * smaller), f"{smaller:.3f} s, then {larger:.3f} s for four times"
 
 
 def _least(run: Callable[[T], object], given: T) -> float:

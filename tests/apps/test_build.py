@@ -14,7 +14,6 @@ BUILT = {
     "AsyncStore",
     "open_engine",
     "EngineJudge",
-    "FullPrompts",
     "Housekeeping",
     "HttpJudge.of",
     "Judge",

@@ -45,6 +45,7 @@ def test_finished_runs_come_from_the_notebook_in_the_plans_order(tmp_path: Path)
     assert (seen.runs, seen.results) == ([0], [])
 
 
+@pytest.mark.slow  # real runs in processes of their own
 def test_a_cut_off_line_is_run_again_and_a_run_that_fails_is_raised_when_the_others_are_kept(
     tmp_path: Path,
 ) -> None:

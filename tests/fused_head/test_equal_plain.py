@@ -20,7 +20,7 @@ from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 from afterwit.objective.token_targets import KeptIds
 from tests.objective import reference
-from tests.objective.batches import CELLS, batches
+from tests.objective.batches import CELLS, SELECTIONS, batches
 from tests.objective.batches import settings as objective_settings
 from tests.objective.test_reference import tail_ratio
 
@@ -128,11 +128,22 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return ((one - other).abs() / other.abs().clamp(min=1)).max().item()
 
 
-@pytest.mark.parametrize(("selection", "subset"), CELLS)
-@pytest.mark.parametrize("tail_bucket", [False, True])
-@pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
+SUBSET_READERS = [
+    (objective, *cell, tail)
+    for objective in ("hybrid", "topk_opd")
+    for cell in CELLS
+    for tail in (False, True)
+]
+OTHERS = [
+    (objective, selection, "student", False)
+    for objective in ("token_opd", "topk_distill", "combine")
+    for selection in SELECTIONS
+]
+
+
+@pytest.mark.parametrize(("objective", "selection", "subset", "tail_bucket"), [*SUBSET_READERS, *OTHERS])
 def test_every_cell_over_several_chunks(
-    selection: str, subset: str, tail_bucket: bool, objective: str
+    objective: str, selection: str, subset: str, tail_bucket: bool
 ) -> None:
     settings = replace(
         EVERYTHING, hint_selection=selection, subset=subset, tail_bucket=tail_bucket, objective=objective

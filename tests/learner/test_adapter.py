@@ -101,6 +101,7 @@ def test_the_base_is_in_memory_once(base: Path) -> None:
     assert sum(held.values()) == sum(tensor.nbytes for tensor in frozen(base).parameters()) + 2 * own
 
 
+@pytest.mark.slow  # a process of its own
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
 def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> None:
     draw = (
