@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from afterwit.wire.openai import logprob_objects
 from afterwit.wire.response import (
     ChoiceEnd,
     ParsedCall,
@@ -112,9 +113,4 @@ def _usage(usage: Usage) -> JsonObject:
 
 
 def _logprobs(tokens: Sequence[TokenLogprob]) -> JsonObject:
-    return {"content": [_token(token) for token in tokens], "refusal": None}
-
-
-def _token(token: TokenLogprob) -> JsonObject:
-    data = list(token.text.encode())
-    return {"token": token.text, "logprob": token.logprob, "bytes": data, "top_logprobs": []}
+    return {"content": logprob_objects(tokens), "refusal": None}

@@ -7,14 +7,14 @@ from typing import Any
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
-from afterwit.wire.fields import as_object, flag, integer, shallow, text, wrong_value
+from afterwit.wire.fields import as_object, flag, integer, text
+from afterwit.wire.openai import parse_sampling, parse_template_args
 from afterwit.wire.openai_chat.messages import parse_messages
-from afterwit.wire.openai_chat.sampling import parse_sampling
 from afterwit.wire.openai_chat.tools import parse_tool_choice, parse_tools
 from afterwit.wire.request import ModelRequest, RequestLimits
 
-RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
-"""Template variables that the renderer sets itself."""
+LENGTHS = ("max_completion_tokens", "max_tokens")
+"""Fields that limit the tokens of the response, the newer name first."""
 
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
@@ -24,13 +24,13 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     conversation = Conversation(
         messages=parse_messages(data.get("messages"), limits),
         tools=parse_tools(data.get("tools"), limits.max_tools),
-        template_args=_template_args(data.get("chat_template_kwargs")),
+        template_args=parse_template_args(data.get("chat_template_kwargs")),
     )
     tool_choice, required_tool = parse_tool_choice(data.get("tool_choice"), conversation.tools)
     return ModelRequest(
         model=text(data, "model"),
         conversation=conversation,
-        sampling=parse_sampling(data, limits),
+        sampling=parse_sampling(data, limits, lengths=LENGTHS),
         choices=integer(data, "n", low=1, high=limits.max_choices) or 1,
         stream=flag(data, "stream"),
         include_usage=_include_usage(data.get("stream_options")),
@@ -43,15 +43,6 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
 
 def _include_usage(value: Any) -> bool:
     return value is not None and flag(as_object(value, "stream_options"), "include_usage")
-
-
-def _template_args(value: Any) -> Mapping[str, Any]:
-    arguments = {} if value is None else as_object(value, "chat_template_kwargs")
-    taken = sorted(RESERVED_ARGUMENTS.intersection(arguments))
-    if taken:
-        raise wrong_value("chat_template_kwargs", f"may not set {taken[0]}")
-    shallow(arguments, "chat_template_kwargs")
-    return arguments
 
 
 def _refuse_unsupported(data: Mapping[str, Any]) -> None:

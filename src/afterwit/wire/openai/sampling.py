@@ -1,8 +1,8 @@
-"""Sampling settings of an OpenAI chat request, with the extensions that vLLM and SGLang share."""
+"""Sampling settings of a request, with the extensions that vLLM and SGLang share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterwit.core.turn import Sampling
@@ -25,9 +25,12 @@ WEAKEST_REPETITION_PENALTY = 0.01
 """Logits are divided by it: smaller ones leave the range of half precision."""
 
 
-def parse_sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
-    """The request's sampling. Raises RequestError 400 for a value that no engine could sample with."""
-    asked = [integer(data, name, low=1, high=LARGEST) for name in ("max_completion_tokens", "max_tokens")]
+def parse_sampling(data: Mapping[str, Any], limits: RequestLimits, *, lengths: Sequence[str]) -> Sampling:
+    """The request's sampling. Raises RequestError 400 for a value that no engine could sample with.
+
+    `lengths` are the fields that limit the tokens of the response; the first one that is set counts.
+    """
+    asked = [integer(data, name, low=1, high=LARGEST) for name in lengths]
     top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
     if top_p == 0.0:
         raise wrong_value("top_p", "must be more than 0")

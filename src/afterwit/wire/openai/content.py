@@ -1,0 +1,50 @@
+"""Content and call arguments of a message: a string, or what clients send in place of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.core.errors import RequestError
+from afterwit.wire.fields import as_object, as_text, shallow, wrong_type
+
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Types of content parts that are text, and the field that holds it."""
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+
+
+def text_of(value: Any, where: str) -> str | None:
+    """The text of a content, a string or an array of parts; each part is a line of it. None: no content."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(where, "a string or an array of parts", value)
+    parts = [_part(part, f"{where}[{index}]") for index, part in enumerate(value)]
+    return "\n".join(part for part in parts if part is not None)
+
+
+def _part(value: Any, where: str) -> str | None:
+    """A part's text, None for reasoning: templates get it from its own field, if at all."""
+    if isinstance(value, str):
+        return value
+    part = as_object(value, where)
+    kind = as_text(part.get("type"), f"{where}.type")
+    if kind in _REASONING_PARTS:
+        return None
+    if kind not in _TEXT_PARTS:
+        raise RequestError(
+            400,
+            "unsupported_content",
+            f"{where} is of type {kind!r}: this model reads text only",
+            param=where,
+        )
+    return as_text(part.get(_TEXT_PARTS[kind]), f"{where}.{_TEXT_PARTS[kind]}")
+
+
+def arguments_text(value: Any, where: str) -> str:
+    """The arguments of a call as JSON text. Some clients send an object in place of its text."""
+    if isinstance(value, Mapping):
+        shallow(value, where)
+        return json.dumps(value, ensure_ascii=False)
+    return "{}" if value is None else as_text(value, where)
