@@ -77,17 +77,20 @@ class Conversation:
     """OpenAI tool objects, keys in the client's order: templates print them as they are."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     """Extra variables of the template, such as `enable_thinking`."""
+    instructed: bool = False
+    """The first message is the request's own instructions: a response that follows does not inherit it."""
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise ValueError("a conversation needs at least one message")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        data: dict[str, Any] = {
             "messages": [message.to_dict() for message in self.messages],
             "tools": [dict(tool) for tool in self.tools],
             "template_args": dict(self.template_args),
         }
+        return {**data, "instructed": True} if self.instructed else data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
@@ -95,4 +98,5 @@ class Conversation:
             messages=tuple(Message.from_dict(message) for message in data["messages"]),
             tools=tuple(data["tools"]),
             template_args=data["template_args"],
+            instructed=data.get("instructed", False),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from afterwit.core.errors import RequestError
+from afterwit.core.turn import Turn
 from afterwit.wire.request import ModelRequest, RequestLimits
 from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
 
@@ -34,17 +35,41 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recalling:
+    """A parser of requests that may refer to earlier turns instead of repeating them."""
+
+    named: Callable[[Mapping[str, Any]], Collection[str]]
+    """The turns that a body refers to. Raises RequestError 400 for too many."""
+    parse: Callable[[Any, RequestLimits, Mapping[str, Turn]], ModelRequest]
+    """Reads a body, given those of the named turns that belong to its sender's key."""
+
+
+Parse = Callable[[Any, RequestLimits], ModelRequest] | Recalling
+"""Reads a body's JSON. Raises RequestError 400 with the client's name of the field in `param`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCount:
     """A `POST` route that answers with the tokens of a request's prompt. Nothing is sampled or recorded."""
 
     path: str
-    parse: Callable[[Any, RequestLimits], ModelRequest]
+    parse: Parse
     """As `Dialect.parse`."""
     body: Callable[[int], Mapping[str, Any]]
     """The JSON body for a number of tokens."""
 
 
-ExtraRoute = TokenCount
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponses:
+    """A `GET` route that answers with a response of the store, to the key that it was made for."""
+
+    path: str
+    """With the response's id as `{response}`."""
+    body: Callable[[Turn], Mapping[str, Any]]
+    """The JSON body of a response."""
+
+
+ExtraRoute = TokenCount | StoredResponses
 """What a dialect may serve beside its own route. The gateway has one endpoint for each kind."""
 
 
@@ -55,8 +80,7 @@ class Dialect:
     name: str
     path: str
     """Its route. Errors at this path and below it leave in this dialect."""
-    parse: Callable[[Any, RequestLimits], ModelRequest]
-    """Reads a body's JSON. Raises RequestError 400 with the client's name of the field in `param`."""
+    parse: Parse
     encoder: Callable[[ModelRequest, ResponseHead], Encoder]
     """A new encoder for one response, streamed or whole as the request asks."""
     error_body: Callable[[RequestError], Mapping[str, Any]]

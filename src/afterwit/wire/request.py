@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
@@ -71,3 +73,7 @@ class ModelRequest:
     """Send the reasoning to the client. Only a dialect in which clients ask for it reads this."""
     logprobs: bool = False
     """Return the log-prob of each sampled token."""
+    follows: str | None = None
+    """The turn that the client names as the one before; None if it names none."""
+    echoed: Mapping[str, Any] = field(default_factory=dict)
+    """What the response repeats of its request. Only the dialect's own encoder reads this."""

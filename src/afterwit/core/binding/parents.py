@@ -79,13 +79,17 @@ def followed(
 
 
 def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> list[Followed]:
-    """Turns whose prompt and response are the longest such prefix of the request; one unless ambiguous."""
+    """Turns whose prompt and response are the longest such prefix of the request; one unless ambiguous.
+
+    Of several, the one that the client names is meant.
+    """
     full = [
         c for c in candidates if c.full_depth > c.depth and incoming.starts_with(c.full_hash, c.full_depth)
     ]
     deepest = max((c.full_depth for c in full), default=0)
     longest = [c for c in full if c.full_depth == deepest]
-    longest = [c for c in longest if c.delivered] or longest
+    named = [c for c in longest if c.turn == incoming.follows]
+    longest = named or [c for c in longest if c.delivered] or longest
     families = {(c.session, c.parent or c.turn) for c in longest}
     if len(families) == 1:
         longest = [max(longest, key=_age)]

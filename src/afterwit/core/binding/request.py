@@ -33,6 +33,8 @@ class IncomingRequest:
     """Entry d is of the first d segments."""
     mentions: Mapping[str, int]
     """Turns whose tool calls are named, with the index of the first message that does, in that order."""
+    follows: str | None = None
+    """The turn that the client says it goes on from; None if it does not say."""
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
@@ -83,7 +85,13 @@ class IncomingRequest:
 
 
 def read_request(
-    *, turn: str, scope: str, conversation: Conversation, client: ClientSession, streamed: bool
+    *,
+    turn: str,
+    scope: str,
+    conversation: Conversation,
+    client: ClientSession,
+    streamed: bool,
+    follows: str | None = None,
 ) -> IncomingRequest:
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
@@ -98,6 +106,7 @@ def read_request(
         segments=segments,
         fingerprints=fingerprints(segments, f"{scope}\0{client.session or ''}"),
         mentions=_mentions(messages),
+        follows=follows,
     )
 
 

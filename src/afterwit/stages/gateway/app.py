@@ -22,9 +22,10 @@ from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.middleware import Middleware
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.gateway.status import Pages
+from afterwit.stages.gateway.stored_responses import StoredResponsesEndpoint
 from afterwit.stages.gateway.token_count import TokenCountEndpoint
 from afterwit.store import AsyncStore
-from afterwit.wire.dialect import Dialect, ExtraRoute, TokenCount
+from afterwit.wire.dialect import Dialect, ExtraRoute, StoredResponses, TokenCount
 from afterwit.wire.model_text.render import Renderer
 
 
@@ -82,17 +83,18 @@ def build_app(
     return GatewayApp(gateway)
 
 
-EXTRA_ENDPOINTS: dict[type[ExtraRoute], tuple[str, Callable[[Gateway, ExtraRoute], ASGIApp]]] = {
-    TokenCount: ("POST", TokenCountEndpoint),
-}
-"""The method and the endpoint of each kind of extra route."""
-
-
 def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
     yield Route(dialect.path, ModelEndpoint(gateway, dialect), methods=["POST"])
     for extra in dialect.extra_routes:
-        method, endpoint = EXTRA_ENDPOINTS[type(extra)]
-        yield Route(extra.path, endpoint(gateway, extra), methods=[method])
+        yield _extra_route(gateway, extra)
+
+
+def _extra_route(gateway: Gateway, extra: ExtraRoute) -> Route:
+    match extra:
+        case TokenCount():
+            return Route(extra.path, TokenCountEndpoint(gateway, extra), methods=["POST"])
+        case StoredResponses():
+            return Route(extra.path, StoredResponsesEndpoint(gateway, extra), methods=["GET"])
 
 
 def _router(gateway: Gateway) -> Router:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from afterwit.wire.anthropic_messages import ANTHROPIC_MESSAGES
 from afterwit.wire.dialect import Dialect
 from afterwit.wire.openai_chat import OPENAI_CHAT
+from afterwit.wire.openai_responses import OPENAI_RESPONSES
 
-DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, ANTHROPIC_MESSAGES)
+DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES)
 """Errors at paths that belong to no dialect leave in the first one."""
 
 

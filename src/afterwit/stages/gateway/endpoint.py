@@ -16,6 +16,7 @@ from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http import until_disconnect
 from afterwit.stages.gateway.middleware import CALLER, HEADERS
 from afterwit.stages.gateway.reading import off_loop, read_body
+from afterwit.stages.gateway.recall import parsed
 from afterwit.stages.gateway.turn import (
     Bound,
     Choice,
@@ -50,7 +51,7 @@ class ModelEndpoint:
         caller.require(Permission.CHAT)
         with gateway.in_flight.admit() as admission:
             body, size = await read_body(gateway, scope, receive)
-            asked = self._dialect.parse(body, gateway.settings.request_limits)
+            asked = await parsed(gateway, self._dialect.parse, body, caller)
             check_model(asked, gateway.names)
             check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
             check_tool_choice(asked.tool_choice, gateway.engine.capabilities)
@@ -76,6 +77,7 @@ class ModelEndpoint:
                 conversation=asked.conversation,
                 client=client,
                 streamed=asked.stream,
+                follows=asked.follows,
             ),
             created=now,
         )

@@ -11,6 +11,7 @@ from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http import send_json
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.reading import off_loop, read_body
+from afterwit.stages.gateway.recall import parsed
 from afterwit.stages.gateway.turn import check_model, count_tokens
 from afterwit.wire.dialect import TokenCount
 
@@ -23,10 +24,11 @@ class TokenCountEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway = self._gateway
-        scope[CALLER].require(Permission.CHAT)
+        caller = scope[CALLER]
+        caller.require(Permission.CHAT)
         with gateway.in_flight.admit():
             body, size = await read_body(gateway, scope, receive)
-            asked = self._route.parse(body, gateway.settings.request_limits)
+            asked = await parsed(gateway, self._route.parse, body, caller)
             check_model(asked, gateway.names)
             context_length = gateway.engine.facts.context_length
             count = partial(

@@ -1,0 +1,123 @@
+"""The Responses API's encoders: a stream of named events, or one JSON body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from afterwit.core.errors import RequestError
+from afterwit.core.turn import Finish
+from afterwit.wire import sse
+from afterwit.wire.dialect import Encoder
+from afterwit.wire.openai_responses.errors import error_body, error_event, failure
+from afterwit.wire.openai_responses.output import Output
+from afterwit.wire.openai_responses.response import Envelope, status_of
+from afterwit.wire.request import ModelRequest
+from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
+
+JsonObject = dict[str, Any]
+
+
+def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
+    """The encoder that the request asks for."""
+    return StreamEncoder(request, head) if request.stream else BodyEncoder(request, head)
+
+
+class GrowingResponse:
+    """A response of one choice, and the events that tell of its growth."""
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._envelope = Envelope(
+            turn=head.turn, created=head.created, model=head.model, echoed=request.echoed
+        )
+        self._output = Output(head.turn)
+        self._finish = Finish.STOP
+
+    def begin(self) -> Iterator[JsonObject]:
+        for state in ("created", "in_progress"):
+            yield _of_response(state, self._envelope.object("in_progress"))
+
+    def grow(self, delta: ChoiceDelta) -> Iterator[JsonObject]:
+        """Log-probs are told with the first text of a step."""
+        logprobs = delta.logprobs
+        for event in delta.events:
+            yield from self._output.grow(event, logprobs)
+            if isinstance(event, TextDelta):
+                logprobs = ()
+
+    def end_choice(self, end: ChoiceEnd) -> Iterator[JsonObject]:
+        self._finish = end.finish
+        yield from self._output.end(end.finish, end.logprobs)
+
+    def whole(self, usage: Usage) -> JsonObject:
+        """The response at its end."""
+        return self._envelope.object(status_of(self._finish), self._output.items, usage=usage)
+
+    def failed(self, error: RequestError) -> Iterator[JsonObject]:
+        yield error_event(error)
+        yield _of_response(
+            "failed", self._envelope.object("failed", self._output.items, error=failure(error))
+        )
+
+
+def _of_response(state: str, response: JsonObject) -> JsonObject:
+    return {"type": f"response.{state}", "response": response}
+
+
+class StreamEncoder:
+    """Server-sent events, numbered."""
+
+    content_type = sse.CONTENT_TYPE
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._response = GrowingResponse(request, head)
+        self._sent = 0
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        begun = b"" if self._sent else self._events(self._response.begin())
+        return begun + self._events(self._response.grow(delta))
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        return self._events(self._response.end_choice(end))
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        whole = self._response.whole(usage)
+        return self._events([_of_response(whole["status"], whole)])
+
+    def fail(self, error: RequestError) -> bytes:
+        return self._events(self._response.failed(error))
+
+    def _events(self, events: Iterable[JsonObject]) -> bytes:
+        return b"".join(map(self._event, events))
+
+    def _event(self, event: JsonObject) -> bytes:
+        numbered = {"type": event["type"], "sequence_number": self._sent, **event}
+        self._sent += 1
+        return sse.named_event(numbered)
+
+
+class BodyEncoder:
+    """One JSON body, when everything is complete."""
+
+    content_type = "application/json"
+
+    def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
+        self._response = GrowingResponse(request, head)
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        for _ in self._response.grow(delta):
+            pass
+        return b""
+
+    def end_choice(self, end: ChoiceEnd) -> bytes:
+        for _ in self._response.end_choice(end):
+            pass
+        return b""
+
+    def end(self, usage: Usage, version: int) -> bytes:
+        return orjson.dumps(self._response.whole(usage))
+
+    def fail(self, error: RequestError) -> bytes:
+        return orjson.dumps(error_body(error))

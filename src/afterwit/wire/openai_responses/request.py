@@ -1,0 +1,108 @@
+"""The body of `POST /v1/responses`, parsed once. Unknown fields are ignored, never refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from afterwit.core.errors import RequestError
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Turn
+from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
+from afterwit.wire.openai import parse_sampling, parse_template_args
+from afterwit.wire.openai_responses.items import parse_input
+from afterwit.wire.openai_responses.references import Turns, previous_turn, said_before
+from afterwit.wire.openai_responses.response import DEFAULTS
+from afterwit.wire.openai_responses.tools import parse_tool_choice, parse_tools
+from afterwit.wire.request import ModelRequest, RequestLimits
+
+LENGTHS = ("max_output_tokens",)
+LOGPROBS = "message.output_text.logprobs"
+"""The entry of `include` that asks for log-probs."""
+NOT_SERVED = {
+    "background": "Responses in the background are not served: leave out background.",
+    "conversation": "Conversations are not kept by name: send previous_response_id, or the whole input.",
+    "prompt": "Stored prompts are not served: send instructions and input.",
+    "top_logprobs": "Only the sampled token's log-prob is served: leave out top_logprobs.",
+}
+"""Fields that a client would rely on, with what to do instead."""
+NO_TURNS: Turns = MappingProxyType({})
+
+
+def parse_request(body: Any, limits: RequestLimits, turns: Turns = NO_TURNS) -> ModelRequest:
+    """Read a request's JSON, given the turns that it refers to.
+
+    Raises RequestError 400 for what is malformed, and 404 for a response or an item that is not in `turns`.
+    """
+    data = as_object(body, "the body")
+    _refuse_unsupported(data)
+    previous = previous_turn(data, turns)
+    instructions = text(data, "instructions")
+    asked, required_tool, tools = parse_tool_choice(
+        data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools)
+    )
+    return ModelRequest(
+        model=text(data, "model"),
+        conversation=Conversation(
+            messages=_messages(data, instructions, previous, turns, limits),
+            tools=tools,
+            template_args=parse_template_args(data.get("chat_template_kwargs")),
+            instructed=bool(instructions),
+        ),
+        sampling=parse_sampling(data, limits, lengths=LENGTHS),
+        stream=flag(data, "stream"),
+        tool_choice=asked,
+        required_tool=required_tool,
+        parallel_calls=flag(data, "parallel_tool_calls", True),
+        logprobs=LOGPROBS in _included(data.get("include")),
+        follows=None if previous is None else previous.id,
+        echoed=_echoed(data),
+    )
+
+
+def _messages(
+    data: Mapping[str, Any],
+    instructions: str | None,
+    previous: Turn | None,
+    turns: Turns,
+    limits: RequestLimits,
+) -> tuple[Message, ...]:
+    """The instructions, what was said before, and the input."""
+    messages = (
+        *((Message(role="system", content=instructions),) if instructions else ()),
+        *(() if previous is None else said_before(previous)),
+        *parse_input(data.get("input"), turns, limits),
+    )
+    if not messages:
+        raise wrong_value("input", "must hold at least one message")
+    calls = sum(len(message.tool_calls) for message in messages)
+    if len(messages) > limits.max_messages:
+        raise wrong_value("input", f"makes {len(messages)} messages, more than {limits.max_messages}")
+    if calls > limits.max_calls:
+        raise wrong_value("input", f"holds {calls} tool calls, more than {limits.max_calls}")
+    return messages
+
+
+def _included(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _echoed(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the response repeats of its request."""
+    sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
+    for name, value in sent.items():
+        shallow({name: value}, name)
+    return {**DEFAULTS, **sent}
+
+
+def _refuse_unsupported(data: Mapping[str, Any]) -> None:
+    """Raise 400 for what the client would rely on and would not get."""
+    for name, message in NOT_SERVED.items():
+        if data.get(name):
+            raise RequestError(400, "unsupported_parameter", message, param=name)
+    format = as_object(data.get("text") or {}, "text").get("format")
+    kind = "text" if format is None else as_object(format, "text.format").get("type")
+    if kind != "text":
+        message = f"text.format {str(kind)[:40]!r} is not served"
+        raise RequestError(400, "unsupported_response_format", message, param="text.format")
