@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afterwit.wire.model_text.render import Renderer
+from tests.gateway.responding import FUNCTION
 from tests.gateway.serving import TOOL, Serving, serving
 
 JSON = st.recursive(
@@ -93,8 +94,33 @@ WHOLE_MESSAGES: dict[str, Any] = {
     "temperature": 0.5,
     "output_config": {"effort": "low"},
 }
+WHOLE_RESPONSES: dict[str, Any] = {
+    "model": "tiny",
+    "instructions": "Be brief.",
+    "input": [
+        {"role": "developer", "content": [{"type": "input_text", "text": "Be kind."}]},
+        {"role": "user", "content": "Open it."},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Why."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]},
+        {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "milk"}]},
+        {"type": "web_search_call", "id": "ws_1"},
+    ],
+    "tools": [FUNCTION, {"type": "web_search"}],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [FUNCTION]},
+    "include": ["message.output_text.logprobs"],
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low"},
+    "metadata": {"a": "b"},
+    "previous_response_id": None,
+    "background": False,
+    "stream": False,
+    "max_output_tokens": 4,
+}
 REQUESTS = {
     "/chat/completions": WHOLE,
+    "/responses": WHOLE_RESPONSES,
+    "/responses/input_tokens": WHOLE_RESPONSES,
     "/messages": WHOLE_MESSAGES,
     "/messages/count_tokens": WHOLE_MESSAGES,
 }
@@ -181,6 +207,15 @@ def test_any_values_for_any_fields(http: httpx.Client, fields):
     check(http.post("/chat/completions", json=WHOLE | fields))
 
 
+REFERENCES = JSON | st.sampled_from(["resp_" + "0" * 26, "msg_" + "0" * 27, [{"id": "rs_" + "0" * 27}]])
+
+
+@often
+@given(st.dictionaries(st.sampled_from(["previous_response_id", "input", "tool_choice"]), REFERENCES))
+def test_any_references_to_earlier_responses(http: httpx.Client, fields):
+    check(http.post("/responses", json=WHOLE_RESPONSES | fields))
+
+
 @often
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_as_a_body(http: httpx.Client, body):
@@ -232,5 +267,5 @@ def test_any_headers(http: httpx.Client, headers):
 @given(st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]), st.text(max_size=20))
 def test_any_method_on_any_path(http: httpx.Client, method, path):
     root = str(http.base_url).removesuffix("/v1/")
-    for folder in ("/", "/v1/models/", "/../"):
+    for folder in ("/", "/v1/models/", "/v1/responses/", "/../"):
         check(http.request(method, root + folder + quote(path, safe="/%?")))
