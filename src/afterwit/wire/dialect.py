@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from afterwit.core.errors import RequestError
+from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.wire.request import ModelRequest, RequestLimits
 from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, Usage
@@ -35,12 +36,31 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The ids of earlier turns that a request refers to."""
+
+    previous: str | None = None
+    """The turn that it goes on from; None if it brings its whole conversation."""
+    quoted: tuple[str, ...] = ()
+    """Turns of whose responses it refers to parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What is known of the turns that a request refers to."""
+
+    previous: Turn | None = None
+    quoted: Mapping[str, Message] = field(default_factory=dict)
+    """Responses, by turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recalling:
     """A parser of requests that may refer to earlier turns instead of repeating them."""
 
-    named: Callable[[Mapping[str, Any]], Collection[str]]
+    named: Callable[[Mapping[str, Any]], Named]
     """The turns that a body refers to. Raises RequestError 400 for too many."""
-    parse: Callable[[Any, RequestLimits, Mapping[str, Turn]], ModelRequest]
+    parse: Callable[[Any, RequestLimits, Earlier], ModelRequest]
     """Reads a body, given those of the named turns that belong to its sender's key."""
 
 

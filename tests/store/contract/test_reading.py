@@ -111,6 +111,14 @@ def test_an_ambiguous_beginning_names_the_turns(store: Store) -> None:
         store.resolve("t")
 
 
+def test_responses_are_read_by_turn_with_their_scope(store: Store) -> None:
+    add(store, "a")
+    add(store, "b", scope="key/other")
+    turns = [store.turn(name).turn for name in ("a", "b")]
+    assert store.messages_of(["a", "b", "c"]) == {turn.id: (turn.scope, turn.message) for turn in turns}
+    assert store.messages_of([]) == {}
+
+
 def test_a_group_is_every_judged_turn_of_the_same_prompt_and_scope(store: Store) -> None:
     """Whatever became of it: a reward of 0 belongs to the group, as does a turn that trained."""
     unclear = replace(HINTED, reward=0)

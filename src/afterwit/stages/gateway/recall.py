@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from afterwit.core.errors import RequestError, StoreError, TurnNotFound
+from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.stages.gateway.auth import Caller, owner_of
 from afterwit.stages.gateway.context import Gateway
-from afterwit.wire.dialect import Parse, Recalling
+from afterwit.store import Store
+from afterwit.wire.dialect import Earlier, Parse, Recalling
 from afterwit.wire.request import ModelRequest
+
+T = TypeVar("T")
 
 
 async def parsed(gateway: Gateway, parse: Parse, body: dict[str, Any], caller: Caller) -> ModelRequest:
@@ -17,18 +22,31 @@ async def parsed(gateway: Gateway, parse: Parse, body: dict[str, Any], caller: C
     limits = gateway.settings.request_limits
     if not isinstance(parse, Recalling):
         return parse(body, limits)
-    # one call of the store for each, so that others get their turn in between
-    found = [await own_turn(gateway, name, caller) for name in parse.named(body)]
-    return parse.parse(body, limits, {turn.id: turn for turn in found if turn is not None})
+    named = parse.named(body)
+    previous = None if named.previous is None else await own_turn(gateway, named.previous, caller)
+    quoted = await _own_messages(gateway, named.quoted, caller) if named.quoted else {}
+    return parse.parse(body, limits, Earlier(previous=previous, quoted=quoted))
 
 
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
     """A turn of the caller's key. None if there is none, whoever else may have it. Raises 503."""
     try:
-        record = await gateway.store.call(lambda store: store.turn(name))
+        record = await _read(gateway, lambda store: store.turn(name))
     except TurnNotFound:
         return None
+    return record.turn if owner_of(record.turn.scope) == caller.name else None
+
+
+async def _own_messages(gateway: Gateway, names: Collection[str], caller: Caller) -> dict[str, Message]:
+    found = await _read(gateway, lambda store: store.messages_of(names))
+    return {turn: message for turn, (scope, message) in found.items() if owner_of(scope) == caller.name}
+
+
+async def _read(gateway: Gateway, work: Callable[[Store], T]) -> T:
+    try:
+        return await gateway.store.call(work)
+    except TurnNotFound:
+        raise
     except StoreError as error:
         message = f"The request refers to an earlier response, and the store does not answer: {error}"
         raise RequestError(503, "store_unavailable", message) from error
-    return record.turn if owner_of(record.turn.scope) == caller.name else None

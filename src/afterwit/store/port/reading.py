@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
+from afterwit.core.message import Message
 from afterwit.store.records import Counts, Filter, Record
 
 
@@ -13,6 +14,10 @@ class Reading(Protocol):
 
     def turn(self, turn: str) -> Record:
         """Raises TurnNotFound if there is no such turn, or its content was pruned."""
+        ...
+
+    def messages_of(self, turns: Collection[str]) -> dict[str, tuple[str, Message]]:
+        """For each of these turns, its scope and its response; those without content are left out."""
         ...
 
     def resolve(self, prefix: str) -> str:

@@ -68,7 +68,7 @@ def read_turn(row: sqlite3.Row) -> Turn:
         prompt_ids=unpack_ids(row["prompt_ids"]),
         sampling=_read_sampling(row["sampling"]),
         sampled=_read_sampled(row),
-        message=Message.from_dict(orjson.loads(row["message"])),
+        message=read_message(row["message"]),
         finish=Finish(row["finish"]),
         teaches=bool(row["teaches"]),
     )
@@ -91,6 +91,10 @@ def _read_sampled(row: sqlite3.Row) -> Sampled:
         basis=Basis(row["basis"]),
         cache_version=row["cache_version"],
     )
+
+
+def read_message(data: bytes) -> Message:
+    return Message.from_dict(orjson.loads(data))
 
 
 def pack_messages(messages: Sequence[Message]) -> bytes:

@@ -10,6 +10,7 @@ import orjson
 from afterwit.core.binding import Branch, Candidate, Recent, Shape, plain_text
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
+from afterwit.store.sqlite.codec import read_message
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.turn_state import turn_state_of
@@ -138,7 +139,7 @@ def _branch(row: sqlite3.Row) -> Branch:
 
 
 def _reply(row: sqlite3.Row) -> str:
-    return plain_text(Message.from_dict(orjson.loads(row["message"])))
+    return plain_text(read_message(row["message"]))
 
 
 def _recent(row: sqlite3.Row) -> Recent:

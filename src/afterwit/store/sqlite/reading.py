@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from afterwit.core.errors import TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.message import Message
 from afterwit.store.records import Counts, Filter, Record
-from afterwit.store.sqlite.codec import read_record
+from afterwit.store.sqlite.codec import read_message, read_record
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import Database, marks
 
@@ -57,6 +58,14 @@ class SqliteReading(Component):
         if not records:
             raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
         return records[0]
+
+    def messages_of(self, turns: Collection[str]) -> dict[str, tuple[str, Message]]:
+        rows = self._database.rows(
+            "SELECT t.id, t.scope, c.message FROM turns t JOIN contents c USING (seq)"
+            f" WHERE t.id IN ({marks(len(turns))})",
+            tuple(turns),
+        )
+        return {row["id"]: (row["scope"], read_message(row["message"])) for row in rows}
 
     def resolve(self, prefix: str) -> str:
         found = self._database.rows(

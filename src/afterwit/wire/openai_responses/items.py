@@ -8,31 +8,33 @@ from typing import Any
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.fields import as_list, as_object, as_text, wrong_type, wrong_value
 from afterwit.wire.openai import arguments_text, text_of
-from afterwit.wire.openai_responses.references import Turns, referred_id, referred_part
+from afterwit.wire.openai_responses.references import referred_id, referred_part
 from afterwit.wire.request import RequestLimits
 
+Quoted = Mapping[str, Message]
+"""Earlier responses that items may refer to, by turn."""
 ITEMS_OF_ONE = 3
 """Items that a message leaves as: a thought, a text and a call."""
 ROLES = ("user", "assistant", "system", "developer")
 
 
-def parse_input(value: Any, turns: Turns, limits: RequestLimits) -> tuple[Message, ...]:
+def parse_input(value: Any, quoted: Quoted, limits: RequestLimits) -> tuple[Message, ...]:
     """The messages of an `input`: a text of the user, or items. Raises RequestError 400 and 404."""
     if isinstance(value, str):
         return (Message(role="user", content=value),)
     if not isinstance(value, list):
         raise wrong_type("input", "a string or an array of items", value)
     items = as_list(value, "input", most=ITEMS_OF_ONE * limits.max_messages)
-    return tuple(_joined(_parts(items, turns)))
+    return tuple(_joined(_parts(items, quoted)))
 
 
-def _parts(items: Iterable[Any], turns: Turns) -> Iterator[Message]:
+def _parts(items: Iterable[Any], quoted: Quoted) -> Iterator[Message]:
     """Each item as a message of its own; an item of an unknown type, or without a text, is none."""
     for index, value in enumerate(items):
         where = f"input[{index}]"
         item = as_object(value, where)
         identifier = referred_id(item)
-        part = referred_part(identifier, turns, where) if identifier is not None else _part(item, where)
+        part = referred_part(identifier, quoted, where) if identifier is not None else _part(item, where)
         if part is not None:
             yield part
 

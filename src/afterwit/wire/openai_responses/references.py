@@ -9,30 +9,30 @@ from afterwit.core.errors import RequestError
 from afterwit.core.ids import choice_turn, turn_of_response
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
+from afterwit.wire.dialect import Earlier, Named
 from afterwit.wire.fields import text, wrong_value
 from afterwit.wire.openai_responses.item_ids import ItemKind, read_item_id
 
-Turns = Mapping[str, Turn]
 MOST_NAMED = 256
 """Turns that one request may refer to: each is read from the store."""
 
 
-def named_turns(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The turns that a body refers to, each once. Raises RequestError 400 if there are too many."""
+def named_turns(body: Mapping[str, Any]) -> Named:
+    """The turns that a body refers to. Raises RequestError 400 if there are too many."""
     items = body.get("input")
     referred = (referred_id(item) for item in items) if isinstance(items, list) else ()
     found = (read_item_id(identifier) for identifier in referred if identifier is not None)
-    named = dict.fromkeys([*_previous(body), *(item.turn for item in found if item is not None)])
-    if len(named) > MOST_NAMED:
-        raise wrong_value("input", f"refers to {len(named)} responses, more than {MOST_NAMED}")
-    return tuple(named)
+    quoted = dict.fromkeys(item.turn for item in found if item is not None)
+    if len(quoted) > MOST_NAMED:
+        raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_NAMED}")
+    return Named(previous=_previous(body), quoted=tuple(quoted))
 
 
-def _previous(body: Mapping[str, Any]) -> tuple[str, ...]:
+def _previous(body: Mapping[str, Any]) -> str | None:
     try:
-        return (choice_turn(turn_of_response(body["previous_response_id"]), 0),)
+        return choice_turn(turn_of_response(body["previous_response_id"]), 0)
     except (KeyError, TypeError, ValueError):
-        return ()
+        return None
 
 
 def referred_id(item: Any) -> str | None:
@@ -44,15 +44,12 @@ def referred_id(item: Any) -> str | None:
     return identifier if isinstance(identifier, str) else None
 
 
-def previous_turn(body: Mapping[str, Any], turns: Turns) -> Turn | None:
+def previous_turn(body: Mapping[str, Any], earlier: Earlier) -> Turn | None:
     """The turn of the response that the request goes on from. Raises RequestError 404 if there is none."""
-    if text(body, "previous_response_id") is None:
-        return None
-    found = [turns[name] for name in _previous(body) if name in turns]
-    if not found:
+    if text(body, "previous_response_id") is not None and earlier.previous is None:
         message = "previous_response_id: there is no such response."
         raise RequestError(404, "previous_response_not_found", message, param="previous_response_id")
-    return found[0]
+    return earlier.previous
 
 
 def said_before(turn: Turn) -> tuple[Message, ...]:
@@ -61,14 +58,14 @@ def said_before(turn: Turn) -> tuple[Message, ...]:
     return (*(messages[1:] if turn.conversation.instructed else messages), turn.message)
 
 
-def referred_part(identifier: str, turns: Turns, where: str) -> Message | None:
+def referred_part(identifier: str, quoted: Mapping[str, Message], where: str) -> Message | None:
     """The part of an earlier response that an item was; None if it was empty. Raises RequestError 404."""
     item = read_item_id(identifier)
-    turn = None if item is None else turns.get(item.turn)
-    if item is None or turn is None:
+    response = None if item is None else quoted.get(item.turn)
+    if item is None or response is None:
         message = f"{where} refers to an item that is not known here."
         raise RequestError(404, "item_not_found", message, param=where)
-    return _part(turn.message, item.kind, item.index)
+    return _part(response, item.kind, item.index)
 
 
 def _part(message: Message, kind: ItemKind, index: int) -> Message | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Turn
+from afterwit.wire.dialect import Earlier
 from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
 from afterwit.wire.openai import parse_sampling, parse_template_args
 from afterwit.wire.openai_responses.items import parse_input
-from afterwit.wire.openai_responses.references import Turns, previous_turn, said_before
+from afterwit.wire.openai_responses.references import previous_turn, said_before
 from afterwit.wire.openai_responses.response import DEFAULTS
 from afterwit.wire.openai_responses.tools import parse_tool_choice, parse_tools
 from afterwit.wire.request import ModelRequest, RequestLimits
@@ -27,17 +26,17 @@ NOT_SERVED = {
     "top_logprobs": "Only the sampled token's log-prob is served: leave out top_logprobs.",
 }
 """Fields that a client would rely on, with what to do instead."""
-NO_TURNS: Turns = MappingProxyType({})
+NOTHING_EARLIER = Earlier()
 
 
-def parse_request(body: Any, limits: RequestLimits, turns: Turns = NO_TURNS) -> ModelRequest:
-    """Read a request's JSON, given the turns that it refers to.
+def parse_request(body: Any, limits: RequestLimits, earlier: Earlier = NOTHING_EARLIER) -> ModelRequest:
+    """Read a request's JSON, given what it refers to.
 
-    Raises RequestError 400 for what is malformed, and 404 for a response or an item that is not in `turns`.
+    Raises RequestError 400 for what is malformed, and 404 for a response or an item that is not in `earlier`.
     """
     data = as_object(body, "the body")
     _refuse_unsupported(data)
-    previous = previous_turn(data, turns)
+    previous = previous_turn(data, earlier)
     instructions = text(data, "instructions")
     asked, required_tool, tools = parse_tool_choice(
         data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools)
@@ -45,7 +44,7 @@ def parse_request(body: Any, limits: RequestLimits, turns: Turns = NO_TURNS) -> 
     return ModelRequest(
         model=text(data, "model"),
         conversation=Conversation(
-            messages=_messages(data, instructions, previous, turns, limits),
+            messages=_messages(data, instructions, earlier, limits),
             tools=tools,
             template_args=parse_template_args(data.get("chat_template_kwargs")),
             instructed=bool(instructions),
@@ -62,17 +61,13 @@ def parse_request(body: Any, limits: RequestLimits, turns: Turns = NO_TURNS) -> 
 
 
 def _messages(
-    data: Mapping[str, Any],
-    instructions: str | None,
-    previous: Turn | None,
-    turns: Turns,
-    limits: RequestLimits,
+    data: Mapping[str, Any], instructions: str | None, earlier: Earlier, limits: RequestLimits
 ) -> tuple[Message, ...]:
     """The instructions, what was said before, and the input."""
     messages = (
         *((Message(role="system", content=instructions),) if instructions else ()),
-        *(() if previous is None else said_before(previous)),
-        *parse_input(data.get("input"), turns, limits),
+        *(() if earlier.previous is None else said_before(earlier.previous)),
+        *parse_input(data.get("input"), earlier.quoted, limits),
     )
     if not messages:
         raise wrong_value("input", "must hold at least one message")
