@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
@@ -14,6 +14,8 @@ from afterwit.core.errors import AfterwitError
 from experiments.simulation.plan import Plan, RunResult, key
 
 LOOK_S = 0.5
+Play = Callable[[Plan, Callable[[], object]], RunResult]
+"""Plays a plan; it calls its second argument after each interaction. A process must be able to import it."""
 
 
 class RunFailed(AfterwitError):
@@ -56,26 +58,40 @@ def _parsed(line: str) -> RunResult | None:
         return None
 
 
-def play_all(plans: Sequence[Plan], kept: KeptRuns, *, jobs: int, observer: Observer) -> list[RunResult]:
-    """Every plan's result, in order. RunFailed where one has none, raised once the others are kept."""
+def simulated(plan: Plan, told: Callable[[], object]) -> RunResult:
+    """The plan's result, played on one thread: two on busy cores are slower than one."""
+    import torch
+
+    from experiments.simulation.run import run
+
+    torch.set_num_threads(1)
+    return run(plan, told=told)
+
+
+def play_all(
+    plans: Sequence[Plan], kept: KeptRuns, *, jobs: int, observer: Observer, play: Play = simulated
+) -> list[RunResult]:
+    """Every plan's result, in order. RunFailed if one has none, raised once the others are kept."""
     keys = [key(plan.facts()) for plan in plans]
     done = kept.read()
     missing = {name: plan for name, plan in zip(keys, plans, strict=True) if name not in done}
     observer.began(len(missing), sum(plan.interactions for plan in missing.values()))
-    for name, result in _work(missing, jobs, observer):
+    for name, result in _work(missing, jobs, observer, play):
         kept.add(result)
         done[name] = result
         observer.ended(result)
     return [done[name] for name in keys]
 
 
-def _work(missing: dict[str, Plan], jobs: int, observer: Observer) -> Iterator[tuple[str, RunResult]]:
+def _work(
+    missing: dict[str, Plan], jobs: int, observer: Observer, play: Play
+) -> Iterator[tuple[str, RunResult]]:
     context, failure = multiprocessing.get_context("spawn"), None
     steps, seen = context.Value("q", 0), 0
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_settle_in, initargs=(steps,))
     try:
         names: dict[Future[RunResult], str] = {
-            pool.submit(_play, plan): name for name, plan in missing.items()
+            pool.submit(_play, plan, play): name for name, plan in missing.items()
         }
         waiting = set(names)
         while waiting:
@@ -97,22 +113,17 @@ _steps: Synchronized[int] | None = None
 
 
 def _settle_in(steps: Synchronized[int]) -> None:
-    """In each process before its first run: two threads on busy cores are slower than one."""
+    """In each process before its first run."""
     global _steps
-    import torch
-
     from afterwit.apps.logs import quiet
 
     _steps = steps
-    torch.set_num_threads(1)
     quiet()
 
 
-def _play(plan: Plan) -> RunResult:
-    from experiments.simulation.run import run
-
+def _play(plan: Plan, play: Play) -> RunResult:
     try:
-        return run(plan, told=_step)
+        return play(plan, _step)
     except Exception as error:  # it must reach the other process, which not every error can
         why = f"{type(error).__name__}: {error}"
         raise RunFailed(f"{plan.name or 'a run'}, {plan.world}, seed {plan.seed}: {why}") from None
