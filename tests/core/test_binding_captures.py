@@ -9,6 +9,7 @@ from afterwit.core.message import Conversation
 from afterwit.core.turn import Kind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.anthropic_messages.request import parse_count
+from afterwit.wire.openai_responses.request import parse_request
 from tests.core.bindings import Memory, replay, tree
 
 TOOL_SAID = '{"output": "hello-from-tool", "exit_code": 0, "error": null}'
@@ -175,6 +176,21 @@ def test_anthropics_clients_are_followed_as_well():
     assert {row.said for row in rows[:-1]} == {("hello-from-tool",)}
     rows = replay("anthropic_sdk", parse=anthropic)
     assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", None, 2)]
+
+
+def responses(body: dict[str, Any]) -> Conversation:
+    items = [item for one in body["messages"] for item in (one if isinstance(one, list) else [one])]
+    return parse_request({"input": items}, GatewaySettings().request_limits).conversation
+
+
+def test_codex_grows_one_line_and_goes_on_in_its_session_behind_a_compaction():
+    """The order: a tool call, its result, the compaction, the person again with the summary."""
+    rows = replay("codex", parse=responses)
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("side", 1, 0), ("main", None, 0)]
+    (result,) = rows[0].said
+    assert result is not None
+    assert result.endswith("hello-from-tool\n")
+    assert rows[1].said == ()
 
 
 def test_all_clients_at_once_in_one_scope_stay_apart():
