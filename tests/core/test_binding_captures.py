@@ -193,6 +193,12 @@ def test_codex_grows_one_line_and_goes_on_in_its_session_behind_a_compaction():
     assert rows[1].said == ()
 
 
+def test_claude_code_is_followed_through_reminders_and_a_resume():
+    rows = replay("claude_code", parse=anthropic)
+    assert tree(rows) == [("main", None, 0), ("main", 0, 0), ("main", 1, 0), ("main", 2, 0)]
+    assert [row.said for row in rows] == [("hello-from-tool",), (AGAIN,), ("hello-from-tool",), ()]
+
+
 def test_all_clients_at_once_in_one_scope_stay_apart():
     names = ["hermes", "openclaw", "opencode", "mini_swe_agent", "smolagents", "litellm"]
     names += ["smolagents_code", "openai_agents", "aider_edits"]

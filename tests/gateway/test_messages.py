@@ -155,10 +155,10 @@ async def test_a_conversation_is_followed_through_what_clients_change_in_it(gate
     assert [message.role for message in other.next_state.messages] == ["user"]
 
 
-@pytest.mark.parametrize(("name", "parents"), [("openclaw_messages", 1), ("anthropic_sdk", None)])
-async def test_a_recorded_client_is_bound_through_the_gateway(
-    gateway: Serving, name: str, parents: int | None
-):
+@pytest.mark.parametrize(
+    ("name", "roots"), [("openclaw_messages", {0}), ("claude_code", {0}), ("anthropic_sdk", {0, 2})]
+)
+async def test_a_recorded_client_is_bound_through_the_gateway(gateway: Serving, name: str, roots: set[int]):
     """What the client was told then is what the model says now; our ids take the place of those of then."""
     ours: dict[str, str] = {}
     for request in recorded(name):
@@ -170,16 +170,14 @@ async def test_a_recorded_client_is_bound_through_the_gateway(
             "model": "tiny",
             "messages": json.loads(text),
             "tools": [{"name": tool, "input_schema": {"type": "object"}} for tool in request["tools"]],
-            **(THINKING if name == "openclaw_messages" else {}),
+            **THINKING,
         }
         answer = await gateway.http.post("/messages", json=body, headers=request["headers"])
         calls = (b["id"] for b in answer.json()["content"] if b["type"] == "tool_use")
         ours |= zip((b["id"] for b in request["response"]["content"] if "id" in b), calls, strict=True)
     turns = [record.turn for record in await gateway.records()]
-    expected = [None, *(turn.id for turn in turns[:-1])]
-    if parents is None:
-        expected[2] = None
-    assert [turn.parent for turn in turns] == expected
+    line = [None if place in roots else turns[place - 1].id for place in range(len(turns))]
+    assert [turn.parent for turn in turns] == line
 
 
 def spoken(blocks: list[dict[str, Any]]) -> str:

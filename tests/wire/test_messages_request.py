@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterwit.core.binding import plain_text
 from afterwit.core.errors import RequestError
 from afterwit.core.ids import call_id, turn_of_call
 from afterwit.core.message import Message, ToolCall
@@ -193,9 +194,19 @@ def test_blocks_of_anthropics_own_tools_are_passed_over():
     assert said == Message(role="assistant", content="Paris.")
 
 
-def test_consecutive_messages_of_one_role_stay_apart_and_system_text_may_come_later():
-    said = messages(*HI, *HI, {"role": "system", "content": "New rule."}, *HI)
-    assert [message.role for message in said] == ["user", "user", "system", "user"]
+def test_consecutive_messages_of_one_role_stay_apart():
+    assert [message.role for message in messages(*HI, *HI)] == ["user", "user"]
+
+
+def test_system_text_inside_the_conversation_is_a_reminder_that_binding_passes_over():
+    """Many templates refuse a system message that is not the first."""
+    rule = {"role": "system", "content": "New rule."}
+    _, reminder, _ = messages(*HI, rule, *HI)
+    assert reminder == Message(role="user", content="<system-reminder>\nNew rule.\n</system-reminder>")
+    assert plain_text(reminder) == ""
+    assert messages(rule, *HI)[0] == Message(role="system", content="New rule.")
+    (system, _) = parse(system="Be brief.", messages=[rule, *HI]).conversation.messages
+    assert system.content == "Be brief.\nNew rule."
 
 
 def test_a_message_of_the_assistant_at_the_end_is_refused_and_counted():
@@ -243,6 +254,7 @@ def test_thinking_is_shown_if_it_is_asked_for_and_switched_off_if_it_is_disabled
     [
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
         ({"messages": HI * 41}, "messages"),
         ({"messages": [says("assistant", *([use()] * 26)), says("user", *([result()] * 26))]}, "messages"),
         ({"messages": [says("user", *[text("x")] * 100)]}, "messages"),

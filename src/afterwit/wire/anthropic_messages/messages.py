@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from afterwit.core.ids import STORED_PREFIX, with_prefix
@@ -27,6 +27,28 @@ def parse_system(value: Any, most: int) -> tuple[Message, ...]:
     texts = (_BILLING.sub("", text_of(block) or "") for block in parse_blocks(value, "system"))
     text = "\n".join(text for text in texts if text)
     return (Message(role="system", content=text),) if text else ()
+
+
+def parse_conversation(system: Any, messages: Any, limits: RequestLimits) -> tuple[Message, ...]:
+    """The system text and the messages. System text is one message at the beginning, as templates want it.
+
+    Claude Code sends system text later on as well: that becomes a reminder, in the form of its own ones.
+    """
+    said = [*parse_system(system, limits.max_parts), *parse_messages(messages, limits)]
+    begun = list(takewhile(_is_system, said))
+    if len(begun) == len(said):
+        raise wrong_value("messages", "must hold at least one message of the user")
+    text = "\n".join(message.content for message in begun if message.content)
+    rest = (_reminder(message) if _is_system(message) else message for message in said[len(begun) :])
+    return (*((Message(role="system", content=text),) if text else ()), *rest)
+
+
+def _is_system(message: Message) -> bool:
+    return message.role == "system"
+
+
+def _reminder(message: Message) -> Message:
+    return Message(role="user", content=f"<system-reminder>\n{message.content}\n</system-reminder>")
 
 
 def parse_messages(value: Any, limits: RequestLimits) -> list[Message]:

@@ -8,7 +8,7 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
-from afterwit.wire.anthropic_messages.messages import parse_messages, parse_system
+from afterwit.wire.anthropic_messages.messages import parse_conversation
 from afterwit.wire.anthropic_messages.tools import parse_tool_choice, parse_tools
 from afterwit.wire.fields import as_object, as_text, flag, integer, number, text, wrong_value
 from afterwit.wire.request import ModelRequest, RequestLimits
@@ -31,10 +31,9 @@ def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request whose tokens are to be counted: it may end with a message of the assistant."""
     data = as_object(body, "the body")
     _refuse_unsupported(data)
-    messages = parse_messages(data.get("messages"), limits)
     thinking = _thinking(data.get("thinking"))
     conversation = Conversation(
-        messages=(*parse_system(data.get("system"), limits.max_parts), *messages),
+        messages=parse_conversation(data.get("system"), data.get("messages"), limits),
         tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args={} if thinking is None else {"enable_thinking": thinking},
     )
