@@ -183,7 +183,7 @@ async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: Ser
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 async def test_every_method_on_a_path_that_is_not_there_is_a_404_in_json(gateway: Serving, method: str):
-    answer = await gateway.http.request(method, root(gateway) + "/v1/responses")
+    answer = await gateway.http.request(method, root(gateway) + "/v1/assistants")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
 
 
@@ -191,11 +191,11 @@ async def test_the_log_names_a_path_that_is_not_there_cut_and_without_control_ch
     gateway: Serving, caplog
 ):
     caplog.set_level("INFO", logger="afterwit.gateway")
-    await gateway.http.post(root(gateway) + "/v1/responses", json={})
+    await gateway.http.post(root(gateway) + "/v1/assistants", json={})
     await gateway.http.get(root(gateway) + "/a%0Ab%1B%5B31m%E6%9D%B1")
     await gateway.http.get(root(gateway) + "/" + "x" * 5000)
     named, escaped, cut = (record.getMessage() for record in caplog.records[-3:])
-    assert named.startswith("POST /v1/responses 404 ")
+    assert named.startswith("POST /v1/assistants 404 ")
     assert escaped.startswith(r"GET /a\nb\x1b[31m\u6771 404 ")
     assert len(cut) < 200
 
