@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterwit.core.ids import MOST_CALLS, call_id
 from afterwit.wire.model_text.conventions import (
     CONVENTIONS,
     HERMES,
@@ -203,3 +204,12 @@ def test_nothing_but_white_space_and_markup_is_lost(text, convention):
 )
 def test_plain_text_is_content_to_the_letter(text, convention):
     assert read(text, convention)[:3] == ("", text, [])
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_calls_beyond_those_that_have_an_id_are_content(over: int) -> None:
+    one = '<tool_call>{"name": "a"}</tool_call>'
+    _, content, calls, message = read(one * (MOST_CALLS + over))
+    assert len(calls) == len(message.tool_calls) == MOST_CALLS
+    assert call_id("0" * 26, calls[-1][0])
+    assert content == one * over

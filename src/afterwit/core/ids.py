@@ -10,6 +10,8 @@ _TO_INT = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 """Into the digits that `int` reads."""
 _TURN_LENGTH = 26
 ENTROPY_BYTES = 10
+MOST_CALLS = 32**2
+"""Tool calls of one response: two digits of an id number them."""
 STORED_PREFIX = "call"
 """What a tool-call id begins with in the store, whatever the dialect."""
 _PREFIXES = (STORED_PREFIX, "toolu")

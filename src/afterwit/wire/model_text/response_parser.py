@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
+from afterwit.core.ids import MOST_CALLS
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.model_text.conventions import Convention
 from afterwit.wire.model_text.passage import Passage
@@ -157,8 +158,10 @@ class ResponseParser:
         self._state, self._held, self._window, self._quoted = state, [held], "", 0
 
     def _call(self, text: str) -> bool:
-        """Hand on the calls that a text is; False if it is anything else."""
+        """Hand on the calls that a text is; False if it is anything else, or if no id is left for them."""
         calls = self._convention.read(text)
+        if len(self._calls) + len(calls) > MOST_CALLS:
+            return False
         for name, arguments in calls:
             call = ParsedCall(index=len(self._calls), name=name, arguments=arguments)
             self._calls.append(call)
