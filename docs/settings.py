@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,15 +48,21 @@ def _tables() -> Iterator[str]:
 
 
 def _table(section: str, kind: type) -> str:
-    notes = _notes(kind)
+    notes, tables = _notes(kind), getattr(kind, "TABLES", {})
     rows = [
         f"## `[{section}]`\n\n{inspect.getdoc(kind)}\n",
         "| setting | default | what and why |",
         "| --- | --- | --- |",
     ]
     for field in dataclasses.fields(kind):
-        rows.append(f"| `{field.name}` | {_default(field)} | {notes.get(field.name, '')} |")
+        note = notes.get(field.name, "") + _choices(tables, field.name)
+        rows.append(f"| `{field.name}` | {_default(field)} | {note} |")
     return "\n".join(rows)
+
+
+def _choices(tables: Mapping[str, Iterable[str]], name: str) -> str:
+    """The names that the setting's table holds."""
+    return f" One of {', '.join(f'`{choice}`' for choice in tables[name])}." if name in tables else ""
 
 
 def _default(field: dataclasses.Field[typing.Any]) -> str:

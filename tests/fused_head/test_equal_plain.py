@@ -13,6 +13,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
+from afterwit.objective.hint_selection import HINT_RULES
 from afterwit.objective.named_inputs import settings_named
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import HintTargets, Target
@@ -20,7 +21,7 @@ from afterwit.objective.terms.topk_distill import Bins
 from afterwit.objective.terms.topk_opd import Kept
 from afterwit.objective.token_targets import KeptIds
 from tests.objective import reference
-from tests.objective.batches import CELLS, SELECTIONS, batches
+from tests.objective.batches import SUBSETS, batches
 from tests.objective.batches import settings as objective_settings
 from tests.objective.test_reference import tail_ratio
 
@@ -129,15 +130,16 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 SUBSET_READERS = [
-    (objective, *cell, tail)
+    (objective, selection, subset, tail)
     for objective in ("hybrid", "topk_opd")
-    for cell in CELLS
+    for selection in HINT_RULES
+    for subset in SUBSETS
     for tail in (False, True)
 ]
 OTHERS = [
     (objective, selection, "student", False)
     for objective in ("token_opd", "topk_distill", "combine")
-    for selection in SELECTIONS
+    for selection in HINT_RULES
 ]
 
 

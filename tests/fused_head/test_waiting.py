@@ -19,6 +19,7 @@ from afterwit.fused_head.matmuls import MIXED
 from afterwit.fused_head.score import score
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
+from afterwit.objective.hint_selection import HINT_RULES
 from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Pass, cast, parts_of, random_pass
@@ -68,7 +69,7 @@ def gradients(head: Head) -> HeadGradients:
     )
 
 
-@pytest.mark.parametrize("selection", ["shortest", "sequence_optimal", "token_optimal"])
+@pytest.mark.parametrize("selection", HINT_RULES)
 @pytest.mark.parametrize("objective", ["hybrid", "topk_opd", "token_opd", "topk_distill", "combine"])
 def test_targets_are_made_without_waiting(objective: str, selection: str) -> None:
     made = a_pass(replace(EVERYTHING, objective=objective, hint_selection=selection, tail_bucket=True))

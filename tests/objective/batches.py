@@ -9,6 +9,7 @@ from afterwit.objective import evaluate
 
 OBJECTIVES = ("hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl")
 SELECTIONS = ("shortest", "longest", "random", "sequence_optimal", "token_optimal")
+"""The hint-selection rules that the reference states a second time."""
 SUBSETS = ("student", "teacher", "overlap")
 CELLS = list(product(SELECTIONS, SUBSETS))
 

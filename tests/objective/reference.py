@@ -175,6 +175,7 @@ class Turn:
         counts = {(h, i): self._overlap(h, i) for h in hints for i in self.live}
         if rule == "token_optimal":
             return {i: max(hints, key=lambda h: counts[h, i]) for i in self.live}
+        assert rule == "sequence_optimal", f"the reference does not state {rule!r}"
         best = max(hints, key=lambda h: sum(counts[h, i] for i in self.live))
         return dict.fromkeys(self.live, best)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import ObjectiveSettings
-from afterwit.objective.candidates import candidates
+from afterwit.objective.candidates import Candidates, candidates
 from afterwit.objective.hint_selection import HINT_RULES, HintRule
 from afterwit.objective.logprobs import logprobs, top_k
 from afterwit.objective.sample import Sample
@@ -28,7 +28,19 @@ KNOWN = [name for name, rule in HINT_RULES.items() if rule.known]
 
 
 def found(overlap_HT):
-    return SimpleNamespace(overlap_HT=overlap_HT, sampled_teacher_HT=overlap_HT)
+    """Teachers that share `overlap_HT` of the student's four ids; one that shares more likes all ids more."""
+    hints, tokens = overlap_HT.shape
+    student_TK = torch.arange(4).expand(tokens, 4)
+    liked_HTK = (overlap_HT - 10.0).unsqueeze(-1).expand(hints, tokens, 4)
+    return Candidates(
+        student_ids_TK=student_TK,
+        student_old_TK=torch.full((tokens, 4), -1.4),
+        student_teacher_HTK=liked_HTK,
+        native_ids_HTK=student_TK + 4 - overlap_HT.unsqueeze(-1),
+        native_teacher_HTK=liked_HTK,
+        sampled_teacher_HT=liked_HTK[..., 0],
+        old_at=lambda ids_TK: torch.full(ids_TK.shape, -1.4),
+    )
 
 
 @pytest.mark.parametrize("name", HINT_RULES)
@@ -111,6 +123,6 @@ def test_a_random_hint_is_the_same_for_the_same_ids_and_each_is_as_likely():
 
 
 def test_masked_tokens_have_no_say_in_a_sequences_choice():
-    overlaps = found(torch.tensor([[1, 1, 9], [2, 2, 0]]))
+    overlaps = found(torch.tensor([[1, 1, 4], [2, 2, 0]]))
     chosen_T = HINT_RULES["sequence_optimal"].choose(overlaps, torch.tensor([True, True, False]))
     assert chosen_T.tolist() == [1, 1, 1]

@@ -21,12 +21,13 @@ class Candidates:
     """The top-K of pi_old and of every teacher, each scored by the other. No gradient."""
 
     student_ids_TK: Tensor
+    """The likeliest first."""
     student_old_TK: Tensor
     """log pi_old at the student's ids."""
     student_teacher_HTK: Tensor
     """log pi_T^h at the student's ids."""
     native_ids_HTK: Tensor
-    """Each teacher's own top-K."""
+    """Each teacher's own top-K, the likeliest first."""
     native_teacher_HTK: Tensor
     """log pi_T^h at the teacher's ids."""
     sampled_teacher_HT: Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
@@ -25,6 +25,15 @@ class ObjectiveSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    TABLES: ClassVar[Mapping[str, Iterable[str]]] = {
+        "objective": OBJECTIVES,
+        "subset": SUBSETS,
+        "hint_selection": HINT_RULES,
+        "baseline": BASELINES,
+        "aggregation": AGGREGATIONS,
+    }
+    """The table whose keys a setting accepts."""
+
     objective: str = "hybrid"
     """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `combine` one surrogate of both at
     the sampled tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
@@ -38,9 +47,9 @@ class ObjectiveSettings:
     subset: str = "student"
     """Which of the kept ids learn in top-K OPD: the student's, the teacher's, or those of both."""
     hint_selection: str = "sequence_optimal"
-    """Which hint teaches: `shortest`, `longest` or `random` (drawn by the response's ids), of which only that
-    one is scored; or the one whose teacher agrees most with the student, over the response
-    (`sequence_optimal`) or at each token (`token_optimal`)."""
+    """Which hint teaches. `shortest`, `longest` and `random` (drawn by the response's ids) score only that
+    one. `sequence_optimal` takes the hint whose teacher agrees most with the student over the response,
+    `token_optimal` the one that does so at each token."""
     routing: Literal["all", "routed"] = "all"
     """`all`: a turn learns by every term it carries, as published. `routed`: a failed turn (r = -1) with a
     hint learns by OPD alone, a good one (r = +1) by RL alone, or not at all if the policy was sure of it."""
@@ -75,11 +84,8 @@ class ObjectiveSettings:
 
     def __post_init__(self) -> None:
         one_of_its_choices(self)
-        one_of(self, OBJECTIVES, "objective")
-        one_of(self, SUBSETS, "subset")
-        one_of(self, HINT_RULES, "hint_selection")
-        one_of(self, BASELINES, "baseline")
-        one_of(self, AGGREGATIONS, "aggregation")
+        for name, table in self.TABLES.items():
+            one_of(self, table, name)
         at_least(self, 0, *WEIGHTS, *RANGES, "baseline_decay")
         below(self, inf, *WEIGHTS)
         at_most(self, inf, "diff_clip")
