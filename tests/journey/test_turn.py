@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from afterwit.apps.config import Settings
 from afterwit.apps.runtime import Runtime
 from afterwit.checkpoints import Versions
@@ -64,6 +66,7 @@ async def test_what_an_adapter_learned_from_a_turn_is_served_after_a_restart_too
         assert answer.system_fingerprint == "v1"
 
 
+@pytest.mark.slow  # a second learner process; the adapter's goes the same way
 async def test_full_weights_are_served_after_a_restart_while_the_learner_says_what_to_set(
     settings: Callable[..., Settings], model: Path, tmp_path: Path
 ) -> None:

@@ -30,12 +30,12 @@ from tests.fakes.adapters import by_peft, noise, plain
 from tests.fakes.models import reweighted, tiny_llama
 from tests.learner.test_lm_head import ROWS
 from tests.learner.test_policy import go_on, trainer_in
-from tests.learner.test_update import IDS, OBJECTIVES, batch, plain_update
+from tests.learner.test_update import BY_TERM, batch, plain_update
 from tests.learner.updates import EXACT, Given, adapter_of, frozen, furthest, policy_of, quiet, weights
 from tests.tree.forests import precise
 
 LORA = replace(EXACT, lora_rank=16, lora_alpha=32.0)
-TAUGHT = [each for each in OBJECTIVES if each.needs_teacher and each.subset != "overlap"]
+TAUGHT = [each for each in BY_TERM if each.values[0].needs_teacher and each.values[0].subset != "overlap"]
 """A teacher chosen at random may share no id with the student, and then an overlap teaches nothing."""
 DTYPES: tuple[Precision, ...] = ("float32", "bfloat16", "float64")
 
@@ -125,7 +125,7 @@ def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> No
         assert not tensor.any() if "lora_B" in name else bound * 0.9 < tensor.abs().max() <= bound
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES[8:], ids=IDS[8:])
+@pytest.mark.parametrize("objective", BY_TERM[8:])
 def test_an_update_is_the_plain_update_of_pefts_adapter(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
@@ -145,7 +145,7 @@ def test_an_update_is_the_plain_update_of_pefts_adapter(
 
 
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
-@pytest.mark.parametrize("objective", TAUGHT, ids=lambda o: f"{o.objective}-{o.hint_selection}-{o.subset}")
+@pytest.mark.parametrize("objective", TAUGHT)
 def test_under_lora_the_distillation_term_is_not_ignored(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer, tmp_path: Path
 ) -> None:

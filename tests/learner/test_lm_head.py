@@ -17,7 +17,7 @@ from afterwit.learner.scoring.lm_head import fused_head, head_of
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import reweighted, tiny_llama
-from tests.learner.test_update import IDS, OBJECTIVES, batch
+from tests.learner.test_update import BY_TERM, batch
 from tests.learner.updates import EXACT, frozen, furthest, moved, policy_of
 
 ROWS = [
@@ -42,7 +42,7 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("llama"))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES[8:], ids=IDS[8:])
+@pytest.mark.parametrize("objective", BY_TERM[8:])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_an_update_is_that_of_whole_logits(
     objective: ObjectiveSettings, tied: bool, base: Path, untied: Path, tmp_path: Path
@@ -58,7 +58,7 @@ def test_an_update_is_that_of_whole_logits(
     assert furthest(fused, plain) < 1e-7
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
+@pytest.mark.parametrize("objective", BY_TERM)
 def test_with_packed_rows_the_fused_head_agrees_with_the_plain_way(
     objective: ObjectiveSettings, base: Path, tmp_path: Path
 ) -> None:
