@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.wire.dialect import Earlier
+from afterwit.wire.dialect import EarlierTurns
 from afterwit.wire.openai_chat import OPENAI_CHAT
 from afterwit.wire.openai_responses import OPENAI_RESPONSES
 from afterwit.wire.openai_responses.errors import error_body
-from afterwit.wire.openai_responses.references import MOST_NAMED, named_turns
+from afterwit.wire.openai_responses.references import MOST_REFERENCES, references_of
 from afterwit.wire.openai_responses.request import parse_request
 from afterwit.wire.openai_responses.response import DEFAULTS
 from afterwit.wire.request import Field, ModelRequest, RequestLimits, ToolChoice
@@ -33,10 +33,10 @@ CALL = ToolCall(id="c1", name="read", arguments='{"path": "a"}')
 
 
 def parse(input: Any = "Hi", turns: Any = (), **body: Any) -> ModelRequest:
-    named = named_turns({"input": input, **body})
+    references = references_of({"input": input, **body})
     known = {one.id: one for one in turns}
-    quoted = {name: known[name].message for name in named.quoted if name in known}
-    earlier = Earlier(previous=known.get(named.previous or ""), quoted=quoted)
+    quoted = {name: known[name].message for name in references.quoted if name in known}
+    earlier = EarlierTurns(previous=known.get(references.previous or ""), quoted=quoted)
     return parse_request({"input": input, **body}, LIMITS, earlier)
 
 
@@ -214,7 +214,7 @@ def test_a_previous_response_comes_first_without_its_instructions():
 def test_items_are_referred_to_by_their_ids():
     ids = [f"rs_{EARLIER.id}0", f"msg_{EARLIER.id}0", f"fc_{EARLIER.id}0"]
     typed = [{"type": "item_reference", "id": identifier} for identifier in ids]
-    assert named_turns({"input": typed}).quoted == (EARLIER.id,)
+    assert references_of({"input": typed}).quoted == (EARLIER.id,)
     assert messages(USER, *typed, turns=[EARLIER])[1] == EARLIER.message
     assert messages(*({"id": identifier} for identifier in ids), turns=[EARLIER]) == (EARLIER.message,)
     assert messages({"id": f"msg_{EARLIER.id}1"}, USER, turns=[EARLIER]) == messages(USER)
@@ -227,10 +227,10 @@ def test_a_response_that_is_not_there_is_a_404(name: str):
 
 
 def test_a_request_refers_to_a_limited_number_of_responses():
-    items = [{"type": "item_reference", "id": f"msg_{number:026}0"} for number in range(MOST_NAMED + 1)]
-    assert len(named_turns({"input": items[1:]}).quoted) == MOST_NAMED
+    items = [{"type": "item_reference", "id": f"msg_{number:026}0"} for number in range(MOST_REFERENCES + 1)]
+    assert len(references_of({"input": items[1:]}).quoted) == MOST_REFERENCES
     with pytest.raises(RequestError) as error:
-        named_turns({"input": items})
+        references_of({"input": items})
     assert (error.value.status, error.value.param) == (400, "input")
 
 

@@ -36,7 +36,7 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class References:
     """The ids of earlier turns that a request refers to."""
 
     previous: str | None = None
@@ -46,7 +46,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class EarlierTurns:
     """What is known of the turns that a request refers to."""
 
     previous: Turn | None = None
@@ -55,16 +55,16 @@ class Earlier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalling:
+class ReferringParser:
     """A parser of requests that may refer to earlier turns instead of repeating them."""
 
-    named: Callable[[Mapping[str, Any]], Named]
+    references: Callable[[Mapping[str, Any]], References]
     """The turns that a body refers to. Raises RequestError 400 for too many."""
-    parse: Callable[[Any, RequestLimits, Earlier], ModelRequest]
+    parse: Callable[[Any, RequestLimits, EarlierTurns], ModelRequest]
     """Reads a body, given those of the named turns that belong to its sender's key."""
 
 
-Parse = Callable[[Any, RequestLimits], ModelRequest] | Recalling
+Parse = Callable[[Any, RequestLimits], ModelRequest] | ReferringParser
 """Reads a body's JSON. Raises RequestError 400 with the client's name of the field in `param`."""
 
 

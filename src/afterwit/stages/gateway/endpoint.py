@@ -13,10 +13,10 @@ from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.auth import Caller, Permission, scope_of
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import until_disconnect
 from afterwit.stages.gateway.middleware import CALLER, HEADERS
 from afterwit.stages.gateway.reading import off_loop, read_body
-from afterwit.stages.gateway.recall import parsed
 from afterwit.stages.gateway.turn import (
     Bound,
     Choice,
@@ -51,7 +51,7 @@ class ModelEndpoint:
         caller.require(Permission.CHAT)
         with gateway.in_flight.admit() as admission:
             body, size = await read_body(gateway, scope, receive)
-            asked = await parsed(gateway, self._dialect.parse, body, caller)
+            asked = await parse_body(gateway, self._dialect.parse, body, caller)
             check_model(asked, gateway.names)
             check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
             check_tool_choice(asked.tool_choice, gateway.engine.capabilities)

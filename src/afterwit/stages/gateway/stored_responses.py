@@ -8,9 +8,9 @@ from afterwit.core.errors import RequestError
 from afterwit.core.ids import turn_of_response
 from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.earlier_turns import own_turn
 from afterwit.stages.gateway.http import send_json
 from afterwit.stages.gateway.middleware import CALLER
-from afterwit.stages.gateway.recall import own_turn
 from afterwit.wire.dialect import StoredResponses
 
 

@@ -8,10 +8,10 @@ from starlette.types import Receive, Scope, Send
 
 from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import send_json
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.reading import off_loop, read_body
-from afterwit.stages.gateway.recall import parsed
 from afterwit.stages.gateway.turn import check_model, count_tokens
 from afterwit.wire.dialect import TokenCount
 
@@ -28,7 +28,7 @@ class TokenCountEndpoint:
         caller.require(Permission.CHAT)
         with gateway.in_flight.admit():
             body, size = await read_body(gateway, scope, receive)
-            asked = await parsed(gateway, self._route.parse, body, caller)
+            asked = await parse_body(gateway, self._route.parse, body, caller)
             check_model(asked, gateway.names)
             context_length = gateway.engine.facts.context_length
             count = partial(

@@ -22,8 +22,8 @@ PIECE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """What the blocks of one response need beside their text."""
+class BlockIds:
+    """Ids and signatures of the blocks of one response."""
 
     head: ResponseHead
 
@@ -40,8 +40,8 @@ class Marks:
 class BlockStream:
     """The events of a growing content. One block is open at a time."""
 
-    def __init__(self, marks: Marks) -> None:
-        self._marks = marks
+    def __init__(self, ids: BlockIds) -> None:
+        self._ids = ids
         self._open: str | None = None
         """The type of the open block."""
         self._index = -1
@@ -56,7 +56,7 @@ class BlockStream:
                 yield from self._enter({"type": "thinking", "thinking": "", "signature": ""})
                 yield self._delta({"type": "thinking_delta", "thinking": text})
             case ParsedCall(name=name, arguments=arguments):
-                call_id = self._marks.call_id(event)
+                call_id = self._ids.call_id(event)
                 yield from self._enter({"type": "tool_use", "id": call_id, "name": name, "input": {}})
                 arguments = without_halves(arguments)
                 for start in range(0, len(arguments), PIECE):
@@ -67,7 +67,7 @@ class BlockStream:
     def close(self) -> Iterator[JsonObject]:
         """End the open block, if there is one."""
         if self._open == "thinking":
-            yield self._delta({"type": "signature_delta", "signature": self._marks.signature})
+            yield self._delta({"type": "signature_delta", "signature": self._ids.signature})
         if self._open is not None:
             yield {"type": "content_block_stop", "index": self._index}
         self._open = None
@@ -84,19 +84,19 @@ class BlockStream:
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
 
-def whole_blocks(events: Iterable[ResponseEvent], marks: Marks) -> list[JsonObject]:
+def whole_blocks(events: Iterable[ResponseEvent], ids: BlockIds) -> list[JsonObject]:
     """The blocks that a stream of the same events adds up to."""
     blocks: list[JsonObject] = []
     for kind, group in groupby(events, type):
         if kind is ParsedCall:
-            blocks += [_call(event, marks) for event in group if isinstance(event, ParsedCall)]
+            blocks += [_call(event, ids) for event in group if isinstance(event, ParsedCall)]
             continue
         text = "".join(event.text for event in group if isinstance(event, TextDelta | ReasoningDelta))
-        thought = {"type": "thinking", "thinking": text, "signature": marks.signature}
+        thought = {"type": "thinking", "thinking": text, "signature": ids.signature}
         blocks.append(thought if kind is ReasoningDelta else {"type": "text", "text": text})
     return blocks
 
 
-def _call(call: ParsedCall, marks: Marks) -> JsonObject:
+def _call(call: ParsedCall, ids: BlockIds) -> JsonObject:
     arguments = orjson.Fragment(without_halves(call.arguments))
-    return {"type": "tool_use", "id": marks.call_id(call), "name": call.name, "input": arguments}
+    return {"type": "tool_use", "id": ids.call_id(call), "name": call.name, "input": arguments}

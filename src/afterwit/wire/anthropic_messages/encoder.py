@@ -10,7 +10,7 @@ import orjson
 from afterwit.core.errors import RequestError
 from afterwit.core.turn import Finish
 from afterwit.wire import sse
-from afterwit.wire.anthropic_messages.blocks import BlockStream, Marks, whole_blocks
+from afterwit.wire.anthropic_messages.blocks import BlockIds, BlockStream, whole_blocks
 from afterwit.wire.anthropic_messages.errors import error_body
 from afterwit.wire.dialect import Encoder
 from afterwit.wire.request import ModelRequest
@@ -45,7 +45,7 @@ class StreamEncoder:
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._head = head
         self._show_reasoning = request.show_reasoning
-        self._blocks = BlockStream(Marks(head=head))
+        self._blocks = BlockStream(BlockIds(head=head))
         self._begun = False
         self._hidden = 0
         self._stop: JsonObject = {}
@@ -96,7 +96,7 @@ class BodyEncoder:
 
     def end(self, usage: Usage, version: int) -> bytes:
         shown = (e for e in self._events if self._show_reasoning or not isinstance(e, ReasoningDelta))
-        content = whole_blocks(shown, Marks(head=self._head))
+        content = whole_blocks(shown, BlockIds(head=self._head))
         return orjson.dumps(_message(self._head, content, self._stop, usage))
 
     def fail(self, error: RequestError) -> bytes:

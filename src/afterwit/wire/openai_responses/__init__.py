@@ -1,14 +1,14 @@
 """The dialect of OpenAI's Responses API."""
 
-from afterwit.wire.dialect import Dialect, Recalling, StoredResponses, TokenCount
+from afterwit.wire.dialect import Dialect, ReferringParser, StoredResponses, TokenCount
 from afterwit.wire.openai_responses.encoder import encoder
 from afterwit.wire.openai_responses.errors import error_body
-from afterwit.wire.openai_responses.references import named_turns
+from afterwit.wire.openai_responses.references import references_of
 from afterwit.wire.openai_responses.request import parse_request
 from afterwit.wire.openai_responses.response import count_body, stored_body
 
 PATH = "/v1/responses"
-PARSE = Recalling(named=named_turns, parse=parse_request)
+PARSE = ReferringParser(references=references_of, parse=parse_request)
 
 OPENAI_RESPONSES = Dialect(
     name="openai_responses",

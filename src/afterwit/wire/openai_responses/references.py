@@ -9,23 +9,23 @@ from afterwit.core.errors import RequestError
 from afterwit.core.ids import choice_turn, turn_of_response
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
-from afterwit.wire.dialect import Earlier, Named
+from afterwit.wire.dialect import EarlierTurns, References
 from afterwit.wire.fields import text, wrong_value
 from afterwit.wire.openai_responses.item_ids import ItemKind, read_item_id
 
-MOST_NAMED = 256
+MOST_REFERENCES = 256
 """Turns that one request may refer to: each is read from the store."""
 
 
-def named_turns(body: Mapping[str, Any]) -> Named:
+def references_of(body: Mapping[str, Any]) -> References:
     """The turns that a body refers to. Raises RequestError 400 if there are too many."""
     items = body.get("input")
     referred = (referred_id(item) for item in items) if isinstance(items, list) else ()
     found = (read_item_id(identifier) for identifier in referred if identifier is not None)
     quoted = dict.fromkeys(item.turn for item in found if item is not None)
-    if len(quoted) > MOST_NAMED:
-        raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_NAMED}")
-    return Named(previous=_previous(body), quoted=tuple(quoted))
+    if len(quoted) > MOST_REFERENCES:
+        raise wrong_value("input", f"refers to {len(quoted)} responses, more than {MOST_REFERENCES}")
+    return References(previous=_previous(body), quoted=tuple(quoted))
 
 
 def _previous(body: Mapping[str, Any]) -> str | None:
@@ -44,7 +44,7 @@ def referred_id(item: Any) -> str | None:
     return identifier if isinstance(identifier, str) else None
 
 
-def previous_turn(body: Mapping[str, Any], earlier: Earlier) -> Turn | None:
+def previous_turn(body: Mapping[str, Any], earlier: EarlierTurns) -> Turn | None:
     """The turn of the response that the request goes on from. Raises RequestError 404 if there is none."""
     if text(body, "previous_response_id") is not None and earlier.previous is None:
         message = "previous_response_id: there is no such response."

@@ -7,7 +7,7 @@ from typing import Any
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
-from afterwit.wire.dialect import Earlier
+from afterwit.wire.dialect import EarlierTurns
 from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
 from afterwit.wire.openai import parse_sampling, parse_template_args
 from afterwit.wire.openai_responses.items import parse_input
@@ -26,10 +26,10 @@ NOT_SERVED = {
     "top_logprobs": "Only the sampled token's log-prob is served: leave out top_logprobs.",
 }
 """Fields that a client would rely on, with what to do instead."""
-NOTHING_EARLIER = Earlier()
+NO_EARLIER_TURNS = EarlierTurns()
 
 
-def parse_request(body: Any, limits: RequestLimits, earlier: Earlier = NOTHING_EARLIER) -> ModelRequest:
+def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_EARLIER_TURNS) -> ModelRequest:
     """Read a request's JSON, given what it refers to.
 
     Raises RequestError 400 for what is malformed, and 404 for a response or an item that is not in `earlier`.
@@ -61,7 +61,7 @@ def parse_request(body: Any, limits: RequestLimits, earlier: Earlier = NOTHING_E
 
 
 def _messages(
-    data: Mapping[str, Any], instructions: str | None, earlier: Earlier, limits: RequestLimits
+    data: Mapping[str, Any], instructions: str | None, earlier: EarlierTurns, limits: RequestLimits
 ) -> tuple[Message, ...]:
     """The instructions, what was said before, and the input."""
     messages = (

@@ -11,21 +11,21 @@ from afterwit.core.turn import Turn
 from afterwit.stages.gateway.auth import Caller, owner_of
 from afterwit.stages.gateway.context import Gateway
 from afterwit.store import Store
-from afterwit.wire.dialect import Earlier, Parse, Recalling
+from afterwit.wire.dialect import EarlierTurns, Parse, ReferringParser
 from afterwit.wire.request import ModelRequest
 
 T = TypeVar("T")
 
 
-async def parsed(gateway: Gateway, parse: Parse, body: dict[str, Any], caller: Caller) -> ModelRequest:
+async def parse_body(gateway: Gateway, parse: Parse, body: dict[str, Any], caller: Caller) -> ModelRequest:
     """A body parsed, with the turns that it refers to. Raises what `parse` raises, and 503."""
     limits = gateway.settings.request_limits
-    if not isinstance(parse, Recalling):
+    if not isinstance(parse, ReferringParser):
         return parse(body, limits)
-    named = parse.named(body)
-    previous = None if named.previous is None else await own_turn(gateway, named.previous, caller)
-    quoted = await _own_messages(gateway, named.quoted, caller) if named.quoted else {}
-    return parse.parse(body, limits, Earlier(previous=previous, quoted=quoted))
+    references = parse.references(body)
+    previous = None if references.previous is None else await own_turn(gateway, references.previous, caller)
+    quoted = await _own_messages(gateway, references.quoted, caller) if references.quoted else {}
+    return parse.parse(body, limits, EarlierTurns(previous=previous, quoted=quoted))
 
 
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
