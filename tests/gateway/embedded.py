@@ -10,6 +10,7 @@ from pathlib import Path
 import anthropic
 import openai
 
+from afterwit.core.lifecycle import State
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
@@ -31,6 +32,15 @@ class World:
     async def records(self) -> list[Record]:
         """All turns, oldest first."""
         return await self.store.call(lambda store: list(store.turns()))
+
+    async def milk_was_read(self) -> Record:
+        """Check that of two turns the second follows the first, whose tool said milk; the second."""
+        asked, answered = await self.records()
+        assert (asked.state, answered.state) == (State.ANSWERED, State.OPEN)
+        assert answered.turn.parent == asked.turn.id
+        assert asked.next_state is not None
+        assert [message.content for message in asked.next_state.messages] == ["milk"]
+        return answered
 
 
 @asynccontextmanager

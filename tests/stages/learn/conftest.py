@@ -8,28 +8,14 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
-import torch
 
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
-from tests.fakes.models import tiny_qwen3
+from tests.learner.conftest import _one_thread as _one_thread
+from tests.learner.conftest import base as base
+from tests.learner.conftest import renderer as renderer
 from tests.stages.learning import Place
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("base"))
-
-
-@pytest.fixture(scope="session")
-def renderer(base: Path) -> Renderer:
-    return Renderer.load(base)
 
 
 @pytest.fixture
