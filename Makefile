@@ -12,7 +12,7 @@ TORCH_BACKEND ?= $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m p
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-slow test-gpu check settings bench bench-quick bench-page study compare pretrain docs clean
+.PHONY: demo test test-slow test-thorough test-gpu check settings bench bench-quick bench-page study compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -43,8 +43,12 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	@$(PYTEST) -m "not slow and not gpu"
 
-## Those and the slow ones: many streams across many weight swaps, soak, properties with many more examples.
+## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
+	@$(PYTEST) -m "slow and not gpu" --timeout 3600
+
+## All tests, every property with many more examples: hours.
+test-thorough: $(VENV)/.installed-test
 	@$(PYTEST) -m "not gpu" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
