@@ -6,6 +6,7 @@ import pytest
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.verdict import Feedback
+from afterwit.store import Store
 from tests.gateway.serving import USER, Serving
 
 
@@ -94,7 +95,27 @@ async def test_a_turn_takes_feedback_from_its_own_key_and_from_an_admin(gateway:
         name: (await give(gateway, key, response_id=response.json()["id"], thumb="up")).status_code
         for name, key in keys.items()
     }
-    assert statuses == {"own": 200, "other": 403, "boss": 200}
+    assert statuses == {"own": 200, "other": 404, "boss": 200}
+
+
+def ended_and_pruned(store: Store, *, now: float) -> int:
+    """Remove the content of all turns; returns how many there were."""
+    store.expire_open(now + 1, now=now)
+    return store.prune(now=now + 1, max_age_s=0, max_bytes=None).turns
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+async def test_a_turn_of_another_key_cannot_be_told_from_one_that_never_was(gateway: Serving, pruned: bool):
+    own, other = await gateway.add_key("own", "chat", "teach"), await gateway.add_key("other", "teach")
+    asked = {"model": "tiny", "messages": USER}
+    made = await gateway.http.post(
+        "/chat/completions", json=asked, headers={"authorization": f"Bearer {own}"}
+    )
+    if pruned:
+        assert await gateway.store.call(lambda store: ended_and_pruned(store, now=gateway.clock())) == 1
+    theirs = await give(gateway, other, response_id=made.json()["id"], thumb="up")
+    none = await give(gateway, other, response_id="chatcmpl-" + "0" * 26, thumb="up")
+    assert (theirs.status_code, theirs.json()) == (404, none.json())
 
 
 async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway: Serving):

@@ -13,6 +13,9 @@ from afterwit.stages.gateway.reading import read_body
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
 
+UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
+"""The same for a response of another key: nobody learns what others have."""
+
 
 class FeedbackEndpoint:
     """Needs the scope `teach`, and the key of the turn or an admin's."""
@@ -36,8 +39,8 @@ class FeedbackEndpoint:
             return await gateway.store.call(lambda store: record_feedback(store, request, caller, now=now))
         except TurnNotFound as error:
             if fault := gateway.faults.get("store"):  # the turn may have been served, and not recorded
-                raise RequestError(503, "store_unavailable", f"{error}. {fault.message}") from error
-            raise RequestError(404, "turn_not_found", str(error), param="response_id") from error
+                raise RequestError(503, "store_unavailable", f"{UNKNOWN} {fault.message}") from error
+            raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
         except StoreUnavailable as error:
             message = f"The feedback was not recorded: {error}"
             raise RequestError(503, "store_unavailable", message) from error
@@ -46,8 +49,8 @@ class FeedbackEndpoint:
 
 
 def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
-    """Record it. Raises TurnNotFound, and 403 for another key's turn."""
+    """Record it. Raises TurnNotFound, also for another key's turn."""
     owner = owner_of(store.turn(request.turn).turn.scope)
     if owner != caller.name and not caller.may(Permission.ADMIN):
-        raise RequestError(403, "not_your_turn", "That turn belongs to another key.", param="response_id")
+        raise TurnNotFound(f"{caller.name!r} has no turn {request.turn}")
     return store.feedback(request.turn, request.feedback, now=now)
