@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from afterwit.core.errors import EngineUnavailable
 from afterwit.core.ids import turn_of_call
 from afterwit.core.lifecycle import State
+from afterwit.core.message import Conversation
 from afterwit.core.turn import Kind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.model_text.render import Renderer
@@ -249,6 +251,31 @@ async def test_a_previous_response_is_continued_from_the_store(gateway: Serving)
     assert (one.turn.id, two.turn.id) == (two.turn.parent, three.turn.parent)
     assert two.next_state is not None
     assert [message.content for message in two.next_state.messages] == ["Thanks."]
+
+
+class WatchedRenderer(Renderer):
+    """Notes whether a conversation is rendered in the thread of the event loop."""
+
+    on_loop: list[bool]
+
+    def text(self, conversation: Conversation) -> str:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        return super().text(conversation)
+
+
+async def test_a_short_request_that_continues_a_long_conversation_is_rendered_off_the_loop(
+    tmp_path: Path, model: Path
+):
+    renderer = WatchedRenderer.load(model)
+    renderer.on_loop = []
+    settings = GatewaySettings(thread_from_bytes=2000)
+    async with serving(tmp_path, renderer, settings=settings) as gateway:
+        long = (await respond(gateway, "a " * 1000)).json()
+        await respond(gateway, "Thanks.", previous_response_id=long["id"])
+        counted = {"model": "tiny", "input": "Thanks.", "previous_response_id": long["id"]}
+        await gateway.http.post("/responses/input_tokens", json=counted)
+        await respond(gateway, "Thanks.")
+    assert renderer.on_loop == [False, False, False, True]
 
 
 async def test_the_named_response_is_the_parent_of_equal_conversations(gateway: Serving):

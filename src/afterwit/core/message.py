@@ -84,6 +84,14 @@ class Conversation:
         if not self.messages:
             raise ValueError("a conversation needs at least one message")
 
+    @property
+    def characters(self) -> int:
+        """Characters of the contents and of the calls' arguments."""
+        return sum(
+            len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
+            for message in self.messages
+        )
+
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {
             "messages": [message.to_dict() for message in self.messages],

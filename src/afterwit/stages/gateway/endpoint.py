@@ -58,7 +58,7 @@ class ModelEndpoint:
             admission.take(asked.choices)
             user = scope_of(caller, headers.get("user-agent"))
             work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
-            await self._respond(await off_loop(gateway, size, work), receive, send)
+            await self._respond(await off_loop(gateway, asked, size, work), receive, send)
 
     def _prepare(
         self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http import read_json
 from afterwit.stages.gateway.middleware import HEADERS
+from afterwit.wire.request import ModelRequest
 
 T = TypeVar("T")
 
@@ -23,8 +24,11 @@ async def read_body(gateway: Gateway, scope: Scope, receive: Receive) -> tuple[d
     )
 
 
-async def off_loop(gateway: Gateway, size: int, work: Callable[[], T]) -> T:
-    """What `work` returns. For a body of many bytes it runs in a thread, so that streams go on."""
-    if size >= gateway.settings.thread_from_bytes:
+async def off_loop(gateway: Gateway, asked: ModelRequest, size: int, work: Callable[[], T]) -> T:
+    """What `work` returns. For a long request it runs in a thread, so that streams go on.
+
+    `size` is the body's, in bytes. A short body may refer to a long conversation.
+    """
+    if max(size, asked.conversation.characters) >= gateway.settings.thread_from_bytes:
         return await asyncio.to_thread(work)
     return work()

@@ -40,7 +40,8 @@ class GatewaySettings:
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys: a revoked key is refused after this time."""
     thread_from_bytes: int = 16_384
-    """Bytes of a request's body. Larger ones are rendered in a thread, so that streams go on."""
+    """Bytes of a request's body, or characters of its conversation. Longer ones are rendered in a thread, so
+    that streams go on."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "max_body_bytes", "max_requests", "max_choices", "max_tokens")

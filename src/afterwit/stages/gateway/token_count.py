@@ -34,5 +34,5 @@ class TokenCountEndpoint:
             count = partial(
                 count_tokens, asked, gateway.renderer, context_length=context_length, now=gateway.now()
             )
-            tokens = await off_loop(gateway, size, count)
+            tokens = await off_loop(gateway, asked, size, count)
         await send_json(send, 200, self._route.body(tokens))

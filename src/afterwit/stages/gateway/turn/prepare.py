@@ -107,12 +107,8 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
 
 def check_length(conversation: Conversation, renderer: PromptRenderer, context_length: int) -> None:
     """Raise 400, without rendering it, for a conversation that certainly does not fit."""
-    written = sum(
-        len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
-        for message in conversation.messages
-    )
-    if written > renderer.most_characters(context_length):
-        raise too_long(f"{written} characters", context_length)
+    if conversation.characters > renderer.most_characters(context_length):
+        raise too_long(f"{conversation.characters} characters", context_length)
 
 
 def encode_within(text: str, renderer: PromptRenderer, context_length: int) -> tuple[int, ...]:
