@@ -110,3 +110,37 @@ def test_a_path_of_no_dialect_speaks_the_first_one():
     assert dialect_of("/v1/plain/count", DIALECTS) is PLAIN
     for path in ("/v1/plainer", "/v1/models", ""):
         assert dialect_of(path, DIALECTS) is OPENAI_CHAT
+
+
+LONG = "x" * 30_000
+SAID = [{"role": "user", "content": "Hi"}]
+TEXT = {"type": "text", "text": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat/completions", {"model": LONG, "messages": SAID}),
+        ("/chat/completions", {"messages": [{"role": LONG}]}),
+        ("/chat/completions", {"messages": [{"role": "user", "content": [{"type": LONG}]}]}),
+        ("/chat/completions", {"messages": SAID, "tools": [{"type": LONG}]}),
+        ("/chat/completions", {"messages": SAID, "tool_choice": LONG}),
+        ("/chat/completions", {"messages": SAID, "response_format": {"type": LONG}}),
+        ("/responses", {"input": [{"role": LONG}]}),
+        ("/responses", {"input": "Hi", "tool_choice": {"type": LONG}}),
+        ("/responses", {"input": "Hi", "tool_choice": {"type": "function", "name": LONG}}),
+        ("/responses", {"input": "Hi", "text": {"format": {"type": LONG}}}),
+        ("/messages", {"messages": [{"role": LONG}]}),
+        ("/messages", {"messages": [{"role": "user", "content": [TEXT, {"type": LONG}]}]}),
+        ("/messages", {"messages": SAID, "tool_choice": {"type": LONG}}),
+        (
+            "/messages",
+            {"messages": SAID, "tool_choice": {"type": "tool", "name": LONG}, "tools": [{"name": "a"}]},
+        ),
+    ],
+)
+async def test_an_error_quotes_only_the_beginning_of_a_long_text(gateway: Serving, path: str, body: dict):
+    answer = await gateway.http.post(path, json={"model": "tiny", **body})
+    assert answer.status_code in (400, 404)
+    assert "xxx" in answer.text
+    assert len(answer.text) < 500

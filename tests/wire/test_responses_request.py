@@ -211,6 +211,11 @@ def test_a_previous_response_comes_first_without_its_instructions():
     assert request.conversation.messages[0] == before
 
 
+@pytest.mark.parametrize("identifier", [None, 3])
+def test_a_reference_without_an_id_is_refused(identifier: object):
+    assert refused(input=[{"type": "item_reference", "id": identifier}]) == (400, "input[0].id")
+
+
 def test_items_are_referred_to_by_their_ids():
     ids = [f"rs_{EARLIER.id}0", f"msg_{EARLIER.id}0", f"fc_{EARLIER.id}0"]
     typed = [{"type": "item_reference", "id": identifier} for identifier in ids]

@@ -7,6 +7,9 @@ from typing import Any
 
 from afterwit.core.errors import RequestError
 
+LONGEST_SHOWN = 80
+"""Characters of a client's text in a message."""
+
 
 def wrong_type(param: str, wanted: str, value: Any) -> RequestError:
     return RequestError(400, "invalid_type", f"{param} must be {wanted}, not {_kind(value)}", param=param)
@@ -14,6 +17,11 @@ def wrong_type(param: str, wanted: str, value: Any) -> RequestError:
 
 def wrong_value(param: str, message: str) -> RequestError:
     return RequestError(400, "invalid_value", f"{param} {message}", param=param)
+
+
+def shown(text: str) -> str:
+    """A client's text as a message quotes it: cut if it is long."""
+    return repr(text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "...")
 
 
 def as_object(value: Any, param: str) -> Mapping[str, Any]:

@@ -101,7 +101,8 @@ class Middleware:
         is_open = scope["path"] in OPEN_PATHS
         caller = gateway.keys.caller(None if is_open and key is None else key, client)
         if caller is None and not is_open:
-            raise RequestError(401, "invalid_api_key", "Send an API key: Authorization: Bearer aw-...")
+            message = "Send an API key: Authorization: Bearer aw-..., or x-api-key: aw-..."
+            raise RequestError(401, "invalid_api_key", message)
         scope[CALLER] = caller
 
     def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text
+from afterwit.wire.fields import as_list, as_object, as_text, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _document(block: Block) -> str:
 
 
 def _unsupported(block: Block) -> RequestError:
-    message = f"{block.where} is of type {block.kind!r}: this model reads text only"
+    message = f"{block.where} is of type {shown(block.kind)}: this model reads text only"
     return RequestError(400, "unsupported_content", message, param=block.where)
 
 

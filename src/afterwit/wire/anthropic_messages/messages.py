@@ -11,7 +11,7 @@ from typing import Any
 from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.anthropic_messages.content import Block, count_blocks, joined, parse_blocks, text_of
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
 from afterwit.wire.request import RequestLimits
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
@@ -70,7 +70,7 @@ def _said(value: Any, where: str) -> list[Message]:
     data = as_object(value, where)
     role = as_text(data.get("role"), f"{where}.role")
     if role not in _ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(_ROLES)}, not {role!r}")
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(_ROLES)}, not {shown(role)}")
     return _ROLES[role](parse_blocks(data.get("content"), f"{where}.content"))
 
 

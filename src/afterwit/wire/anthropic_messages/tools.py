@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterwit.wire.fields import as_list, as_object, as_text, flag, shallow, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, flag, shallow, shown, wrong_value
 from afterwit.wire.request import ToolChoice
 
 _CHOICES = {
@@ -46,11 +46,11 @@ def parse_tool_choice(value: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[T
     data = as_object(value, "tool_choice")
     kind = as_text(data.get("type"), "tool_choice.type")
     if kind not in _CHOICES:
-        raise wrong_value("tool_choice.type", f"must be one of {', '.join(_CHOICES)}, not {kind!r}")
+        raise wrong_value("tool_choice.type", f"must be one of {', '.join(_CHOICES)}, not {shown(kind)}")
     choice = _CHOICES[kind]
     if choice is ToolChoice.REQUIRED and not tools:
         raise wrong_value("tool_choice", "asks for a call, but there are no tools")
     name = as_text(data.get("name"), "tool_choice.name") if kind == "tool" else None
     if name is not None and name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value("tool_choice.name", f"is {name!r}, which is not among the tools")
+        raise wrong_value("tool_choice.name", f"is {shown(name)}, which is not among the tools")
     return choice, name, not flag(data, "disable_parallel_tool_use")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_object, as_text, shallow, wrong_type
+from afterwit.wire.fields import as_object, as_text, shallow, shown, wrong_type
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
@@ -36,7 +36,7 @@ def _part(value: Any, where: str) -> str | None:
         raise RequestError(
             400,
             "unsupported_content",
-            f"{where} is of type {kind!r}: this model reads text only",
+            f"{where} is of type {shown(kind)}: this model reads text only",
             param=where,
         )
     return as_text(part.get(_TEXT_PARTS[kind]), f"{where}.{_TEXT_PARTS[kind]}")

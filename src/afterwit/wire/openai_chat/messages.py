@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.message import ROLES, Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_value
 from afterwit.wire.openai import arguments_text, text_of
 from afterwit.wire.request import RequestLimits
 
@@ -28,7 +28,7 @@ def _message(value: Any, where: str) -> Message:
     role = as_text(data.get("role"), f"{where}.role")
     role = "tool" if role == "function" else role
     if role not in ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {role!r}")
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
     assistant = role == "assistant"
     return Message(
         role=role,

@@ -7,7 +7,7 @@ from typing import Any
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
-from afterwit.wire.fields import as_object, flag, integer, text
+from afterwit.wire.fields import as_object, flag, integer, shown, text
 from afterwit.wire.openai import parse_sampling, parse_template_args
 from afterwit.wire.openai_chat.messages import parse_messages
 from afterwit.wire.openai_chat.tools import parse_tool_choice, parse_tools
@@ -50,7 +50,7 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
     value = data.get("response_format")
     kind = "text" if value is None else as_object(value, "response_format").get("type")
     if kind != "text":
-        message = f"response_format {kind!r} is not served"
+        message = f"response_format {shown(str(kind))} is not served"
         raise RequestError(400, "unsupported_response_format", message, param="response_format")
     if integer(data, "top_logprobs", low=0, high=20):
         message = "Only the sampled token's log-prob is served: logprobs without top_logprobs."

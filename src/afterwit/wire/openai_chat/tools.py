@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
 from afterwit.wire.request import ToolChoice
 
 
@@ -24,7 +24,7 @@ def _tool(value: Any, where: str) -> Mapping[str, Any]:
     kind = as_text(tool.get("type"), f"{where}.type")
     if kind != "function":
         raise RequestError(
-            400, "unsupported_tool", f"{where} is of type {kind!r}, not a function", param=where
+            400, "unsupported_tool", f"{where} is of type {shown(kind)}, not a function", param=where
         )
     name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
     if not name:
@@ -41,13 +41,13 @@ def parse_tool_choice(value: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[T
     if choice is ToolChoice.REQUIRED and not tools:
         raise wrong_value("tool_choice", "asks for a call, but there are no tools")
     if name is not None and name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value("tool_choice", f"names {name!r}, which is not among the tools")
+        raise wrong_value("tool_choice", f"names {shown(name)}, which is not among the tools")
     return choice, name
 
 
 def _word(value: str) -> tuple[ToolChoice, None]:
     if value not in set(ToolChoice):
-        raise wrong_value("tool_choice", f"must be auto, none, required or a function, not {value!r}")
+        raise wrong_value("tool_choice", f"must be auto, none, required or a function, not {shown(value)}")
     return ToolChoice(value), None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, wrong_type, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_type, wrong_value
 from afterwit.wire.openai import arguments_text, text_of
 from afterwit.wire.openai_responses.references import referred_id, referred_part
 from afterwit.wire.request import RequestLimits
@@ -48,7 +48,7 @@ def _part(item: Mapping[str, Any], where: str) -> Message | None:
 def _message(item: Mapping[str, Any], where: str) -> Message:
     role = as_text(item.get("role"), f"{where}.role")
     if role not in ROLES:
-        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {role[:40]!r}")
+        raise wrong_value(f"{where}.role", f"must be one of {', '.join(ROLES)}, not {shown(role)}")
     return Message(role=role, content=text_of(item.get("content"), f"{where}.content") or "")
 
 
@@ -81,11 +81,17 @@ def _call_id(item: Mapping[str, Any], where: str) -> str:
     return as_text(item.get("call_id"), f"{where}.call_id")
 
 
+def _nameless_reference(item: Mapping[str, Any], where: str) -> None:
+    """Raises 400: an item with an id was read before."""
+    raise wrong_type(f"{where}.id", "a string", item.get("id"))
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any], str], Message | None]] = {
     "message": _message,
     "reasoning": _reasoning,
     "function_call": _call,
     "function_call_output": _output,
+    "item_reference": _nameless_reference,
 }
 """By the type of an item."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.dialect import EarlierTurns
-from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
+from afterwit.wire.fields import as_object, flag, shallow, shown, text, wrong_value
 from afterwit.wire.openai import parse_sampling, parse_template_args
 from afterwit.wire.openai_responses.items import parse_input
 from afterwit.wire.openai_responses.references import previous_turn, said_before
@@ -99,5 +99,5 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
     format = as_object(data.get("text") or {}, "text").get("format")
     kind = "text" if format is None else as_object(format, "text.format").get("type")
     if kind != "text":
-        message = f"text.format {str(kind)[:40]!r} is not served"
+        message = f"text.format {shown(str(kind))} is not served"
         raise RequestError(400, "unsupported_response_format", message, param="text.format")

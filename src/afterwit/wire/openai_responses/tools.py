@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
 from afterwit.wire.request import ToolChoice
 
 Tool = Mapping[str, Any]
@@ -52,7 +52,7 @@ def parse_tool_choice(value: Any, tools: tuple[Tool, ...]) -> tuple[ToolChoice, 
     if kind == "allowed_tools":
         allowed = _allowed(choice, tools)
         return _word(choice.get("mode", ToolChoice.AUTO), allowed), None, allowed
-    message = f"tool_choice asks for a tool of type {kind[:40]!r}: this server calls functions only."
+    message = f"tool_choice asks for a tool of type {shown(kind)}: this server calls functions only."
     raise RequestError(400, "unsupported_tool_choice", message, param="tool_choice")
 
 
@@ -77,5 +77,5 @@ def _allowed(choice: Mapping[str, Any], tools: Sequence[Tool]) -> tuple[Tool, ..
 def _known(choice: Mapping[str, Any], tools: Sequence[Tool], where: str) -> str:
     name = as_text(choice.get("name"), f"{where}.name")
     if name not in {tool["function"]["name"] for tool in tools}:
-        raise wrong_value(where, f"names {name[:80]!r}, which is not among the tools")
+        raise wrong_value(where, f"names {shown(name)}, which is not among the tools")
     return name

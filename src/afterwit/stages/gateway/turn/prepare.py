@@ -10,6 +10,7 @@ from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Capabilities
+from afterwit.wire.fields import shown
 from afterwit.wire.model_text.conventions import NO_CALLS, Convention, convention_of
 from afterwit.wire.model_text.reasoning import opens_reasoning
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
@@ -59,7 +60,7 @@ def check_model(request: ModelRequest, names: Collection[str]) -> None:
     if not request.model:
         raise RequestError(400, "missing_model", "Name a model.", param=Field.MODEL)
     if request.model not in names:
-        message = f"The model {request.model!r} is not served here: {', '.join(names)}."
+        message = f"The model {shown(request.model)} is not served here: {', '.join(names)}."
         raise RequestError(404, "model_not_found", message, param=Field.MODEL)
 
 
