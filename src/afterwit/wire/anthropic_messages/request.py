@@ -10,12 +10,15 @@ from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
 from afterwit.wire.anthropic_messages.messages import parse_conversation
 from afterwit.wire.anthropic_messages.tools import parse_tool_choice, parse_tools
-from afterwit.wire.fields import as_object, as_text, flag, integer, number, text, wrong_value
+from afterwit.wire.fields import as_object, as_text, flag, text
 from afterwit.wire.request import ModelRequest, RequestLimits
-from afterwit.wire.stops import parse_stops
-
-LARGEST = 2**31 - 1
-"""Of a token count: what every engine can hold."""
+from afterwit.wire.sampling_fields import (
+    parse_max_tokens,
+    parse_stops,
+    parse_temperature,
+    parse_top_k,
+    parse_top_p,
+)
 
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
@@ -53,14 +56,11 @@ def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
 
 
 def _sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
-    top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
-    if top_p == 0.0:
-        raise wrong_value("top_p", "must be more than 0")
     return Sampling(
-        max_tokens=integer(data, "max_tokens", low=1, high=LARGEST) or limits.default_max_tokens,
-        temperature=number(data, "temperature", 1.0, low=0.0, high=2.0),
-        top_p=top_p,
-        top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),
+        max_tokens=parse_max_tokens(data, "max_tokens") or limits.default_max_tokens,
+        temperature=parse_temperature(data),
+        top_p=parse_top_p(data),
+        top_k=parse_top_k(data),
         stop=parse_stops(data.get("stop_sequences"), "stop_sequences", limits),
     )
 

@@ -17,10 +17,15 @@ from afterwit.wire.fields import (
     wrong_value,
 )
 from afterwit.wire.request import RequestLimits
-from afterwit.wire.stops import parse_stops
+from afterwit.wire.sampling_fields import (
+    LARGEST,
+    parse_max_tokens,
+    parse_stops,
+    parse_temperature,
+    parse_top_k,
+    parse_top_p,
+)
 
-LARGEST = 2**31 - 1
-"""Of a token count or token id: what every engine can hold."""
 WEAKEST_REPETITION_PENALTY = 0.01
 """Logits are divided by it: smaller ones leave the range of half precision."""
 
@@ -30,15 +35,12 @@ def parse_sampling(data: Mapping[str, Any], limits: RequestLimits, *, lengths: S
 
     `lengths` are the fields that limit the tokens of the response; the first one that is set counts.
     """
-    asked = [integer(data, name, low=1, high=LARGEST) for name in lengths]
-    top_p = number(data, "top_p", 1.0, low=0.0, high=1.0)
-    if top_p == 0.0:
-        raise wrong_value("top_p", "must be more than 0")
+    asked = [parse_max_tokens(data, name) for name in lengths]
     return Sampling(
         max_tokens=next((limit for limit in asked if limit is not None), limits.default_max_tokens),
-        temperature=number(data, "temperature", 1.0, low=0.0, high=2.0),
-        top_p=top_p,
-        top_k=max(integer(data, "top_k", low=-1, high=LARGEST) or 0, 0),
+        temperature=parse_temperature(data),
+        top_p=parse_top_p(data),
+        top_k=parse_top_k(data),
         min_p=number(data, "min_p", 0.0, low=0.0, high=1.0),
         seed=integer(data, "seed", low=-(2**63), high=2**63 - 1),
         stop=parse_stops(data.get("stop"), "stop", limits),
