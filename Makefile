@@ -104,4 +104,4 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 clean:
-	rm -rf $(VENV) build demo-report
+	rm -rf $(VENV) build demo-report*

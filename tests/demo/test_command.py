@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.apps.config import load
 from afterwit.apps.demo.command import run
-from afterwit.apps.demo.worlds import WORLDS
+from afterwit.apps.demo.settings import choose, config_text
+from afterwit.apps.demo.worlds import WORLDS, world_named
 from afterwit.core.errors import SettingError
 from afterwit.store.sqlite import SqliteStore
 
@@ -63,3 +65,14 @@ def test_a_choice_that_is_not_there_is_said_before_anything_starts(
     chosen = asked | choice
     with pytest.raises(SettingError, match=said):
         run(**chosen, out=tmp_path)
+
+
+def test_the_homes_settings_are_the_demos(tmp_path: Path) -> None:
+    chosen = choose(world_named("tools"), tmp_path)
+    (tmp_path / "config.toml").write_text(config_text(chosen.settings))
+    read = load(home=tmp_path, environment={})
+    assert (read.objective, read.learner, read.judge) == (
+        chosen.settings.objective,
+        chosen.settings.learner,
+        chosen.settings.judge,
+    )

@@ -91,6 +91,16 @@ def test_weights_that_are_gone_are_said_to_be_gone(base: Path, renderer: Rendere
     assert (found.weights, found.exact) == (3, False)
 
 
+def test_a_turn_that_trained_is_explained_however_old_it_is(
+    base: Path, renderer: Renderer, tmp_path: Path
+) -> None:
+    trainer, _ = learned(tmp_path, base, renderer, 3)
+    trainer.versions.prune(1)
+    trainer.settings = replace(trainer.settings, max_staleness=1)
+    assert explained(trainer, a_sample(renderer, 1), 2).weights == 3
+    assert explain(trainer, a_sample(renderer, 1), None) is Reason.STALE
+
+
 def test_a_turn_that_cannot_train_says_why(base: Path, renderer: Renderer, tmp_path: Path) -> None:
     trainer, sample = learned(tmp_path, base, renderer, 1, objective="rl")
     assert explain(trainer, replace(sample, rl=False), None) is Reason.NO_SIGNAL

@@ -48,7 +48,9 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
     """
     number, exact = _weights(trainer, trained_in)
     policy = Policy.load(trainer.versions, number, trainer.settings)
-    items, refused = trainer.build([sample], version=number)
+    items, refused = trainer.build(
+        [sample], version=number if exact else sample.turn.sampled.oldest_version
+    )  # a turn that trained was not too stale
     if refused:
         return refused[0].reason
     return _explained(trainer, policy, items[0], exact=exact)

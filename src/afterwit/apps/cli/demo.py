@@ -24,7 +24,10 @@ def demo(
     ] = None,
     interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
     seed: Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the report goes. Default: demo-report, in the chat world demo-report-chat."),
+    ] = None,
     judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
 ) -> None:
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
@@ -42,6 +45,6 @@ def demo(
         recipe=recipe,
         interactions=interactions,
         seed=seed,
-        out=out,
+        out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
         judge=judge,
     )

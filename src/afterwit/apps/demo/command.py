@@ -11,7 +11,7 @@ from rich.console import Console
 from afterwit.apps.demo.live import Run, judge_accuracy, live
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.apps.demo.report import Display, Lesson, Report, examples, lessons_of, rules_learned, write
-from afterwit.apps.demo.settings import JUDGES, Chosen, choose
+from afterwit.apps.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.logs import quiet
 from afterwit.core.errors import SettingError
@@ -37,6 +37,7 @@ def run(
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     _make_fresh(home)
+    (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
     announce(Console(), chosen, title=recipe or "")
     tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
     with live(chosen.settings, home, rules=played_in.judge if chosen.judge == "rules" else None) as system:

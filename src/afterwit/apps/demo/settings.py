@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,12 @@ def _overrides(own: Mapping[str, Mapping[str, Any]], recipe: str, here: Settings
             old, new = (getattr(getattr(of, section), name) for of in (published, here))
             if old != new:
                 yield Override(name=f"{section}.{name}", published=old, here=new)
+
+
+def config_text(settings: Settings) -> str:
+    """The demo's settings as a home's config.toml, so that other commands read the home as the demo did."""
+    held = {name: value for name, value in changed(settings).items() if value is not None}
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in held.items())
 
 
 def changed(settings: Settings) -> dict[str, Any]:

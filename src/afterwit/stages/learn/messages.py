@@ -18,7 +18,9 @@ def on_waiting(choice: NextBatch, settings: LearnerSettings, *, version: int) ->
     """How many turns wait, and what the next update waits for."""
     held = f"; {_turns(choice.held)} for more of the same session" if choice.held else ""
     if not choice.ready:
-        start = f"at {settings.batch}, or at {settings.min_batch} after {duration(settings.max_wait_s)}"
+        start = f"at {settings.batch}"
+        if settings.min_batch < settings.batch:
+            start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
         return f"version {version}; no judged turn waits{held}: the next update starts {start}"
     count = f"version {version}; {choice.ready} of {_turns(settings.batch)} wait{held}"
     return f"{count}: the next update starts {_condition(choice, settings)}"
@@ -31,7 +33,7 @@ def on_drained(version: int) -> str:
 
 def _condition(choice: NextBatch, settings: LearnerSettings) -> str:
     left_s = settings.max_wait_s - choice.oldest_s
-    if left_s <= 0:
+    if left_s <= 0 or settings.min_batch == settings.batch:
         return f"at {settings.min_batch}"
     condition = "" if choice.ready >= settings.min_batch else f" if {settings.min_batch} wait then"
     return f"at {settings.batch}, or in {duration(left_s)}{condition}"
