@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.config import Settings
+from afterwit.apps.doctor import machine
 from afterwit.apps.doctor import model as files
 from afterwit.apps.doctor.judge import judges
 from afterwit.apps.doctor.report import findings_of
-from afterwit.checkpoints import Versions
+from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.stages.judge.settings import JudgeSettings
@@ -66,3 +67,8 @@ async def test_a_judge_whose_vote_can_be_read_is_well() -> None:
 async def test_a_judge_whose_vote_cannot_be_read_is_a_fault(answer: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         await judges(FakeJudge(lambda messages: answer), JudgeSettings())
+
+
+def test_a_gateway_over_the_same_home_may_hold_the_port(tmp_path: Path) -> None:
+    with exclusive(tmp_path / ".gateway.lock", purpose="a test", wait=False):
+        assert "has its port" in machine._port(Settings(), tmp_path)

@@ -23,8 +23,9 @@ ASKED = JudgeView(
 )
 """A turn that any judge can judge."""
 REMEDY = (
-    "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks. Turns wait for"
-    " a judge that does not answer, and end as invalid_votes if its answers cannot be read"
+    "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set"
+    " judge.prompts to short if it is small. Turns wait for a judge that does not answer, and end as"
+    " invalid_votes if its answers cannot be read"
 )
 
 
@@ -49,7 +50,8 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
     vote = parse_evaluation(answer)
     said = f"{name} answers, but its {len(answer)} characters hold no vote"
     expect(vote.value is not None, said if answer.strip() else f"{name} answers with nothing")
-    return f"{name} judges a wrong answer as {vote.value}"
+    doubt = "" if vote.value == -1 else ": a better judge gives better hints"
+    return f"{name} judges a wrong answer as {vote.value}{doubt}"
 
 
 async def _endpoint_judges(settings: JudgeSettings) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.home import make_home
+from afterwit.checkpoints import exclusive
+from afterwit.core.errors import AlreadyRunning
 from afterwit.engines.fingerprint import weight_files
 from afterwit.stages.gateway.http import bound_socket
 
@@ -26,9 +28,7 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
         lambda: _room(settings, home, folder),
         remedy="free some space, or lower learner.keep_versions",
     )
-    yield tested(
-        "port", lambda: _port(settings), remedy="stop what listens there, or choose another with --port"
-    )
+    yield tested("port", lambda: _port(settings, home), remedy="stop what listens there, or set serve.port")
     yield tested(
         "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
     )
@@ -67,7 +67,15 @@ def _trained(folder: Path, rank: int) -> int:
     return sum(rank * sum(shape) for shape in shapes if len(shape) == 2)
 
 
-def _port(settings: Settings) -> str:
+def _port(settings: Settings, home: Path) -> str:
+    try:
+        with exclusive(home / ".gateway.lock", purpose="doctor", wait=False):
+            return _free(settings)
+    except AlreadyRunning:
+        return "a gateway runs over this home and has its port"
+
+
+def _free(settings: Settings) -> str:
     sock = bound_socket(settings.serve.host, settings.serve.port)
     address = ":".join(map(str, sock.getsockname()[:2]))
     sock.close()
