@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from afterwit.core.ids import (
     CALL_IN_TEXT,
+    MOST_CALLS,
     call_id,
     choice_turn,
     turn_id,
@@ -20,7 +21,7 @@ entropy = st.binary(min_size=10, max_size=10)
 times = st.floats(min_value=0, max_value=4e9)
 
 
-@given(now=times, entropy=entropy, index=st.integers(min_value=0, max_value=32**4 - 1))
+@given(now=times, entropy=entropy, index=st.integers(min_value=0, max_value=MOST_CALLS - 1))
 def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, index):
     turn = turn_id(now, entropy)
     call = call_id(turn, index)
@@ -74,4 +75,4 @@ def test_too_little_entropy_is_refused():
     with pytest.raises(ValueError, match="10 bytes of entropy, not 3"):
         turn_id(1.0, b"abc")
     with pytest.raises(ValueError, match="does not fit"):
-        call_id("x", 32**4)
+        call_id("x", MOST_CALLS)

@@ -19,7 +19,7 @@ _PREFIXES = (STORED_PREFIX, "toolu")
 _CALL = re.compile(
     rf"(?:{'|'.join(_PREFIXES)})([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}}(?:[{_DIGITS}]{{2}})?)"
 )
-CALL_IN_TEXT = re.compile(rf"\b(?:{'|'.join(_PREFIXES)})_?[0-9a-z]{{28}}(?:[0-9a-z]{{2}})?\b", re.IGNORECASE)
+CALL_IN_TEXT = re.compile(rf"\b(?:{'|'.join(_PREFIXES)})_?[0-9a-z]{{28}}\b", re.IGNORECASE)
 """What may be one of our tool-call ids inside a text; `turn_of_call` knows."""
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
 _RESPONSE_PREFIX = re.compile(r"\A[a-z]+[-_]")
@@ -55,9 +55,9 @@ def turn_of_response(response: str) -> str:
 def call_id(turn: str, index: int) -> str:
     """The id of a turn's tool call: letters and digits only, because clients drop the rest.
 
-    The index takes two digits, and four from call 1,024 on.
+    Raises ValueError from index MOST_CALLS on.
     """
-    return STORED_PREFIX + turn + _base32(index, 2 if index < 32**2 else 4)
+    return STORED_PREFIX + turn + _base32(index, 2)
 
 
 def plain_id(identifier: str) -> str:
