@@ -16,9 +16,7 @@ STORED_PREFIX = "call"
 """What a tool-call id begins with in the store, whatever the dialect."""
 _PREFIXES = (STORED_PREFIX, "toolu")
 """What dialects write before the turn id in a tool-call id."""
-_CALL = re.compile(
-    rf"(?:{'|'.join(_PREFIXES)})([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}}(?:[{_DIGITS}]{{2}})?)"
-)
+_CALL = re.compile(rf"(?:{'|'.join(_PREFIXES)})([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
 CALL_IN_TEXT = re.compile(rf"\b(?:{'|'.join(_PREFIXES)})_?[0-9a-z]{{28}}\b", re.IGNORECASE)
 """What may be one of our tool-call ids inside a text; `turn_of_call` knows."""
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
