@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = {"house": 40, "thorough": 500}
+EXAMPLES = {"house": 30, "thorough": 500}
 """Examples of a property: in every run, and with `--hypothesis-profile thorough` (`make test-thorough`)."""
 
 for name, examples in EXAMPLES.items():

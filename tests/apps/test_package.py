@@ -112,6 +112,7 @@ def test_every_recipe_is_read_from_another_folder(installed: Installed) -> None:
     )
 
 
+@pytest.mark.slow  # a process that serves
 def test_a_demo_model_is_served_under_a_recipe_from_another_folder(installed: Installed) -> None:
     model = installed.site / "afterwit" / "apps" / "demo" / "tools" / "model"
     serve = installed.afterwit(

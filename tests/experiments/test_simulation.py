@@ -42,6 +42,7 @@ def test_ten_people_teach_it_something(result: RunResult) -> None:
     assert result.at(10, "fresh").preference > result.at(0, "fresh").preference + 0.1
 
 
+@pytest.mark.slow  # a run of its own
 def test_the_same_plan_gives_the_same_points() -> None:
     plan = replace(BRIEF, interactions=2, measured=(2,), tasks=4)
     one, again = run(plan), run(plan)
@@ -63,6 +64,7 @@ async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what
     assert {record.turn.sampling.temperature for record in records} == {0.6}
 
 
+@pytest.mark.slow  # a run of its own
 async def test_versions_reach_the_engine_only_when_so_many_are_there() -> None:
     chosen, world, rng = BRIEF.chosen(), REHEARSED["tools"], Random(1)
     async with simulation(chosen.settings, world, seed=1, program=world.judge, publish_every=3) as system:

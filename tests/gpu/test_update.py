@@ -69,7 +69,9 @@ def model_of(folder: Path, settings: LearnerSettings) -> PreTrainedModel:
     return load_model(folder, dtype=dtype, device=device).requires_grad_(False)
 
 
-@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="full", marks=pytest.mark.slow), pytest.param(4, id="lora")]
+)
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize(
     ("dtype", "near", "same_way"),

@@ -11,7 +11,7 @@ from afterwit.wire.model_text.tool_schema import schema_error
 from afterwit.wire.surrogates import without_halves
 from tests.timing import check_linear
 
-SIZE = 8_000
+SIZE = 5_000
 """Characters of the smaller text."""
 TOKEN = 3
 """Characters of a streamed piece."""
