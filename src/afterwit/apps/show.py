@@ -12,6 +12,7 @@ from rich.text import Text
 
 from afterwit.apps.config import Settings
 from afterwit.core.message import Message
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict, Vote
 from afterwit.store import Record
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from afterwit.learner.explain import Advantage, Explained
     from afterwit.wire.model_text.render import Renderer
 
+IMPORTED = "imported: recorded elsewhere, so its tokens and log-probs are not known and it cannot train"
 PROMPT_MESSAGES = 3
 MESSAGE_CHARS = 1200
 STRONG = 1.0
@@ -50,16 +52,9 @@ def show_turn(
 def _parts(record: Record) -> Iterator[RenderableType]:
     turn = record.turn
     reason = f" ({record.reason.value})" if record.reason else ""
-    versions = ", ".join(map(str, sorted(set(turn.sampled.versions))))
-    trained = f" · trained in {', '.join(map(str, record.trained_in))}" if record.trained_in else ""
     head = f"{turn.id}  {record.state.value}{reason} · session {turn.session} · {turn.kind.value}"
     yield Text(head, style="bold")
-    sampling = turn.sampling
-    yield Text(
-        f"sampled by version {versions or '-'} at temperature {sampling.temperature:g}, "
-        f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}",
-        style="dim",
-    )
+    yield Text(_sampling(turn, record.trained_in) if isinstance(turn, Turn) else IMPORTED, style="dim")
     messages = turn.conversation.messages
     if len(messages) > PROMPT_MESSAGES:
         yield Text(f"… {len(messages) - PROMPT_MESSAGES} earlier messages", style="dim")
@@ -75,6 +70,15 @@ def _parts(record: Record) -> Iterator[RenderableType]:
         yield Text(f"waiting: {record.error}", style="red")
     if record.verdict is not None:
         yield _verdict(record.verdict)
+
+
+def _sampling(turn: Turn, trained_in: Sequence[int]) -> str:
+    versions = ", ".join(map(str, sorted(set(turn.sampled.versions))))
+    trained = f" · trained in {', '.join(map(str, trained_in))}" if trained_in else ""
+    return (
+        f"sampled by version {versions or '-'} at temperature {turn.sampling.temperature:g}, "
+        f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
+    )
 
 
 def _panel(message: Message, title: str, style: str) -> Panel:
@@ -114,7 +118,7 @@ def _taught(
     folder = model_folder(settings.model, home)
     trainer, renderer = build.trainer_of(settings, home, folder), Renderer.load(folder)
     sample = JudgedTurn(
-        turn=record.turn,
+        turn=record.sampled_turn,
         verdict=verdict,
         rl=record.rl,
         opd=record.opd,
@@ -129,7 +133,7 @@ def _taught(
     for index, hint in enumerate(found.hints):
         tokens = sum(chosen == index for chosen in found.chosen)
         yield Text(f"hint of {tokens} of {len(found.chosen)} tokens: {hint}", style="green")
-    response = record.turn.sampled.ids
+    response = record.sampled_turn.sampled.ids
     for name, per_token in found.terms.items():
         yield Panel(_coloured(response, per_token, renderer), title=f"advantages: {name}", title_align="left")
     yield Text(

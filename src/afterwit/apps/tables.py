@@ -14,7 +14,7 @@ from rich.text import Text
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
-from afterwit.core.turn import Kind
+from afterwit.core.turn import ImportedTurn, Kind
 from afterwit.store import Counts, Record, VersionRecord
 
 Member = TypeVar("Member", bound=StrEnum)
@@ -75,6 +75,8 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 
 def _state(record: Record) -> Text:
     words = record.state.value
+    if isinstance(record.turn, ImportedTurn):
+        words = f"imported {words}"
     if record.turn.kind is not Kind.MAIN:
         words = f"{record.turn.kind.value} {words}"
     if record.reason is not None:

@@ -32,6 +32,16 @@ def turn_id(now: float, entropy: bytes) -> str:
     return _base32(number, _TURN_LENGTH)
 
 
+def digest_id(digest: bytes) -> str:
+    """A turn's id that follows from what was said: 26 lower-case letters and digits of 16 bytes of a hash.
+
+    Raises ValueError for another length.
+    """
+    if len(digest) != 16:
+        raise ValueError(f"an id takes 16 bytes of a hash, not {len(digest)}")
+    return _base32(int.from_bytes(digest), _TURN_LENGTH)
+
+
 def choice_turn(turn: str, index: int) -> str:
     """The turn of a response's choice `index`, from the first choice's: the id that many numbers on.
 

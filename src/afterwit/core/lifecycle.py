@@ -58,6 +58,7 @@ class Reason(StrEnum):
     UNKNOWN_BRANCH = "unknown_branch"
     AMBIGUOUS_PARENT = "ambiguous_parent"
     KEY_DOES_NOT_TEACH = "key_does_not_teach"
+    NOT_SAMPLED_HERE = "not_sampled_here"
     PENALTIES = "penalties"
     GREEDY_WITHOUT_HINT = "greedy_without_hint"
     TRUNCATED_SAMPLING_WITHOUT_HINT = "truncated_sampling_without_hint"
@@ -89,6 +90,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.UNKNOWN_BRANCH: _NOT,
     Reason.AMBIGUOUS_PARENT: _NOT,
     Reason.KEY_DOES_NOT_TEACH: _NOT,
+    Reason.NOT_SAMPLED_HERE: _NOT,
     Reason.PENALTIES: _NOT,
     Reason.GREEDY_WITHOUT_HINT: _NOT,
     Reason.TRUNCATED_SAMPLING_WITHOUT_HINT: _NOT,

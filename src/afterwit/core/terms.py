@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.turn import Basis, Finish, Kind, Turn, is_greedy
+from afterwit.core.turn import Basis, Finish, Kind, RecordedTurn, Turn, is_greedy
 from afterwit.core.verdict import Source, Verdict
 
 
@@ -92,8 +92,10 @@ def _why_no_rl(facts: TurnFacts) -> Reason | None:
     return None
 
 
-def untrainable(turn: Turn) -> Reason | None:
-    """Why no verdict can make this turn train; None if one can. Known as soon as the turn is served."""
+def untrainable(turn: RecordedTurn) -> Reason | None:
+    """Why no verdict can make this turn train; None if one can. Known as soon as the turn is recorded."""
+    if not isinstance(turn, Turn):
+        return Reason.NOT_SAMPLED_HERE
     reasons = {
         Reason.CLIENT_LEFT: turn.finish is Finish.CLIENT_LEFT,
         Reason.SIDE_TURN: turn.kind is Kind.SIDE,
@@ -104,6 +106,12 @@ def untrainable(turn: Turn) -> Reason | None:
         Reason.ALL_FORCED: all(turn.sampled.forced),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def unjudged(turn: RecordedTurn) -> Reason | None:
+    """Why the judge is not asked about a turn; None: it is. Imported turns are judged to be shown."""
+    reason = untrainable(turn)
+    return None if reason is Reason.NOT_SAMPLED_HERE else reason
 
 
 def carried(turn: Turn, verdict: Verdict) -> Carried:
@@ -142,8 +150,10 @@ class Reads:
         """Whether a turn's reward matters: it is learned from, or routes the turn."""
         return self.rl or self.confident_above is not None
 
-    def of(self, turn: Turn, verdict: Verdict) -> Carried:
+    def of(self, turn: RecordedTurn, verdict: Verdict) -> Carried:
         """The terms that a judged turn carries, and why it ends; no reason: it goes on to the learner."""
+        if not isinstance(turn, Turn):
+            return Carried(reason=Reason.NOT_SAMPLED_HERE)
         found = carried(turn, verdict)
         if found.reason is not None:
             return _unread(found, verdict)

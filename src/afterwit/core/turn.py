@@ -1,4 +1,4 @@
-"""The turn: one action of the policy, exactly as it was sampled."""
+"""The turn: one action of the policy, exactly as it was sampled; or as another program recorded it."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One choice of one response: its prompt, what was sampled, and its place in its session."""
+class RecordedTurn:
+    """What every turn has: what was said, and its place in its session. It is a Turn or an ImportedTurn."""
 
     id: str
     """Lower-case letters and digits, globally unique; response ids end with it."""
@@ -126,11 +126,22 @@ class Turn:
     """Seconds since the epoch."""
     model: str
     conversation: Conversation
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    sampled: Sampled
     message: Message
     """The response as the client received it."""
     finish: Finish
     teaches: bool = True
     """Whether the caller's key has the scope `teach`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(RecordedTurn):
+    """One choice of one response that was sampled here: only such a turn can train."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    sampled: Sampled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedTurn(RecordedTurn):
+    """A response that was recorded elsewhere: its text is known, what was sampled is not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import NextState
 from afterwit.store.records import Record
 
@@ -19,7 +20,8 @@ def summary(record: Record) -> dict[str, Any]:
         "kind": turn.kind.value,
         "state": record.state.value,
         "reason": record.reason and record.reason.value,
-        "versions": sorted(set(turn.sampled.versions)),
+        "imported": not isinstance(turn, Turn),
+        "versions": sorted(set(turn.sampled.versions)) if isinstance(turn, Turn) else [],
         "trained_in": list(record.trained_in),
         "created": turn.created,
         "next_state": record.next_state and next_state(record.next_state),
@@ -29,7 +31,7 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def whole(record: Record) -> dict[str, Any]:
-    """Everything stored about a turn, ids and log-probs included."""
+    """Everything stored about a turn, ids and log-probs included; an imported turn has none of these."""
     turn, verdict = record.turn, record.verdict
     return summary(record) | {
         "scope": turn.scope,
@@ -38,13 +40,7 @@ def whole(record: Record) -> dict[str, Any]:
         "conversation": turn.conversation.to_dict(),
         "response": turn.message.to_dict(),
         "finish": turn.finish.value,
-        "sampling": asdict(turn.sampling),
-        "prompt_ids": list(turn.prompt_ids),
-        "ids": list(turn.sampled.ids),
-        "logprobs": list(turn.sampled.logprobs),
-        "token_versions": list(turn.sampled.versions),
-        "forced": list(turn.sampled.forced),
-        "basis": turn.sampled.basis.value,
+        **(_sampled(turn) if isinstance(turn, Turn) else {}),
         "delivered": record.delivered,
         "superseded_by": record.superseded_by,
         "source": None if verdict is None else verdict.source.value,
@@ -52,6 +48,18 @@ def whole(record: Record) -> dict[str, Any]:
         "rl": record.rl,
         "opd": record.opd,
         "replayed_in": list(record.replayed_in),
+    }
+
+
+def _sampled(turn: Turn) -> dict[str, Any]:
+    return {
+        "sampling": asdict(turn.sampling),
+        "prompt_ids": list(turn.prompt_ids),
+        "ids": list(turn.sampled.ids),
+        "logprobs": list(turn.sampled.logprobs),
+        "token_versions": list(turn.sampled.versions),
+        "forced": list(turn.sampled.forced),
+        "basis": turn.sampled.basis.value,
     }
 
 

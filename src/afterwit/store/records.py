@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Kind, Turn
+from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.core.version import Origin
 
@@ -17,7 +17,7 @@ class Record:
 
     seq: int
     """The order of arrival. A page of turns continues after it."""
-    turn: Turn
+    turn: RecordedTurn
     state: State
     reason: Reason | None
     """Why it was skipped; None in every other state."""
@@ -41,6 +41,13 @@ class Record:
     retry_at: float
     error: str | None
     """What the last failed attempt said."""
+
+    @property
+    def sampled_turn(self) -> Turn:
+        """The turn, which was sampled here. Raises ValueError for an imported one."""
+        if not isinstance(self.turn, Turn):
+            raise ValueError(f"turn {self.turn.id} was not sampled here")
+        return self.turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

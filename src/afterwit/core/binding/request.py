@@ -11,7 +11,7 @@ from afterwit.core.binding.segments import Segment, extend, fingerprints, plain_
 from afterwit.core.binding.side_turns import Shape, shape_of
 from afterwit.core.ids import CALL_IN_TEXT, turn_of_call
 from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Kind, Turn
+from afterwit.core.turn import Kind, RecordedTurn
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
@@ -119,7 +119,7 @@ def next_state(incoming: IncomingRequest, after: int, kind: Kind) -> tuple[Messa
     return _reaction(incoming.messages, after, kind)
 
 
-def added_messages(messages: Sequence[Message], parent: Turn, depth: int) -> tuple[Message, ...]:
+def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int) -> tuple[Message, ...]:
     """The next state of `parent` in the prompt of its child.
 
     It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from afterwit.core.binding import without_client_text
 from afterwit.core.judging.voting import Decided, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Turn
+from afterwit.core.turn import RecordedTurn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 
 
@@ -105,7 +105,7 @@ class JudgeCase:
     decided: Decided | None
 
 
-def case_of(turn: Turn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
+def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
     """The case of a turn. `schema_error`: what is wrong with its tool call; None: nothing."""
     return JudgeCase(
         view=view_of(turn.conversation, turn.message, next_state),

@@ -31,10 +31,10 @@ async def parse_body(gateway: Gateway, parse: Parse, body: dict[str, Any], calle
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
     """A turn of the caller's key. None if there is none, whoever else may have it. Raises 503."""
     try:
-        record = await _read(gateway, lambda store: store.turn(name))
+        turn = (await _read(gateway, lambda store: store.turn(name))).turn
     except TurnNotFound:
         return None
-    return record.turn if owner_of(record.turn.scope) == caller.name else None
+    return turn if isinstance(turn, Turn) and owner_of(turn.scope) == caller.name else None
 
 
 async def _own_messages(gateway: Gateway, names: Collection[str], caller: Caller) -> dict[str, Message]:

@@ -16,7 +16,7 @@ from afterwit.core.judging import (
     conclude,
     questions,
 )
-from afterwit.core.terms import untrainable
+from afterwit.core.terms import unjudged
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, Claims, Clock
 from afterwit.stages.judge.client import JudgeClient
@@ -100,7 +100,7 @@ class Judge:
         return True
 
     async def _settle(self, record: Record) -> None:
-        reason = untrainable(record.turn)
+        reason = unjudged(record.turn)
         if reason is None:
             verdict = await self._verdict(record)
             self._votes.add(verdict)

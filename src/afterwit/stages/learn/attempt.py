@@ -81,7 +81,9 @@ class Attempts:
         """Report the failure and give the turns back, those to blame with a failed attempt."""
         log.warning("learn: the update failed: %s%s", described(error), frames(error))
         kind = failure_kind(error)
-        self._health.report(False, on_failure(kind, error, turns=len(records), longest=longest(records).turn))
+        self._health.report(
+            False, on_failure(kind, error, turns=len(records), longest=longest(records).sampled_turn)
+        )
         guilty = blamed(records, kind)
         for record in guilty:
             self._claims.blame(record, sentence(error))

@@ -24,4 +24,4 @@ def deadly(records: Sequence[Record], max_attempts: int) -> Record | None:
 
 def longest(records: Sequence[Record]) -> Record:
     """The one with the most tokens of prompt and response."""
-    return max(records, key=lambda record: tokens(record.turn))
+    return max(records, key=lambda record: tokens(record.sampled_turn))

@@ -165,7 +165,11 @@ def _judged_turn(record: Record, group_rewards: tuple[int, ...]) -> JudgedTurn:
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
     return JudgedTurn(
-        turn=record.turn, verdict=record.verdict, rl=record.rl, opd=record.opd, group_rewards=group_rewards
+        turn=record.sampled_turn,
+        verdict=record.verdict,
+        rl=record.rl,
+        opd=record.opd,
+        group_rewards=group_rewards,
     )
 
 

@@ -116,4 +116,4 @@ class Learn:
         died_in = self._claims.catch_up()
         if (record := deadly(died_in, self._settings.max_attempts)) is not None:
             self._claims.end_abandoned(record)
-            self._health.report(False, on_death(turns=len(died_in), longest=record.turn))
+            self._health.report(False, on_death(turns=len(died_in), longest=record.sampled_turn))

@@ -64,7 +64,8 @@ class Leases(Protocol):
         """Store a verdict and move the turn to JUDGED, or to SKIPPED if there is a `reason`; True if so.
 
         False if it came too late: another worker holds the turn, or its next state changed meanwhile and it
-        waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound.
+        waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound, and
+        IllegalMove for an imported turn without a `reason`: it cannot train.
         """
         ...
 

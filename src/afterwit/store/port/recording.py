@@ -8,7 +8,7 @@ from typing import Protocol
 from afterwit.core.binding import Branch, Candidate, Recent, Shape
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
-from afterwit.core.turn import Kind, Turn
+from afterwit.core.turn import Kind, RecordedTurn
 from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 
@@ -18,7 +18,7 @@ class Recording(Protocol):
 
     def add_turn(
         self,
-        turn: Turn,
+        turn: RecordedTurn,
         *,
         prompt_hash: bytes,
         full_hash: bytes,

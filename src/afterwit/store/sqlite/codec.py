@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Basis, Finish, Kind, Sampled, Sampling, Turn
+from afterwit.core.turn import Basis, Finish, ImportedTurn, Kind, RecordedTurn, Sampled, Sampling, Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from afterwit.store.records import Record
 from afterwit.store.sqlite.packing import (
@@ -28,18 +28,33 @@ TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
 """Fields of a turn that `turns` holds as they are."""
 
 
-def identity_columns(turn: Turn) -> dict[str, Any]:
+NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced", "basis"), b"")
+"""The columns of what was sampled, of a turn that was not sampled here."""
+
+
+def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The part of `turns` that the turn itself decides."""
     columns = {name: getattr(turn, name) for name in TURN_FIELDS}
+    if not isinstance(turn, Turn):
+        return columns | {"oldest_version": 0, "imported": True}
     return columns | {"oldest_version": turn.sampled.oldest_version}
 
 
-def content_columns(turn: Turn) -> dict[str, Any]:
+def content_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The row of `contents`, without `seq`."""
-    sampled = turn.sampled
     return {
         "model": turn.model,
         "conversation": orjson.dumps(turn.conversation.to_dict()),
+        **(_sampled_columns(turn) if isinstance(turn, Turn) else NOT_SAMPLED),
+        "message": orjson.dumps(turn.message.to_dict()),
+        "finish": turn.finish,
+        "teaches": turn.teaches,
+    }
+
+
+def _sampled_columns(turn: Turn) -> dict[str, Any]:
+    sampled = turn.sampled
+    return {
         "prompt_ids": pack_ids(turn.prompt_ids),
         "sampling": orjson.dumps(turn.sampling),
         "ids": pack_ids(sampled.ids),
@@ -48,29 +63,31 @@ def content_columns(turn: Turn) -> dict[str, Any]:
         "forced": pack_flags(sampled.forced),
         "basis": sampled.basis,
         "cache_version": sampled.cache_version,
-        "message": orjson.dumps(turn.message.to_dict()),
-        "finish": turn.finish,
-        "teaches": turn.teaches,
     }
 
 
-def read_turn(row: sqlite3.Row) -> Turn:
+def read_turn(row: sqlite3.Row) -> RecordedTurn:
     """From a row of `turns` joined with `contents`."""
+    said: dict[str, Any] = {
+        "id": row["id"],
+        "scope": row["scope"],
+        "session": row["session"],
+        "parent": row["parent"],
+        "kind": Kind(row["kind"]),
+        "created": row["created"],
+        "model": row["model"],
+        "conversation": Conversation.from_dict(orjson.loads(row["conversation"])),
+        "message": read_message(row["message"]),
+        "finish": Finish(row["finish"]),
+        "teaches": bool(row["teaches"]),
+    }
+    if row["imported"]:
+        return ImportedTurn(**said)
     return Turn(
-        id=row["id"],
-        scope=row["scope"],
-        session=row["session"],
-        parent=row["parent"],
-        kind=Kind(row["kind"]),
-        created=row["created"],
-        model=row["model"],
-        conversation=Conversation.from_dict(orjson.loads(row["conversation"])),
+        **said,
         prompt_ids=unpack_ids(row["prompt_ids"]),
         sampling=_read_sampling(row["sampling"]),
         sampled=_read_sampled(row),
-        message=read_message(row["message"]),
-        finish=Finish(row["finish"]),
-        teaches=bool(row["teaches"]),
     )
 
 

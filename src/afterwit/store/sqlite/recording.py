@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
-from afterwit.core.turn import Kind, Turn
+from afterwit.core.turn import Kind, RecordedTurn
 from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
@@ -18,7 +18,7 @@ from afterwit.store.sqlite.turn_state import TurnState, move, skip_open, turn_st
 class SqliteRecording(Component):
     def add_turn(
         self,
-        turn: Turn,
+        turn: RecordedTurn,
         *,
         prompt_hash: bytes,
         full_hash: bytes,

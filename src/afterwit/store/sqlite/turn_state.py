@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Self
 
-from afterwit.core.errors import TurnNotFound
+from afterwit.core.errors import IllegalMove, TurnNotFound
 from afterwit.core.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.database import Database
@@ -25,6 +25,8 @@ class TurnState:
     owner: str | None
     lease_until: float | None
     claimed_revision: int | None
+    imported: bool
+    """Whether it was not sampled here."""
 
     @classmethod
     def of(cls, row: sqlite3.Row) -> Self:
@@ -38,6 +40,7 @@ class TurnState:
             owner=row["owner"],
             lease_until=row["lease_until"],
             claimed_revision=row["claimed_revision"],
+            imported=bool(row["imported"]),
         )
 
     def leased(self, now: float) -> bool:
@@ -63,7 +66,7 @@ class TurnState:
         return self.reason in REOPENED_BY_NEXT_STATE or found_main
 
 
-COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision"
+COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_revision, imported"
 
 
 def find_turn_state(database: Database, turn: str) -> TurnState | None:
@@ -88,8 +91,13 @@ def move(
     reason: Reason | None = None,
     error: str | None = None,
 ) -> None:
-    """Raises IllegalMove if core's table has no such move. Ends the lease and forgets failed attempts."""
+    """Raises IllegalMove if core's table has no such move, or for an imported turn on its way to the learner.
+
+    Ends the lease and forgets failed attempts.
+    """
     check_move(current.id, current.state, new)
+    if current.imported and new is State.JUDGED:
+        raise IllegalMove(f"turn {current.id} was not sampled here, so it cannot wait to train")
     database.execute(
         "UPDATE turns SET state = ?, reason = ?, error = ?, moved_at = ?, owner = NULL, lease_until = NULL,"
         " claimed_revision = NULL, attempts = 0, retry_at = 0 WHERE seq = ?",
