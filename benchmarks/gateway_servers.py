@@ -99,6 +99,7 @@ class QuickEngine:
     """Answers at once: in one step, or in CHUNKS of one token if this many are asked for."""
 
     version = 0
+    fault = None
 
     def __init__(self, renderer: Renderer) -> None:
         words = renderer.encode("It is in the second file, on line forty two.")

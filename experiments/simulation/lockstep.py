@@ -35,6 +35,11 @@ class LockstepEngine:
         """The version that new tokens are sampled from."""
         return self._engine.version
 
+    @property
+    def fault(self) -> str | None:
+        """Why requests fail now."""
+        return self._engine.fault
+
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """The whole response, step by step, when its batch is done."""
         answer: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()

@@ -63,6 +63,18 @@ async def test_a_failed_engine_is_not_ready_until_it_answers_or_some_time_has_pa
     assert await ready() == 200
 
 
+async def test_an_engine_that_says_it_is_away_is_not_ready_for_as_long_as_it_says_so(gateway: Serving):
+    async def ready() -> tuple[int, str | None]:
+        answer = await gateway.http.get(root(gateway) + "/readyz")
+        stages = {stage["stage"]: stage for stage in answer.json()["stages"]}
+        return answer.status_code, stages.get("engine", {}).get("message")
+
+    gateway.engine.fault = "the server cannot be reached"
+    assert await ready() == (503, "the server cannot be reached")
+    gateway.engine.fault = None
+    assert await ready() == (200, None)
+
+
 async def test_an_internal_error_ends_the_stream_and_its_text_is_not_shown(gateway: Serving, caplog):
     gateway.engine.fail_after = 3
     gateway.engine.error = ZeroDivisionError("the-secret-word")

@@ -5,8 +5,8 @@ An engine knows tokens only. Rendering, detokenising, stop strings and tool call
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -56,6 +56,9 @@ class Capabilities:
     """`stage` takes a LoRA adapter in PEFT's format. Publisher: `learner.lora_rank` above 0 needs it."""
     longest_probe: int | None = None
     """Most ids that `probe` scores; None: as many as the context holds. Publisher: cuts its probe to it."""
+    remedies: Mapping[str, str] = field(default_factory=dict)
+    """What would give a capability that is missing, by its name: a setting, a flag of the server. Whoever
+    refuses for its lack says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,10 @@ class Engine(Protocol):
         Raises RequestRefused if the request does not fit the model, EngineUnavailable if the engine does not
         answer, EngineError if it fails.
         """
+
+    @property
+    def fault(self) -> str | None:
+        """Why requests fail or wait now, for people; None if they are served. Gateway: `/readyz`."""
 
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""

@@ -195,6 +195,8 @@ def probe_gap(probe: Probe, served: Sequence[float]) -> float:
 def check_capable(capabilities: Capabilities, *, lora_rank: int) -> None:
     """SettingError unless the engine takes what a learner of this rank writes (0: whole weights)."""
     if lora_rank and not capabilities.adapters:
-        raise SettingError("this engine takes no LoRA adapters: set learner.lora_rank to 0")
+        remedy = capabilities.remedies.get("adapters", "set learner.lora_rank to 0")
+        raise SettingError(f"this engine takes no LoRA adapters: {remedy}")
     if not lora_rank and not capabilities.whole_weights:
-        raise SettingError("this engine takes no whole weights: set learner.lora_rank above 0, such as 16")
+        remedy = capabilities.remedies.get("whole_weights", "set learner.lora_rank above 0, such as 16")
+        raise SettingError(f"this engine takes no whole weights: {remedy}")

@@ -107,6 +107,10 @@ class EmbeddedEngine:
     def version(self) -> int:
         return self._runners[Weights.LIVE].version
 
+    @property
+    def fault(self) -> str | None:
+        return None if self._open and self._worker.is_alive() else "The engine was closed."
+
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """One Step per token.
 

@@ -28,7 +28,8 @@ class EngineJudge:
     def __init__(self, engine: Engine, renderer: Renderer, *, weights: Weights, thinking: bool) -> None:
         """SettingError if the engine does not serve these weights."""
         if weights is Weights.BASE and not engine.capabilities.base_weights:
-            raise SettingError("this engine serves no base weights to judge with: set judge.weights to live")
+            remedy = engine.capabilities.remedies.get("base_weights", "set judge.weights to live")
+            raise SettingError(f"this engine serves no base weights to judge with: {remedy}")
         self._engine = engine
         self._renderer = renderer
         self._weights = weights

@@ -40,6 +40,8 @@ def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Heal
     """Combine what the stages report with what the gateway knows."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
+    if gateway.engine.fault is not None:
+        faults["engine"] = gateway.engine.fault
     if isinstance(statuses, StoreError):
         faults.setdefault("store", f"The store does not answer: {statuses}")
         statuses = ()
@@ -57,4 +59,4 @@ def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Heal
 
 def _engine_down(gateway: Gateway, now: float) -> bool:
     fault = gateway.faults.get("engine")
-    return fault is not None and now - fault.at < ENGINE_DOWN_S
+    return gateway.engine.fault is not None or (fault is not None and now - fault.at < ENGINE_DOWN_S)

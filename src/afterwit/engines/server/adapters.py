@@ -1,0 +1,129 @@
+"""New weights as adapters beside each other: each version has a name of its own on the server.
+
+A response ends with the adapter that it began with. An adapter that is live no more is unloaded once no
+response uses it. The base stays as it is, and answers beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from afterwit.core.errors import EngineError
+from afterwit.engines.port import Weights
+from afterwit.engines.server.lease import Lease, Leases, Loaded
+from afterwit.engines.server.proof import Proof
+from afterwit.engines.server.server import Server
+
+ADAPTER = "adapter_config.json"
+log = logging.getLogger(__name__)
+
+
+class AdapterSwap:
+    """Implements `swap.Swap`."""
+
+    def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
+        """`base` is the model's folder, `proof` the base's own."""
+        self._server, self._dtype = server, dtype
+        self._base = self._live = Loaded(version=0, folder=base, name=None)
+        self._staged: Loaded | None = None
+        self._leases = Leases()
+        self._proofs = {self._base: proof}
+        self._retired: set[Loaded] = set()
+        self._unloading: set[asyncio.Task[None]] = set()
+
+    @property
+    def version(self) -> int:
+        return self._live.version
+
+    @property
+    def label(self) -> None:
+        return None
+
+    @contextmanager
+    def lease(self, weights: Weights) -> Iterator[Lease]:
+        try:
+            with self._leases.of(self._base if weights is Weights.BASE else self._live) as lease:
+                yield lease
+        finally:
+            self._unload_unused()
+
+    async def stage(self, version: int, folder: Path) -> None:
+        await self.discard()
+        self._staged = await self._load(version, folder)
+
+    async def probe(self, ids: Sequence[int]) -> list[float]:
+        staged = self._staged_weights()
+        scored = await self._server.score(ids, staged.name)
+        self._proofs[staged] = Proof(ids=tuple(ids), logprobs=tuple(scored))
+        return scored
+
+    async def promote(self) -> None:
+        old, self._live = self._live, self._staged_weights()
+        self._staged = None
+        self._retire(old)
+
+    async def discard(self) -> None:
+        if (staged := self._staged) is not None:
+            self._staged = None
+            self._retire(staged)
+
+    async def recover(self) -> None:
+        """The names are gone: load the live adapter again. What was staged is staged no more."""
+        self._retired.clear()
+        self._staged = None
+        live, proof = self._live, self._proofs.get(self._live)
+        again = await self._load(live.version, live.folder)
+        if proof is not None:
+            proof.check(await self._server.score(proof.ids, again.name), self._dtype)
+        self._live, self._proofs = again, {self._base: self._proofs[self._base]}
+        if proof is not None:
+            self._proofs[again] = proof
+
+    async def close(self) -> None:
+        self._leases.end()
+        loaded = {self._live, *([self._staged] if self._staged else ()), *self._retired}
+        await asyncio.gather(*self._unloading, *map(self._unload, loaded))
+
+    async def _load(self, version: int, folder: Path) -> Loaded:
+        if await asyncio.to_thread((folder / ADAPTER).is_file):
+            name = f"afterwit-{version}-{uuid4().hex[:8]}"
+            await self._server.load_adapter(name, folder)
+            return Loaded(version=version, folder=folder, name=name)
+        if folder == self._base.folder:
+            return Loaded(version=version, folder=folder, name=None)
+        raise EngineError(
+            f"{folder} holds no adapter ({ADAPTER}), and this engine swaps adapters: set learner.lora_rank "
+            'above zero, or engine.swap = "whole"'
+        )
+
+    def _staged_weights(self) -> Loaded:
+        if self._staged is None:
+            raise EngineError("No weights are staged.")
+        return self._staged
+
+    def _retire(self, loaded: Loaded) -> None:
+        if loaded.name is not None:
+            self._retired.add(loaded)
+        self._unload_unused()
+
+    def _unload_unused(self) -> None:
+        for loaded in [each for each in self._retired if not self._leases.uses(each)]:
+            self._retired.remove(loaded)
+            self._proofs.pop(loaded, None)
+            task = asyncio.create_task(self._unload(loaded))
+            self._unloading.add(task)
+            task.add_done_callback(self._unloading.discard)
+
+    async def _unload(self, loaded: Loaded) -> None:
+        """An adapter that stays loaded costs memory, and nothing else."""
+        if loaded.name is None:
+            return
+        try:
+            await self._server.unload_adapter(loaded.name)
+        except EngineError as error:
+            log.info("the adapter %s could not be unloaded: %s", loaded.name, error)

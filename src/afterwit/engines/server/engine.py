@@ -1,0 +1,168 @@
+"""The engine port over a server: a response outlives a swap of weights, and a restart of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+
+from afterwit.core.errors import EngineUnavailable
+from afterwit.engines.fit import check_fits
+from afterwit.engines.port import Capabilities, Facts, Generate, Step
+from afterwit.engines.server.adapters import AdapterSwap
+from afterwit.engines.server.door import Door
+from afterwit.engines.server.lease import Lease
+from afterwit.engines.server.proof import Proof, sample_ids
+from afterwit.engines.server.response import ServedResponse
+from afterwit.engines.server.server import Server
+from afterwit.engines.server.settings import ServerSettings
+from afterwit.engines.server.swap import Swap
+from afterwit.engines.server.watch import WHO, Watch
+from afterwit.engines.server.whole import WholeSwap
+
+MOST_INTERRUPTIONS = 2
+"""Times that the server may break off one response. A request that brings it down must not do so for ever."""
+
+
+class ServerEngine:
+    """Implements `port.Engine`. Make it with `open`, inside the event loop that uses it.
+
+    A request waits at the door while the server is away or takes new weights, `patience_s` at most. A
+    response that is broken off goes on from what it has said, with the weights that are live then.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        base: Path,
+        settings: ServerSettings,
+        *,
+        facts: Facts,
+        capabilities: Capabilities,
+        proof: Proof,
+    ) -> None:
+        self.facts = facts
+        self.capabilities = capabilities
+        self._server, self._patience_s = server, settings.patience_s
+        self._door = Door()
+        self._watch = Watch(self._door, check=self._check, recover=self._recover, every_s=settings.watch_s)
+        self._swap: Swap
+        if settings.swap == "adapters":
+            self._swap = AdapterSwap(server, base, proof=proof, dtype=facts.dtype)
+        else:
+            self._swap = WholeSwap(
+                server, base, self._door, proof=proof, dtype=facts.dtype, lost=self._watch.lost
+            )
+        self._closed = False
+        self._watching = asyncio.create_task(self._watch.run())
+
+    @classmethod
+    async def open(
+        cls,
+        server: Server,
+        base: Path,
+        settings: ServerSettings,
+        *,
+        facts: Facts,
+        capabilities: Capabilities,
+    ) -> ServerEngine:
+        """The engine over a server that was found fit for the model in `base` and has its base weights."""
+        base = await asyncio.to_thread(base.resolve)
+        ids = sample_ids(facts.vocabulary)
+        proof = Proof(ids=ids, logprobs=tuple(await server.score(ids, None)))
+        return cls(server, base, settings, facts=facts, capabilities=capabilities, proof=proof)
+
+    @property
+    def version(self) -> int:
+        return self._swap.version
+
+    @property
+    def fault(self) -> str | None:
+        return "The engine was closed." if self._closed else self._door.reason
+
+    async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
+        """Steps as the server streams them. Close the generator to end the response there too."""
+        self._check_open()
+        check_fits(request, self.facts)
+        response, interruptions = ServedResponse(request, self.facts), 0
+        while True:
+            await self._door.passed(self._patience_s)
+            self._check_open()
+            with self._swap.lease(request.weights) as lease:
+                try:
+                    async with aclosing(self._steps(response, lease)) as steps:
+                        async for step in steps:
+                            yield step
+                            if step.ended:
+                                return
+                except EngineUnavailable as error:
+                    self._check_open()
+                    self._watch.lost(error)
+                    interruptions += 1
+                    if interruptions > MOST_INTERRUPTIONS:
+                        raise
+
+    async def _steps(self, response: ServedResponse, lease: Lease) -> AsyncGenerator[Step, None]:
+        """The rest of a response, up to its end or until the lease is cut."""
+        version = lease.of.version
+        if (forced := response.forced(version)) is not None:
+            yield forced
+        ask = response.rest(lease.of.name)
+        async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
+            async for piece in pieces:
+                if (step := response.take(piece, version)) is not None:
+                    yield step
+
+    async def stage(self, version: int, folder: Path) -> None:
+        async with self._watched():
+            await self._swap.stage(version, await asyncio.to_thread(folder.resolve))
+
+    async def probe(self, ids: Sequence[int]) -> list[float]:
+        async with self._watched():
+            return await self._swap.probe(ids)
+
+    async def promote(self) -> None:
+        async with self._watched():
+            await self._swap.promote()
+
+    async def discard(self) -> None:
+        async with self._watched():
+            await self._swap.discard()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._watching
+        for who in ("watch", "swap"):
+            self._door.open(who)
+        await self._swap.close()
+        await self._server.close()
+
+    async def _check(self) -> None:
+        expected = self._swap.label
+        said = await self._server.check()
+        if expected is None or expected != self._swap.label or self._door.closed_by(WHO):
+            return
+        if said not in (None, expected):
+            raise EngineUnavailable(f"the server was started anew: its weights are {said}, not {expected}")
+
+    async def _recover(self) -> None:
+        await self._swap.recover()
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Around what the publisher does: a server that is away is said to be."""
+        self._check_open()
+        try:
+            yield
+        except EngineUnavailable as error:
+            self._watch.lost(error)
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineUnavailable("The engine was closed.")

@@ -1,0 +1,71 @@
+"""What the local folder says about a model on a server, and whether it is the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from afterwit.core.errors import SettingError
+from afterwit.engines.fingerprint import fingerprint
+from afterwit.engines.port import Facts
+from afterwit.engines.server.settings import ServerSettings
+from afterwit.wire.model_text.folder import end_ids, read_json
+
+WORDS = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 🙂\n\n\tdone'
+"""A text that different tokenizers cut differently."""
+
+
+def facts_of(
+    folder: Path, settings: ServerSettings, *, kind: str, context_length: int, dtype: str | None
+) -> Facts:
+    """The engine's facts; `dtype` is what the server says that it computes in, None if it does not say."""
+    config = read_json(folder / "config.json")
+    config |= config.get("text_config") or {}
+    chosen = settings.dtype if settings.dtype != "auto" else dtype or config.get("dtype", "float32")
+    tokenizer = tokenizer_of(folder)
+    return Facts(
+        name=kind,
+        model=folder.resolve().name,
+        context_length=context_length,
+        vocabulary=config["vocab_size"],
+        end_ids=end_ids(folder, tokenizer.token_to_id),
+        dtype=str(chosen).removeprefix("torch."),
+        fingerprint=fingerprint(folder),
+    )
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The folder's tokenizer. SettingError if it cannot be read."""
+    path = folder / "tokenizer.json"
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise SettingError(f"{path} cannot be read: {error}") from error
+
+
+def require_same_model(folder: Path, served: str, *, url: str) -> None:
+    """SettingError with both hashes if `served` is a folder here that holds another model than `folder`.
+
+    A server on another machine names a folder or hub id that cannot be read: nothing is said about it.
+    """
+    theirs = Path(served)
+    if not (theirs / "config.json").is_file() or theirs.resolve() == folder.resolve():
+        return
+    one, two = fingerprint(folder), fingerprint(theirs)
+    if one != two:
+        raise SettingError(
+            f"the server at {url} serves {served} ({two[:12]}), but the model here is {folder} ({one[:12]}): "
+            "start both with the same model"
+        )
+
+
+def require_same_tokens(folder: Path, served: Sequence[int], *, url: str, model: str) -> None:
+    """SettingError unless the server cut `WORDS` into the folder's own ids."""
+    ours = tokenizer_of(folder).encode(WORDS, add_special_tokens=False).ids
+    if list(served) != ours:
+        raise SettingError(
+            f"the server at {url} serves {model}, whose tokenizer is not that of {folder}: of one text it "
+            f"makes {len(served)} ids and the folder {len(ours)}; start both with the same model"
+        )

@@ -1,0 +1,35 @@
+"""That weights on a server are the ones they were: the log-probs of some ids, then and now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterwit.core.errors import EngineError
+
+LENGTH = 24
+CLOSE = {"float32": 1e-3}
+"""Nats of mean |difference| between two scorings by the same weights, by what the server computes in."""
+CLOSE_ELSE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Ids, and log-probs of ids[1:] by weights that were right."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    def check(self, now: Sequence[float], dtype: str) -> None:
+        """EngineError unless `now` are the log-probs that the same weights give."""
+        gap = sum(abs(old - new) for old, new in zip(self.logprobs, now, strict=True)) / len(self.logprobs)
+        if not gap <= (most := CLOSE.get(dtype, CLOSE_ELSE)):
+            raise EngineError(
+                f"the server's log-probs differ from those before it was away by {gap:.2g} on average, and "
+                f"at most {most:g} is right: it does not serve the same weights"
+            )
+
+
+def sample_ids(vocabulary: int) -> tuple[int, ...]:
+    """Ids spread over a vocabulary, alike each time."""
+    return tuple((7919 * place + 17) % vocabulary for place in range(LENGTH))

@@ -1,0 +1,78 @@
+"""How far a response has come: what it has said, when it ends, what is left to ask for. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from afterwit.engines.port import Facts, Generate, Step
+from afterwit.engines.server.server import CUT, Ask, Piece
+
+SEEDS = 2**31
+"""Servers take 32 bits with a sign, or more."""
+
+
+class ServedResponse:
+    """A request and its response so far.
+
+    A response that was interrupted goes on: what it has said is then part of the prompt, as are ids that it
+    must begin with. Penalties no longer count those ids, and a seed draws other ids than it would have.
+    """
+
+    def __init__(self, request: Generate, facts: Facts) -> None:
+        """The request fits the model."""
+        self._request = request
+        sampling = request.sampling
+        self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
+        self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
+        self._said: list[int] = []
+
+    def forced(self, version: int) -> Step | None:
+        """The ids that the response must begin with, cut at an end id or at the limit; None if it has begun.
+
+        Their log-prob is 0: no other id could be taken.
+        """
+        ids = () if self._said else self._request.forced_prefix[: self._limit]
+        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
+        if end is not None:
+            ids = ids[: end + 1]
+        if not ids:
+            return None
+        ended = "stop" if end is not None else "length" if len(ids) == self._limit else None
+        self._said.extend(ids)
+        return Step(
+            ids=ids,
+            logprobs=(0.0,) * len(ids),
+            versions=(version,) * len(ids),
+            forced=(True,) * len(ids),
+            cache_version=version,
+            ended=ended,
+        )
+
+    def rest(self, weights: str | None) -> Ask:
+        """What is left to ask for."""
+        sampling = self._request.sampling
+        seed = None if sampling.seed is None else (sampling.seed + len(self._said)) % SEEDS
+        return Ask(
+            prompt_ids=(*self._request.prompt_ids, *self._said),
+            sampling=replace(sampling, max_tokens=self._limit - len(self._said), seed=seed),
+            end_ids=self._ends,
+            weights=weights,
+            background=self._request.background,
+        )
+
+    def take(self, piece: Piece, version: int) -> Step | None:
+        """The step of a piece that `version` sampled; None if it says nothing and ends nothing."""
+        self._said.extend(piece.ids)
+        ended = piece.ended if piece.ended != CUT else None
+        if ended is None and len(self._said) >= self._limit:
+            ended = "length"
+        if not piece.ids and ended is None:
+            return None
+        return Step(
+            ids=piece.ids,
+            logprobs=piece.logprobs,
+            versions=(version,) * len(piece.ids),
+            forced=(False,) * len(piece.ids),
+            cache_version=version,
+            ended=ended,
+        )

@@ -1,0 +1,71 @@
+"""What a kind of server must be able to do, for `ServerEngine` to make an engine of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from afterwit.core.turn import Sampling
+
+CUT = "cut"
+"""`Piece.ended` of a response that the server ended, not the model: the rest is asked for anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Ids to sample after a prompt."""
+
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    """Its `seed` and `max_tokens` are of this ask; `stop` and `ignore_eos` are dealt with already."""
+    end_ids: frozenset[int]
+    """Ids that end it, each as its last id. The server's own end ids do not count."""
+    weights: str | None
+    """The adapter's name; None: the model without one."""
+    background: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """The next ids of a response."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    ended: str | None = None
+    """"stop" (an end id, its last), "length", or CUT."""
+
+
+class Server(Protocol):
+    """A server of one model. Every method raises EngineUnavailable if the server is not there."""
+
+    async def check(self) -> str | None:
+        """Return if it can serve now: the label of its weights, if it keeps one.
+
+        SettingError if it is there, but serves another model.
+        """
+
+    def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+        """Stream a response; closing the generator ends it on the server.
+
+        EngineUnavailable too if the server knows no adapter of this name: then it was restarted.
+        """
+
+    async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
+        """Log-probs at temperature 1 of ids[1:] with an adapter, or without one, [len(ids) - 1]."""
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Serve the adapter in a folder under a name of its own. EngineError if it does not fit."""
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget an adapter that nobody uses."""
+
+    async def load_weights(self, folder: Path, label: str) -> None:
+        """Replace the model's weights by those in a folder, forget every key and value, and take the label.
+
+        Whatever is under way there ends. EngineError if the weights do not fit.
+        """
+
+    async def close(self) -> None:
+        """Close the connections. Requests under way get EngineUnavailable."""

@@ -1,0 +1,59 @@
+"""The settings that all engines on a server share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from afterwit.core.errors import SettingError
+from afterwit.core.ranges import above, one_of_its_choices
+
+Swap = Literal["adapters", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where the server is, and how long to wait for it."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    url: str = "http://127.0.0.1:8000"
+    """Where the server answers, without `/v1`."""
+    api_key_env: str | None = None
+    """Environment variable that holds the server's API key, if it wants one."""
+    swap: Swap = "adapters"
+    """How new weights come in. adapters: each version is a LoRA adapter beside the base, requests under way
+    end with theirs, and the base stays for the judge. whole: all weights are read again, requests wait
+    meanwhile, and there is no base; for `learner.lora_rank = 0`."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """What the server computes in. auto: what it says, else what the model's config.json says."""
+    patience_s: float = 120.0
+    """Seconds that a request waits for a server that is away or takes new weights; then the client gets a
+    502. At the start, seconds to wait for the server to answer at all."""
+    silence_s: float = 300.0
+    """Seconds without any byte of an answer after which the server counts as gone: a long prompt on a slow
+    machine is read in silence."""
+    watch_s: float = 1.0
+    """Seconds between two looks at whether the server is there."""
+
+    start_s: float = 1800.0
+    """Seconds that a server which `afterwit up` starts may take to load the model."""
+    flags: tuple[str, ...] = ()
+    """Further flags for a server that `afterwit up` starts; of a flag named twice the last one counts."""
+
+    def __post_init__(self) -> None:
+        one_of_its_choices(self)
+        above(self, 0, "patience_s", "silence_s", "watch_s", "start_s")
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")
+
+    def key(self, environment: Mapping[str, str]) -> str | None:
+        """The server's API key. SettingError if its variable is not set."""
+        if self.api_key_env is None:
+            return None
+        if not environment.get(self.api_key_env):
+            raise SettingError(
+                f"engine.api_key_env names the environment variable {self.api_key_env}, which is not set"
+            )
+        return environment[self.api_key_env]
