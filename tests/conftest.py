@@ -1,8 +1,16 @@
-"""What all suites share: how long properties are searched. Never by the clock: cores may be busy."""
+"""What all suites share: how long properties are searched, and the one real server that runs at a time.
+
+Properties are never searched by the clock: cores may be busy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.servers.server import Servers
 
 EXAMPLES = {"house": 30, "thorough": 500}
 """Examples of a property: in every run, and with `--hypothesis-profile thorough` (`make test-thorough`)."""
@@ -16,3 +24,10 @@ for name, examples in EXAMPLES.items():
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Starts engine servers, one at a time. For tests that are marked `engines`."""
+    with Servers(tmp_path_factory.mktemp("servers")) as servers:
+        yield servers

