@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from afterwit.core.turn import Sampling
-from afterwit.engines.embedded.cache import SlotCache
+from afterwit.engines.embedded.cache.slots import SlotCache
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.load import attend_in_slots, pace_of

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
-from afterwit.engines.embedded.pace import Pace
-from afterwit.engines.embedded.runner import ModelRunner
-from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
+from afterwit.engines.embedded.scheduling.pace import Pace
+from afterwit.engines.embedded.scheduling.runner import ModelRunner
+from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
 from afterwit.engines.port import Facts, Generate
 
 VOCABULARY = 64

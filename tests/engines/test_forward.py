@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from afterwit.engines.embedded.cache import SlotCache
+from afterwit.engines.embedded.cache.slots import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill, score
 from afterwit.engines.embedded.load import check_attention, load_module
 from tests.engines.talk import plain_logits

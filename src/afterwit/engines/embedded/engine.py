@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
-from afterwit.engines.embedded.batch_future import BatchFuture
+from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
 from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import (
@@ -22,12 +22,12 @@ from afterwit.engines.embedded.load import (
     load_version,
     pace_of,
 )
-from afterwit.engines.embedded.pace import Pace
-from afterwit.engines.embedded.runner import ModelRunner
+from afterwit.engines.embedded.scheduling.pace import Pace
+from afterwit.engines.embedded.scheduling.runner import ModelRunner
 from afterwit.engines.embedded.script import Script, scripted
-from afterwit.engines.embedded.sequence import Deliver, ResponseSequence
+from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.worker import EventBuffer, Worker
+from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
 from afterwit.engines.fit import check_fits
 from afterwit.engines.port import Facts, Generate, Step, Weights
 from afterwit.weights.load import read_config

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from afterwit.engines.embedded.cache import Chunk, Ragged, SlotCache
+from afterwit.engines.embedded.cache.slots import Chunk, Ragged, SlotCache
 
 
 def prefill(

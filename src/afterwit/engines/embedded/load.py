@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.engines.embedded import attention
-from afterwit.engines.embedded.cache import SlotCache
+from afterwit.engines.embedded.cache.slots import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.pace import Pace
+from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import REMEDY
 from afterwit.weights.load import load_causal_lm

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.queue import runs_now
-from afterwit.engines.embedded.runner import ModelRunner
+from afterwit.engines.embedded.scheduling.queue import runs_now
+from afterwit.engines.embedded.scheduling.runner import ModelRunner
 
 Delivery = tuple[asyncio.Queue[Any], Any]
 """An event and the queue it goes to."""

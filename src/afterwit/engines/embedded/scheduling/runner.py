@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.cache import SlotCache
+from afterwit.engines.embedded.cache.slots import SlotCache
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.pace import LEAST, Pace
-from afterwit.engines.embedded.queue import RequestQueue, next_prefill
+from afterwit.engines.embedded.scheduling.pace import LEAST, Pace
+from afterwit.engines.embedded.scheduling.queue import RequestQueue, next_prefill
 from afterwit.engines.embedded.sample import Draw, draw
-from afterwit.engines.embedded.sequence import ResponseSequence
+from afterwit.engines.embedded.scheduling.sequence import ResponseSequence
 
 
 class ModelRunner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from afterwit.engines.embedded.sequence import Deliver
+from afterwit.engines.embedded.scheduling.sequence import Deliver
 from afterwit.engines.port import Step
 
 
