@@ -23,7 +23,8 @@ import torch
 from torch import nn
 
 from afterwit.core.turn import Sampling
-from afterwit.engines.embedded.cache.slots import SlotCache
+from afterwit.engines.embedded.cache import row as kept_row
+from afterwit.engines.embedded.cache.batch import Batch
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.load import attend_in_slots, pace_of
@@ -78,10 +79,12 @@ def _prompts(batch: int) -> list[list[int]]:
 
 def _bare(module: nn.Module, batch: int, tokens: int) -> Callable[[], None]:
     """The decode forwards alone, over prompts that are there already."""
-    cache = SlotCache(slots=batch, context_length=CONTEXT)
+    cache = Batch(slots=batch, context_length=CONTEXT)
     with torch.inference_mode():
-        for row, ids in enumerate(_prompts(batch)):
-            prefill(module, cache, row, ids, 0)
+        for place, ids in enumerate(_prompts(batch)):
+            row = kept_row.Row(context_length=CONTEXT)
+            prefill(module, row, ids)
+            cache.put(place, row.layers_between(0, PROMPT))
 
     @torch.inference_mode()
     def forwards() -> None:

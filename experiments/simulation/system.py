@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -102,7 +102,8 @@ async def simulation(
     """
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     folder, now, draws = Path(settings.model or ""), StepClock(), Random(seed)
-    renderer, engine = Renderer.load(folder), LockstepEngine(EmbeddedEngine.load(folder, settings.engine))
+    renderer = Renderer.load(folder)
+    engine = LockstepEngine(EmbeddedEngine.load(folder, replace(settings.engine, keep_gib=0)))
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
         store = store_of_model(settings, home, folder)

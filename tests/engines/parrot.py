@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from afterwit.core.turn import Sampling
+from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.scheduling.runner import ModelRunner
@@ -25,6 +26,7 @@ NAN = 62
 """After this token the logits are not numbers."""
 PACE = Pace(chunk=256, beside=32)
 CONTEXT = 32768
+KEPT_BYTES = 2**20
 FACTS = Facts(
     name="embedded",
     model="parrot",
@@ -66,6 +68,7 @@ def parrot_engine(module: nn.Module | None = None, *, slots: int = 16, pace: Pac
         FACTS,
         slots=slots,
         pace=pace,
+        kept_bytes=KEPT_BYTES,
         load=lambda folder: Parrot(int(Path(folder).name)),
         seed=0,
     )
@@ -73,12 +76,21 @@ def parrot_engine(module: nn.Module | None = None, *, slots: int = 16, pace: Pac
 
 def runner_of(module: nn.Module, *, pace: Pace = PACE) -> ModelRunner:
     """A model runner that the test steps itself."""
-    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, pace=pace)
+    kept = KeptRows(KEPT_BYTES)
+    return ModelRunner(module, 0, slots=8, reserve=2, context_length=CONTEXT, pace=pace, kept=kept)
 
 
 def sequence_of(
-    prompt: Sequence[int], deliver: Deliver = lambda event: None, **sampling: Any
+    prompt: Sequence[int],
+    deliver: Deliver = lambda event: None,
+    *,
+    background: bool = False,
+    **sampling: Any,
 ) -> ResponseSequence:
     """A request for a runner."""
-    request = Generate(prompt_ids=tuple(prompt), sampling=Sampling(**({"max_tokens": 5} | sampling)))
+    request = Generate(
+        prompt_ids=tuple(prompt),
+        sampling=Sampling(**({"max_tokens": 5} | sampling)),
+        background=background,
+    )
     return ResponseSequence(request, facts=FACTS, scripted=(), seed=0, deliver=deliver)

@@ -112,3 +112,18 @@ def test_two_long_prompts_are_read_in_turn() -> None:
     assert not started
     ticks(runner, 2, first=19)
     assert len(started) >= 2
+
+
+def test_many_long_prompts_together_cost_a_response_no_more_than_one() -> None:
+    """The defect: each of them read a piece as often as one alone."""
+    module = Parrot(0)
+    runner = runner_of(module, pace=Pace(chunk=256, beside=32))
+    runner.add(sequence_of([1], max_tokens=500))
+    ticks(runner, 2)
+    for word in range(2, 6):
+        runner.add(sequence_of([word] * LONG))
+    ticks(runner, 8, first=3)
+    first_pieces = len(pieces(module))
+    assert first_pieces == 4, "each begins at once"
+    ticks(runner, 320, first=11)
+    assert len(pieces(module)) - first_pieces == 40, "one piece of any of them per 8 decode steps"

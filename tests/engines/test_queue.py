@@ -13,7 +13,7 @@ from afterwit.engines.embedded.scheduling.queue import BACKGROUND_EVERY, Request
 @dataclass(frozen=True, eq=False)
 class Waiting:
     background: bool = False
-    cached: int = 0
+    read: int = 0
 
 
 FOREGROUND, BACKGROUND = Waiting(), Waiting(background=True)
@@ -76,9 +76,9 @@ def test_a_request_that_was_removed_does_not_start() -> None:
 
 
 def test_the_prompt_of_which_least_is_read_is_read_on() -> None:
-    long, short = Waiting(cached=9000), Waiting(cached=12)
+    long, short = Waiting(read=9000), Waiting(read=12)
     assert next_prefill([long, short], 1) is short
-    assert next_prefill([long, Waiting(cached=9000)], 1) is long
+    assert next_prefill([long, Waiting(read=9000)], 1) is long
 
 
 def test_foreground_prompts_are_read_first_and_background_ones_every_fourth_tick() -> None:

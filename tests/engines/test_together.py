@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from afterwit.core.errors import EngineUnavailable, RequestRefused
 from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
 from tests.engines.talk import ask, say
 
@@ -20,9 +23,11 @@ async def test_they_are_what_each_would_be_alone(engine: EmbeddedEngine) -> None
         assert [bool(step.ended) for step in steps] == [False] * (len(steps) - 1) + [True]
 
 
-async def test_the_same_requests_give_the_very_same_log_probs(engine: EmbeddedEngine) -> None:
+async def test_if_nothing_is_kept_the_same_requests_give_the_very_same_log_probs(qwen: Path) -> None:
+    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(prefill_chunk=16, slots=8, keep_gib=0))
     requests = [ask(range(5, 40 + 3 * i), temperature=0.8, seed=i) for i in range(20)]
     assert await engine.generate_together(requests) == await engine.generate_together(requests)
+    await engine.close()
 
 
 async def test_live_and_base_weights_may_be_asked_together(engine: EmbeddedEngine) -> None:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
-from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
+from afterwit.engines.embedded.cache.budget import budget_of
+from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import (
@@ -21,13 +22,15 @@ from afterwit.engines.embedded.load import (
     load_module,
     load_version,
     pace_of,
+    reads_in_place,
 )
+from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
 from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.runner import ModelRunner
-from afterwit.engines.embedded.script import Script, scripted
+from afterwit.engines.embedded.scheduling.runner import IN_PLACE, ModelRunner
 from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
-from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
+from afterwit.engines.embedded.script import Script, scripted
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fit import check_fits
 from afterwit.engines.port import Facts, Generate, Step, Weights
 from afterwit.weights.load import read_config
@@ -45,7 +48,7 @@ class EmbeddedEngine:
 
     A response that is under way at a swap goes on with the new weights over its old keys and values. Each
     token's version is that of the weights whose logits it was drawn from; the step's `cache_version` is the
-    oldest version in its cache.
+    oldest version in its cache. A request that begins after the swap finds nothing that older weights read.
     """
 
     def __init__(
@@ -56,17 +59,31 @@ class EmbeddedEngine:
         slots: int,
         pace: Pace,
         load: Loader,
+        kept_bytes: int = 0,
+        in_place: int | None = IN_PLACE,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """`load` reads a staged version's folder. `seed` makes requests that have none reproducible."""
+        """`load` reads a staged version's folder. `seed` makes requests that have none reproducible.
+
+        `kept_bytes` is the memory for keys and values of earlier requests; `in_place` as in `ModelRunner`.
+        """
         self.facts = facts
         self.capabilities = CAPABILITIES
         self._load = load
         self._script = script
         self._seeds = random.Random(seed)
         self._events = EventBuffer()
-        runner = partial(ModelRunner, module, 0, slots=slots, context_length=facts.context_length, pace=pace)
+        runner = partial(
+            ModelRunner,
+            module,
+            0,
+            slots=slots,
+            context_length=facts.context_length,
+            pace=pace,
+            kept=KeptRows(kept_bytes),
+            in_place=in_place,
+        )
         self._runners = {Weights.LIVE: runner(reserve=slots // 4), Weights.BASE: runner(reserve=0)}
         self._worker = Worker(tuple(self._runners.values()), self._events)
         self._staged: tuple[int, nn.Module] | None = None
@@ -99,6 +116,8 @@ class EmbeddedEngine:
             slots=settings.slots,
             pace=pace_of(module, config, settings, device),
             load=partial(load_version, base=module, device=device, dtype=dtype),
+            kept_bytes=budget_of(settings, device),
+            in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
             script=script,
             seed=seed,
         )
@@ -135,7 +154,8 @@ class EmbeddedEngine:
     async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
         """Every response whole, from one batch that starts at once. Raises the first error of `generate`.
 
-        If nobody else uses the engine, seeded requests give the same ids and log-probs each time.
+        If nobody else uses the engine, and it keeps nothing (`keep_gib` = 0), seeded requests give the same
+        ids and log-probs each time, to the last bit.
         """
         self._check_open()
         batch = BatchFuture(len(requests))
@@ -185,8 +205,7 @@ class EmbeddedEngine:
 
     def _route(self, version: int, module: nn.Module) -> None:
         """In the worker's thread, between two decode steps."""
-        live = self._runners[Weights.LIVE]
-        live.module, live.version = module, version
+        self._runners[Weights.LIVE].swap(module, version)
 
     def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
         check_fits(request, self.facts)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.engines.embedded import attention
-from afterwit.engines.embedded.cache.slots import SlotCache
+from afterwit.engines.embedded.cache.batch import Batch, Beginning
+from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -20,6 +22,7 @@ from afterwit.engines.embedded.support import REMEDY
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
 
+log = logging.getLogger(__name__)
 BESIDE_ON = {"cpu": 32}
 """`prefill_beside` = 0 by type of device. On two CPU cores a decode step cost as much as some 10 to 40 prompt
 tokens. Not measured on a GPU, where one forward reads hundreds of tokens in about the time of one."""
@@ -27,7 +30,7 @@ BESIDE_ELSEWHERE = 512
 
 
 def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dtype]:
-    """Device and dtype with `auto` resolved. SettingError if the device is not there."""
+    """Device and dtype with `auto` resolved. SettingError if torch cannot use them here."""
     name = settings.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -38,7 +41,14 @@ def device_and_dtype(settings: EmbeddedSettings) -> tuple[torch.device, torch.dt
             f"engine.device is {settings.device!r}, which torch cannot use here: {error}"
         ) from error
     auto = "float32" if device.type == "cpu" else "bfloat16"
-    return device, getattr(torch, auto if settings.dtype == "auto" else settings.dtype)
+    dtype: torch.dtype = getattr(torch, auto if settings.dtype == "auto" else settings.dtype)
+    try:
+        torch.zeros(1, device=device, dtype=dtype)
+    except (RuntimeError, TypeError) as error:  # macOS before 14 has no bfloat16
+        raise SettingError(
+            f"{device.type} cannot compute in {dtype} here: set engine.dtype to float16 or float32 ({error})"
+        ) from error
+    return device, dtype
 
 
 def load_module(folder: Path, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -92,28 +102,63 @@ def pace_of(module: nn.Module, config: Any, settings: EmbeddedSettings, device: 
     return Pace(chunk=settings.prefill_chunk, beside=beside, attention_span=span)
 
 
+PLACES = (8, 9, 3)
+"""Positions of the checked text whose logits are compared."""
+
+
 @torch.inference_mode()
 def check_attention(module: nn.Module, vocabulary: int) -> None:
-    """SettingError unless slots, chunks and a ragged batch give the logits of one plain forward.
+    """SettingError unless pieces and a ragged batch give the logits of one plain forward.
 
     This finds an attention that `support.refusal` does not know by name.
     """
-    device = next(module.parameters()).device
-    ids = [(7 * place + 3) % vocabulary for place in range(12)]
     try:
-        plain_TV = module(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
-        cache = SlotCache(slots=2, context_length=len(ids))
-        prefill(module, cache, 0, ids[:5], 0)
-        read_V = prefill(module, cache, 0, ids[5:9], 5)[-1]
-        prefill(module, cache, 1, ids[:3], 0)
-        ragged_BV = decode(module, cache, 0, [ids[9], ids[3]], [9, 3])
+        ours_BV, theirs_BV = _compared(module, vocabulary, in_place=False)
     except Exception as error:  # a model is foreign code and may raise anything
         raise SettingError(
             f"The model does not run with the embedded engine's slots: {error}. {REMEDY}"
         ) from error
-    ours_BV, theirs_BV = torch.stack([read_V, *ragged_BV]), plain_TV[[8, 9, 3]]
-    off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
-    most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
+    off, most = _off(ours_BV, theirs_BV)
     if not off <= most:
         words = f"its logits from slots are off by {off:.3g}, at most {most:.3g} would do"
         raise SettingError(f"The model's attention is not one the embedded engine can do: {words}. {REMEDY}")
+
+
+@torch.inference_mode()
+def reads_in_place(module: nn.Module, vocabulary: int) -> bool:
+    """Whether responses can attend to the beginning of their text where it is, and so share it.
+
+    If not, each gets a copy of it: that takes memory, and nothing else.
+    """
+    try:
+        off, most = _off(*_compared(module, vocabulary, in_place=True))
+    except Exception as error:  # a model is foreign code and may raise anything
+        log.info("long prompts are copied for each response: %s", error)
+        return False
+    if not off <= most:
+        log.info("long prompts are copied for each response: in place, logits are off by %.3g", off)
+    return off <= most
+
+
+def _compared(module: nn.Module, vocabulary: int, *, in_place: bool) -> tuple[Tensor, Tensor]:
+    """Logits at `PLACES` from a row that is read in pieces and a ragged batch, and from one plain forward."""
+    device = next(module.parameters()).device
+    ids = [(7 * place + 3) % vocabulary for place in range(12)]
+    plain_TV = module(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
+    long, short = (Row(context_length=len(ids)) for _ in range(2))
+    prefill(module, long, ids[:5])
+    read_V = prefill(module, long, ids[5:9])[-1]
+    prefill(module, short, ids[:3])
+    beginning = Beginning(long, 8) if in_place else None
+    batch = Batch(slots=2, context_length=len(ids))
+    batch.put(0, long.layers_between(beginning.length if beginning else 0, 9))
+    batch.put(1, short.layers_between(0, 3))
+    ragged_BV = decode(module, batch, 0, [ids[9], ids[3]], [9, 3], [beginning, None])
+    return torch.stack([read_V, *ragged_BV]), plain_TV[list(PLACES)]
+
+
+def _off(ours_BV: Tensor, theirs_BV: Tensor) -> tuple[float, float]:
+    """How far logits are apart at most, and how far they may be."""
+    off = (ours_BV.float() - theirs_BV.float()).abs().max().item()
+    most = (1e-3 if ours_BV.dtype == torch.float32 else 0.1) * max(1.0, theirs_BV.abs().max().item())
+    return off, most

@@ -28,8 +28,12 @@ class EmbeddedSettings:
     """Prompt tokens read between two decode steps, at an empty context; fewer at a long one, where each token
     costs more. Higher reads prompts faster, lower streams more smoothly."""
     prefill_beside: int = 0
-    """Prompt tokens per decode step that one prompt may cost, on average, while other responses decode. Lower
-    protects them better, higher reads long prompts faster. 0: 32 on a CPU, 512 on a GPU."""
+    """Prompt tokens per decode step that prompts may cost together, on average, while other responses decode.
+    Lower protects them better, higher reads long prompts faster. 0: 32 on a CPU, 512 on a GPU."""
+    keep_gib: float | None = None
+    """GiB for keys and values, so that a request that begins like an earlier one, or like one that runs now,
+    reads only what is new. Prompts of running requests count and are never dropped; of the others the oldest
+    go first. Unset: an eighth of the device's memory. 0: nothing is reused."""
     threads: int = 1
     """CPU threads of torch. On cores shared with other work, two were several times slower than one.
     0: torch's own choice."""
@@ -37,4 +41,4 @@ class EmbeddedSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         at_least(self, 1, "slots", "prefill_chunk")
-        at_least(self, 0, "context_length", "prefill_beside", "threads")
+        at_least(self, 0, "context_length", "prefill_beside", "threads", "keep_gib")

@@ -1,4 +1,4 @@
-"""How much of a prompt is read between two decode steps. Pure: it counts work, never time.
+"""How much of the prompts is read between two decode steps. Pure: it counts work, never time.
 
 The unit of work is one prompt token read at an empty context.
 """
@@ -19,7 +19,7 @@ class Pace:
     chunk: int
     """Most work between two decode steps."""
     beside: int
-    """Work that each prompt may cost per decode step, on average, while other responses decode."""
+    """Work that all prompts may cost per decode step, on average, while other responses decode."""
     attention_span: float = math.inf
     """Positions of context to attend to which costs as much as the rest of the forward, per token."""
 

@@ -21,8 +21,8 @@ class Queued(Protocol):
 
 class Prefilling(Queued, Protocol):
     @property
-    def cached(self) -> int:
-        """Prompt tokens read so far."""
+    def read(self) -> int:
+        """Prompt tokens read so far, without those that were found again."""
 
 
 Q = TypeVar("Q", bound=Queued)
@@ -84,7 +84,7 @@ def next_prefill(prompts: Sequence[P], tick: int) -> P:
     """
     turn = tick % BACKGROUND_EVERY == 0
     preferred = [prompt for prompt in prompts if prompt.background == turn]
-    return min(preferred or prompts, key=lambda prompt: prompt.cached)
+    return min(preferred or prompts, key=lambda prompt: prompt.read)
 
 
 def runs_now(*, background_only: bool, foreground_elsewhere: bool, tick: int) -> bool:

@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.cache.slots import SlotCache
+from afterwit.engines.embedded.cache.batch import Batch
+from afterwit.engines.embedded.cache.common import common_prefix
+from afterwit.engines.embedded.cache.kept import KeptRows
+from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.scheduling.pace import LEAST, Pace
-from afterwit.engines.embedded.scheduling.queue import RequestQueue, next_prefill
 from afterwit.engines.embedded.sample import Draw, draw
+from afterwit.engines.embedded.scheduling.pace import Pace
+from afterwit.engines.embedded.scheduling.prompts import LOST, Prompts
+from afterwit.engines.embedded.scheduling.queue import RequestQueue
 from afterwit.engines.embedded.scheduling.sequence import ResponseSequence
+
+log = logging.getLogger(__name__)
+IN_PLACE = 1024
+"""Prompts of more tokens stay in their row while the response decodes, and responses share them. Shorter ones
+are copied into the batch, where one call of the attention reads them all."""
 
 
 class ModelRunner:
     """Used from the worker's thread only.
 
-    A sequence reads its prompt into a cache of its own, in pieces between decode steps. Then it joins those
-    that decode, one token per tick, all in one forward: row r of `_cache` belongs to `_decoding[r]`.
+    A sequence reads its prompt into a `Row`, in pieces between decode steps. Then it joins those that decode,
+    one token per tick, all in one forward: row r of `_batch` belongs to `_decoding[r]`. When it ends, what it
+    said goes behind the prompt in its row, which is kept for requests that begin like it.
     """
 
     def __init__(
-        self, module: nn.Module, version: int, *, slots: int, reserve: int, context_length: int, pace: Pace
+        self,
+        module: nn.Module,
+        version: int,
+        *,
+        slots: int,
+        reserve: int,
+        context_length: int,
+        pace: Pace,
+        kept: KeptRows,
+        in_place: int | None = IN_PLACE,
     ) -> None:
+        """Prompts of more than `in_place` tokens stay in their row; None: its attention cannot do that."""
         self.module = module
         self.version = version
         self.queue: RequestQueue[ResponseSequence] = RequestQueue(slots=slots, reserve=reserve)
-        self._slots, self._context_length, self._pace = slots, context_length, pace
+        self._pace, self._kept, self._in_place = pace, kept, in_place
+        self._prompts = Prompts(self, kept, context_length=context_length, pace=pace)
         self._decoding: list[ResponseSequence] = []
-        self._cache = self._new_cache()
-        self._prefilling: dict[ResponseSequence, SlotCache] = {}
+        self._batch = Batch(slots=slots, context_length=context_length)
 
     @property
     def running(self) -> list[ResponseSequence]:
         """Every sequence that has a slot."""
-        return [*self._decoding, *self._prefilling]
+        return [*self._decoding, *self._prompts.sequences]
 
     @property
     def decodes(self) -> bool:
@@ -46,7 +67,7 @@ class ModelRunner:
 
     @property
     def idle(self) -> bool:
-        return not (self._decoding or self._prefilling or self.queue)
+        return not (self.running or self.queue)
 
     @property
     def has_foreground(self) -> bool:
@@ -61,13 +82,20 @@ class ModelRunner:
         if not self.queue.remove(sequence):
             self._release(sequence)
 
+    def swap(self, module: nn.Module, version: int) -> None:
+        """Go on with other weights. New requests find nothing that the old ones have read."""
+        self.module, self.version = module, version
+        self._kept.forget(self)
+
     def tick(self, number: int, *, others_decode: bool = False) -> None:
         """One decode step of every response, then a limited piece of the prompts.
 
         `others_decode` says that another runner's responses wait for this one's work.
         """
         while sequence := self.queue.next(self.running):
-            self._prefilling[sequence] = self._new_cache()
+            self._prompts.add(sequence)
+        for sequence in self._prompts.startable():
+            self._start(sequence)
         self._decode()
         self._prefill(number, beside=others_decode or self.decodes)
 
@@ -78,11 +106,17 @@ class ModelRunner:
         for sequence in self.running:
             sequence.deliver(error)
         self._decoding.clear()
-        self._prefilling.clear()
-        self._cache.clear()
+        self._prompts.clear()
+        self._kept.forget(self)
+        self._batch.clear()
 
-    def _new_cache(self) -> SlotCache:
-        return SlotCache(slots=self._slots, context_length=self._context_length)
+    def _start(self, sequence: ResponseSequence) -> None:
+        """Give a sequence a row. If its prompt was read for another, it decodes at once."""
+        try:
+            if not self._prompts.start(sequence, self.version):
+                self._join(sequence)
+        except Exception as error:  # no memory for a copy, for one
+            self._deliver(sequence, _failed(error))
 
     def _decode(self) -> None:
         sequences = list(self._decoding)
@@ -100,9 +134,10 @@ class ModelRunner:
         self, first: int, sequences: Sequence[ResponseSequence], draws: Sequence[Draw]
     ) -> list[Drawn]:
         """The next id of rows first.., all in one forward."""
-        last = [sequence.response_ids[-1] for sequence in sequences]
+        last = [sequence.last_id for sequence in sequences]
         positions = [sequence.cached for sequence in sequences]
-        drawn = _drawn(decode(self.module, self._cache, first, last, positions), draws)
+        beginnings = [sequence.beginning for sequence in sequences]
+        drawn = _drawn(decode(self.module, self._batch, first, last, positions, beginnings), draws)
         for sequence in sequences:
             sequence.extend_cache(1, self.version)
         return drawn
@@ -119,26 +154,14 @@ class ModelRunner:
 
         `beside` decoding responses, a prompt that had a piece then waits until decode steps have paid for it.
         """
-        for sequence in self._prefilling:
-            sequence.debt = max(0.0, sequence.debt - self._pace.beside) if beside else 0.0
+        self._prompts.pay(beside=beside)
         room = float(self._pace.chunk)
-        while room > 0 and (ready := [sequence for sequence in self._prefilling if not sequence.debt]):
-            sequence = next_prefill(ready, number)
-            size = self._piece(sequence, room)
-            if not size:
-                return
+        while piece := self._prompts.piece(number, room):
+            sequence, size = piece
             work = self._pace.work(size, sequence.cached)
             room -= work
             sequence.debt = work if beside else 0.0
             self._read(sequence, size)
-
-    def _piece(self, sequence: ResponseSequence, room: float) -> int:
-        """Prompt tokens to read next; 0 if what is left of this tick's work is too little for a piece."""
-        least = min(LEAST, sequence.uncached)
-        size = min(self._pace.tokens(room, sequence.cached), sequence.uncached)
-        if size >= least:
-            return size
-        return least if room == self._pace.chunk else 0
 
     def _read(self, sequence: ResponseSequence, size: int) -> None:
         """Read a piece of a prompt; once the prompt is read, draw the first id of the response."""
@@ -150,46 +173,72 @@ class ModelRunner:
             self._deliver(sequence, outcome)
 
     def _read_piece(self, sequence: ResponseSequence, size: int) -> Drawn | None:
-        cache, start = self._prefilling[sequence], sequence.cached
-        ids = sequence.request.prompt_ids[start : start + size]
-        logits_1V = prefill(self.module, cache, 0, ids, start)
+        ids = sequence.prompt[sequence.cached : sequence.cached + size]
+        logits_1V = prefill(self.module, _row(sequence), ids)
+        sequence.read += size
         sequence.extend_cache(size, self.version)
         if sequence.uncached:
             return None
-        self._join(sequence, cache)
+        self._join(sequence)
         return _drawn(logits_1V, [sequence.draw()])[0]
 
-    def _join(self, sequence: ResponseSequence, cache: SlotCache) -> None:
+    def _join(self, sequence: ResponseSequence) -> None:
         """Give a sequence whose prompt is read the row behind those that decode."""
-        if self._decoding:
-            self._cache.take(len(self._decoding), cache, sequence.cached)
-        else:
-            self._cache = cache
-        del self._prefilling[sequence]
+        last = len(sequence.prompt) - 1
+        sequence.start = last if self._in_place is not None and last >= self._in_place else 0
+        self._batch.put(len(self._decoding), _row(sequence).layers_between(sequence.start, sequence.cached))
+        self._prompts.remove(sequence)
         self._decoding.append(sequence)
 
     def _deliver(self, sequence: ResponseSequence, outcome: Drawn) -> None:
         """Deliver what was drawn, or why nothing was; free the slot of a response that is over."""
         if isinstance(outcome, EngineError):
             sequence.deliver(outcome)
-            self._release(sequence)
+            self._release(sequence, failed=True)
             return
         step = sequence.accept(*outcome, self.version)
         sequence.deliver(step)
         if step.ended:
             self._release(sequence)
 
-    def _release(self, sequence: ResponseSequence) -> None:
-        """Free a sequence's slot, if it has one. The last row fills the hole, so that rows stay adjacent."""
-        if self._prefilling.pop(sequence, None) or sequence not in self._decoding:
+    def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
+        """Free a sequence's slot, if it has one. Nothing of a failed one is found again."""
+        if not (self._prompts.remove(sequence) or sequence in self._decoding):
             return
+        if sequence in self._decoding:
+            self._leave_batch(sequence, failed=failed)
+        if sequence.row is not None:
+            if failed:
+                self._kept.drop(sequence.row)
+            self._kept.leave(sequence.row)
+
+    def _leave_batch(self, sequence: ResponseSequence, *, failed: bool) -> None:
+        """The last row fills the hole, so that rows stay adjacent."""
         hole, last = self._decoding.index(sequence), len(self._decoding) - 1
+        if failed:
+            self._batch.wipe(hole)
+        else:
+            self._keep(sequence, hole)
         if hole != last:
-            self._cache.move(last, hole, self._decoding[last].cached)
-            self._decoding[hole] = self._decoding[last]
+            moved = self._decoding[hole] = self._decoding[last]
+            self._batch.move(last, hole, moved.cached - moved.start)
         self._decoding.pop()
         if not self._decoding:
-            self._cache.clear()
+            self._batch.clear()
+
+    def _keep(self, sequence: ResponseSequence, place: int) -> None:
+        """Put the response behind the prompt in its row, unless more of another text is there."""
+        row, text = _row(sequence), sequence.text
+        same = common_prefix(row.ids, text)
+        lost = len(row.ids) - same
+        if row not in self._kept or (lost and (row.users > 1 or LOST * lost > same)):
+            return
+        row.cut(same)
+        start, end = same - sequence.start, len(text) - sequence.start
+        try:
+            row.extend(self._batch.taken(place, start, end), text[same:])
+        except Exception:  # no memory for more: what was there stays
+            log.exception("a response's keys and values could not be kept")
 
 
 Drawn = tuple[int, float] | EngineError
@@ -208,3 +257,10 @@ def _failed(error: Exception) -> EngineError:
     failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def _row(sequence: ResponseSequence) -> Row:
+    """The row of a sequence that was started."""
+    if sequence.row is None:
+        raise ValueError("a sequence was read before it had a row")
+    return sequence.row

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 
+from afterwit.engines.embedded.cache.batch import Beginning
+from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.sample import Draw
 from afterwit.engines.port import Facts, Generate, Step
 
@@ -15,8 +18,8 @@ Deliver = Callable[[Step | Exception], None]
 class ResponseSequence:
     """A request and its response. Owned by the worker's thread once it is submitted.
 
-    `cached` counts the positions that its cache holds. Once the prompt is read, these are the prompt and the
-    response without its last id.
+    `cached` counts the positions whose keys and values it has. Once its first id is drawn, these are the
+    prompt and the response without its last id.
     """
 
     def __init__(
@@ -26,17 +29,24 @@ class ResponseSequence:
         sampling = request.sampling
         self.request = request
         self.deliver = deliver
+        self.prompt = array("i", request.prompt_ids)
+        self.response_ids: list[int] = []
+        self.row: Row | None = None
+        """Keys and values of its text up to some position; None until it is begun."""
+        self.start = 0
+        """How many of them it attends to where they are; the others are in the batch, see `Batch`."""
         self.cached = 0
+        self.read = 0
+        """Prompt tokens that were read for it alone."""
         self.debt = 0.0
         """Work spent on its prompt ahead of its share, see `pace`."""
-        self.response_ids: list[int] = []
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
         self._rng = random.Random(seed if sampling.seed is None else sampling.seed)
         self._given = deque([(token, True) for token in request.forced_prefix])
         self._given.extend((token, False) for token in scripted)
         """Ids that take the place of drawn ones, and whether each is flagged as forced."""
-        self._prompt = frozenset(request.prompt_ids) if sampling.repetition_penalty != 1.0 else frozenset()
+        self._in_prompt = frozenset(request.prompt_ids) if sampling.repetition_penalty != 1.0 else frozenset()
         self._counts: Counter[int] = Counter()
         self._cache_version: int | None = None
 
@@ -46,8 +56,28 @@ class ResponseSequence:
 
     @property
     def uncached(self) -> int:
-        """Prompt tokens that are not read yet."""
-        return len(self.request.prompt_ids) - self.cached
+        """Prompt tokens whose keys and values it lacks."""
+        return len(self.prompt) - self.cached
+
+    @property
+    def last_id(self) -> int:
+        """The id that its next forward reads, once all before it is cached."""
+        return self.response_ids[-1] if self.response_ids else self.prompt[-1]
+
+    @property
+    def beginning(self) -> Beginning | None:
+        """What it attends to where it is, if anything."""
+        return Beginning(self.row, self.start) if self.row is not None and self.start else None
+
+    @property
+    def text(self) -> array[int]:
+        """The ids of its cached positions."""
+        return (self.prompt + array("i", self.response_ids))[: self.cached]
+
+    def reuse(self, tokens: int, version: int) -> None:
+        """Count positions of its prompt that were cached before, under a version's weights."""
+        self.cached = tokens
+        self._cache_version = version
 
     def extend_cache(self, tokens: int, version: int) -> None:
         """Count positions that were added to the cache under a version's weights."""
@@ -61,7 +91,7 @@ class ResponseSequence:
             sampling=self.request.sampling,
             uniform=self._rng.random(),
             counts=self._counts,
-            prompt=self._prompt,
+            prompt=self._in_prompt,
             forced=self._given[0][0] if self._given else None,
         )
 

@@ -1,0 +1,105 @@
+"""Rows that are kept: found by what they begin with, taken over, copied or shared, dropped by age."""
+
+from __future__ import annotations
+
+from array import array
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.engines.embedded.cache.common import common_prefix
+from afterwit.engines.embedded.cache.kept import MOST, WORTH, KeptRows
+from afterwit.engines.embedded.cache.row import Row
+
+LIVE, BASE = "live", "base"
+
+
+def row_of(*ids: int) -> Row:
+    """A row that holds these tokens; 64 positions more than needed, 8 bytes each."""
+    row = Row(context_length=4096)
+    row.extend({0: (torch.zeros(1, 1, len(ids), 1),) * 2}, ids)
+    return row
+
+
+def kept_of(*rows: Row, budget: int = 2**20) -> KeptRows:
+    kept = KeptRows(budget)
+    for row in rows:
+        kept.add(LIVE, row)
+    return kept
+
+
+def tokens(*ids: int) -> array[int]:
+    return array("i", ids)
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_a_common_prefix_is_where_two_texts_first_differ(
+    common: list[int], one: list[int], other: list[int]
+) -> None:
+    left, right = [*common, *one], [*common, *other]
+    expected = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    found = common_prefix(tokens(*left), tokens(*right))
+    assert found == (min(len(left), len(right)) if expected is None else expected)
+
+
+def test_the_row_that_holds_most_of_a_text_is_found_and_a_few_tokens_are_not_worth_it() -> None:
+    short, long = row_of(*range(20)), row_of(*range(30), 99)
+    kept = kept_of(short, long)
+    found = kept.holding(LIVE, tokens(*range(40)))
+    assert found is not None
+    assert (found.row, found.tokens) == (long, 30)
+    assert kept.holding(LIVE, tokens(*range(WORTH - 1), 77, 78)) is None
+
+
+def test_rows_of_other_weights_are_never_found() -> None:
+    kept = kept_of(row_of(*range(30)))
+    assert kept.holding(BASE, tokens(*range(30))) is None
+    kept.forget(LIVE)
+    assert kept.holding(LIVE, tokens(*range(30))) is None
+
+
+def test_weights_that_changed_take_no_rows_of_others_along() -> None:
+    mine, other = row_of(*range(30)), row_of(*range(30))
+    kept = kept_of(other)
+    kept.add(BASE, mine)
+    kept.forget(BASE)
+    assert other in kept
+    assert mine not in kept
+
+
+def test_the_oldest_row_that_nobody_uses_is_dropped_first() -> None:
+    rows = [row_of(*range(100 * n, 100 * n + 50)) for n in range(4)]
+    size = rows[0].nbytes
+    kept = kept_of(*rows, budget=3 * size)
+    kept.use(rows[0])
+    kept.use(rows[1])
+    kept.leave(rows[1])
+    assert [row in kept for row in rows] == [True, True, False, True]
+    kept.make_room(50)
+    assert [row in kept for row in rows] == [True, True, False, False]
+    assert kept.nbytes <= 3 * size
+
+
+def test_rows_in_use_stay_even_if_they_are_more_than_the_budget() -> None:
+    rows = [row_of(*range(50)) for _ in range(3)]
+    kept = kept_of(*rows, budget=rows[0].nbytes)
+    for row in rows:
+        kept.use(row)
+    kept.make_room(1000)
+    assert all(row in kept for row in rows)
+    for row in rows:
+        kept.leave(row)
+    assert kept.nbytes <= rows[0].nbytes
+
+
+def test_there_are_never_more_than_so_many_rows() -> None:
+    rows = [row_of(n) for n in range(MOST + 5)]
+    kept = kept_of(*rows)
+    kept.make_room()
+    assert sum(row in kept for row in rows) == MOST
+    assert rows[-1] in kept
+
+
+def test_without_a_budget_nothing_is_found() -> None:
+    assert kept_of(row_of(*range(50)), budget=0).holding(LIVE, tokens(*range(50))) is None
