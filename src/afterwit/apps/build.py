@@ -176,7 +176,8 @@ def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: 
     """The publish stage: it loads new versions into the engine and tells the store what is served."""
     from afterwit.stages.publish import Publisher, check_capable
 
-    check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
+    if settings.learner.enabled:
+        check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
     return Publisher(
         engine=engine,
         checkpoints=versions,

@@ -38,6 +38,16 @@ LEARNER_STOP_S = 20.0
 log = logging.getLogger(__name__)
 
 
+def switched_off(settings: Settings) -> dict[str, str]:
+    """The stages that the settings switch off, each with a sentence on what that means."""
+    off = {}
+    if not settings.judge.enabled:
+        off["judge"] = "switched off (judge.enabled = false): turns are recorded and wait to be judged"
+    if not settings.learner.enabled:
+        off["learn"] = "switched off (learner.enabled = false): nothing trains, judged turns wait"
+    return off
+
+
 class Runtime:
     """An async context in which the chosen stages run. `url`: where clients call, None without a gateway."""
 
@@ -53,7 +63,12 @@ class Runtime:
         for stage in stages:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
-        self._settings, self._home, self._stages, self._judge = settings, home, stages, judge
+        self._settings, self._home, self._judge = settings, home, judge
+        self.off = {stage: why for stage, why in switched_off(settings).items() if stage in stages}
+        """The stages that were chosen and do not run, each with the reason."""
+        self.stages = tuple(stage for stage in stages if stage not in self.off)
+        if not self.stages:
+            raise SettingError(f"nothing is left to run: {'; '.join(self.off.values())}")
         self._stack = AsyncExitStack()
         self._signals = Signals()
         self.url: str | None = None
@@ -76,8 +91,9 @@ class Runtime:
     async def _start(self) -> None:
         """Start the parts in order: faults of model, store and address are found before the port listens."""
         folder = model_folder(self._settings.model, self._home)
-        build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
-        if "learn" in self._stages:
+        if self._settings.learner.enabled:
+            build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
+        if "learn" in self.stages:
             _require_module("torch")
         self._claim(make_home(self._home))
         renderer = Renderer.load(folder)
@@ -87,12 +103,14 @@ class Runtime:
         remember_model(self._home, folder)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
-        sock = await self._reserve() if "gateway" in self._stages else None
+        for stage, why in self.off.items():
+            await self._reporter(stage)(True, why)
+        sock = await self._reserve() if "gateway" in self.stages else None
         if sock is not None:
             self.engine = await self._start_engine(folder, versions)
-        if "judge" in self._stages:
+        if "judge" in self.stages:
             await self._start_judge(renderer)
-        if "learn" in self._stages:
+        if "learn" in self.stages:
             self._spawn(self._learn())
         self._spawn(self._housekeeping())
         if sock is not None and self.engine is not None:
@@ -100,7 +118,7 @@ class Runtime:
 
     def _claim(self, home: Path) -> None:
         """Lock each stage: two processes over one home would overwrite each other's status."""
-        for stage in self._stages:
+        for stage in self.stages:
             purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
             self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
 

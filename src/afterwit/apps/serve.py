@@ -30,7 +30,7 @@ async def _serve(settings: Settings, home: Path, stages: tuple[str, ...]) -> Non
         runtime = Runtime(settings, home, stages)
         await runtime.__aenter__()
     try:
-        _greet(console, runtime, home, stages)
+        _greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first")
     finally:
@@ -45,9 +45,11 @@ def _stopping(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
-def _greet(console: Console, runtime: Runtime, home: Path, stages: tuple[str, ...]) -> None:
+def _greet(console: Console, runtime: Runtime, home: Path) -> None:
+    for stage, why in runtime.off.items():
+        console.print(f"{stage}: {why}", highlight=False)
     if runtime.url is None or runtime.engine is None:
-        console.print(f"running {', '.join(stages)} over {home}")
+        console.print(f"running {', '.join(runtime.stages)} over {home}")
         return
     console.print(f"serving [bold]{runtime.engine.facts.model}[/bold], version {runtime.engine.version}")
     console.print(f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}")

@@ -20,6 +20,9 @@ class LearnerSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    enabled: bool = True
+    """Whether `serve` trains. False: turns are recorded and judged, and wait; `afterwit train` still takes
+    them."""
     lr: float = 1e-5
     """Step size of AdamW, constant without warm-up; as published. Tiny models want more (the demo: 4e-4)."""
     lora_rank: int = 16

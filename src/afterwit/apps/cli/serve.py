@@ -17,6 +17,13 @@ def serve(
     stages: Annotated[
         str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
     ] = "gateway,judge,learn",
+    record_only: Annotated[
+        bool,
+        typer.Option(
+            "--record-only",
+            help="Judge nothing and train nothing: short for judge.enabled and learner.enabled = false.",
+        ),
+    ] = False,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -30,6 +37,13 @@ def serve(
     from afterwit.apps.serve import run
 
     folder = home_of(home)
-    direct = {"model": chosen_model(model, model_option), "serve.host": host, "serve.port": port}
+    off = False if record_only else None
+    direct = {
+        "model": chosen_model(model, model_option),
+        "serve.host": host,
+        "serve.port": port,
+        "judge.enabled": off,
+        "learner.enabled": off,
+    }
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

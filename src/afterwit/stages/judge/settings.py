@@ -18,6 +18,8 @@ class JudgeSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    enabled: bool = True
+    """Whether `serve` judges. False: turns are recorded with what followed, and wait."""
     url: str | None = None
     """Base URL of an OpenAI-compatible endpoint, such as `http://127.0.0.1:8001/v1`. None: the served model
     judges, below the gateway."""

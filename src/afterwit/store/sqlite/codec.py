@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -44,18 +44,12 @@ def content_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The row of `contents`, without `seq`."""
     return {
         "model": turn.model,
-        "conversation": _conversation(turn.conversation),
+        "conversation": orjson.dumps(turn.conversation.to_dict()),
         **(_sampled_columns(turn) if isinstance(turn, Turn) else NOT_SAMPLED),
         "message": orjson.dumps(turn.message.to_dict()),
         "finish": turn.finish,
         "teaches": turn.teaches,
     }
-
-
-def _conversation(conversation: Conversation) -> bytes:
-    """What stays the same in a session comes first, what grows behind it: turns share their beginnings."""
-    data = conversation.to_dict()
-    return orjson.dumps({"tools": data.pop("tools"), **data})
 
 
 def _sampled_columns(turn: Turn) -> dict[str, Any]:
@@ -72,8 +66,8 @@ def _sampled_columns(turn: Turn) -> dict[str, Any]:
     }
 
 
-def read_turn(row: sqlite3.Row, whole: Mapping[str, bytes]) -> RecordedTurn:
-    """From a row of `turns` joined with `contents`, and the whole values of its growing columns."""
+def read_turn(row: sqlite3.Row) -> RecordedTurn:
+    """From a row of `turns` joined with `contents`."""
     said: dict[str, Any] = {
         "id": row["id"],
         "scope": row["scope"],
@@ -82,7 +76,7 @@ def read_turn(row: sqlite3.Row, whole: Mapping[str, bytes]) -> RecordedTurn:
         "kind": Kind(row["kind"]),
         "created": row["created"],
         "model": row["model"],
-        "conversation": Conversation.from_dict(orjson.loads(whole["conversation"])),
+        "conversation": Conversation.from_dict(orjson.loads(row["conversation"])),
         "message": read_message(row["message"]),
         "finish": Finish(row["finish"]),
         "teaches": bool(row["teaches"]),
@@ -91,7 +85,7 @@ def read_turn(row: sqlite3.Row, whole: Mapping[str, bytes]) -> RecordedTurn:
         return ImportedTurn(**said)
     return Turn(
         **said,
-        prompt_ids=unpack_ids(whole["prompt_ids"]),
+        prompt_ids=unpack_ids(row["prompt_ids"]),
         sampling=_read_sampling(row["sampling"]),
         sampled=_read_sampled(row),
     )
@@ -172,7 +166,6 @@ def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | No
 
 def read_record(
     row: sqlite3.Row,
-    whole: Mapping[str, bytes],
     votes: Sequence[sqlite3.Row],
     feedback: sqlite3.Row | None,
     trained: Sequence[sqlite3.Row],
@@ -180,7 +173,7 @@ def read_record(
     """From the wide row of `reading.RECORD` and the rows that belong to it."""
     return Record(
         seq=row["seq"],
-        turn=read_turn(row, whole),
+        turn=read_turn(row),
         state=State(row["state"]),
         reason=None if row["reason"] is None else Reason(row["reason"]),
         moved_at=row["moved_at"],
