@@ -12,7 +12,7 @@ TORCH_BACKEND ?= $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m p
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-slow test-thorough test-gpu test-engines check settings bench bench-quick bench-page study compare pretrain docs clean
+.PHONY: demo test test-slow test-thorough test-gpu test-engines test-clients check settings bench bench-quick bench-page study compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -45,11 +45,11 @@ test: $(VENV)/.installed-test
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu and not engines" --timeout 3600
+	@$(PYTEST) -m "slow and not gpu and not engines and not clients" --timeout 3600
 
 ## All tests, every property with many more examples: hours.
 test-thorough: $(VENV)/.installed-test
-	@$(PYTEST) -m "not gpu and not engines" --hypothesis-profile thorough --timeout 3600
+	@$(PYTEST) -m "not gpu and not engines and not clients" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test
@@ -60,6 +60,10 @@ test-gpu: $(VENV)/.installed-test
 test-engines: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install vllm sglang $(if $(TORCH_BACKEND),--uv)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines tests/engines tests/servers --timeout 1200
+
+## Real agents and SDKs against the gateway: installed once beneath build/clients (1.5 GB), minutes after that.
+test-clients: $(VENV)/.installed-test
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -v --timeout 1200
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev

@@ -27,9 +27,7 @@ QUESTIONS = (
     "load",
     "lora",
     "engine",
-    "agents",
     "gateway",
-    "proxy",
     "store",
 )
 QUIET = {

@@ -35,9 +35,14 @@ LLAMA3_SPECIALS = (
 )
 
 
-def tiny_qwen3(folder: Path, *, seed: int = 0, **config: Any) -> Path:
-    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides fields."""
-    tokenizer = _tokenizer(QWEN3_SPECIALS, QWEN3_MARKERS)
+def tiny_qwen3(
+    folder: Path, *, seed: int = 0, corpus: tuple[str, ...] = CORPUS, vocabulary: int = 500, **config: Any
+) -> Path:
+    """A two-layer Qwen3 (tied embeddings, 457 ids, context 2048) in `folder`; `config` overrides fields.
+
+    Its tokenizer learns at most `vocabulary` ids from `corpus`.
+    """
+    tokenizer = _tokenizer(QWEN3_SPECIALS, QWEN3_MARKERS, corpus, vocabulary)
     ids = {token: tokenizer.token_to_id(token) for token in QWEN3_SPECIALS}
     shape = _shape(tokenizer, tie_word_embeddings=True, head_dim=16) | config
     shape |= {"eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
@@ -98,14 +103,19 @@ def _save_tokenizer(folder: Path, tokenizer: Tokenizer, template: str, named: di
 
 
 @cache
-def _tokenizer(specials: tuple[str, ...], markers: tuple[str, ...]) -> Tokenizer:
+def _tokenizer(
+    specials: tuple[str, ...],
+    markers: tuple[str, ...],
+    corpus: tuple[str, ...] = CORPUS,
+    vocabulary: int = 500,
+) -> Tokenizer:
     """A byte-level BPE that can write any text; `markers` are added tokens that are not special."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(CORPUS * 4, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(corpus * 4, trainer)
     tokenizer.add_special_tokens(list(specials))
     tokenizer.add_tokens(list(markers))
     return tokenizer

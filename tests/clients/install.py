@@ -1,0 +1,84 @@
+"""Installs a client once, into a folder of its own beneath build/clients, and finds it again."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parents[2] / "build" / "clients"
+LIMIT_S = 420
+"""Seconds that one installation may take."""
+
+
+class NotInstallable(Exception):
+    """The client cannot be installed on this machine: says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """Where a client was installed."""
+
+    folder: Path
+
+    def command(self, name: str) -> str:
+        """The path of a program of it. NotInstallable if it is not there."""
+        for place in (self.folder / "bin", self.folder / "node_modules" / ".bin"):
+            if (place / name).exists():
+                return str(place / name)
+        raise NotInstallable(f"its packages hold no command {name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pip:
+    """Python packages, in a virtual environment of their own."""
+
+    packages: tuple[str, ...]
+
+    def commands(self, folder: Path) -> list[list[str]]:
+        python = str(folder / "bin" / "python")
+        pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+        return [[sys.executable, "-m", "venv", str(folder)], [*pip, *self.packages]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Npm:
+    """npm packages, in a folder of their own."""
+
+    packages: tuple[str, ...]
+
+    def commands(self, folder: Path) -> list[list[str]]:
+        npm = ["npm", "install", "--prefix", str(folder), "--no-fund", "--no-audit", "--loglevel=error"]
+        return [[*npm, *self.packages]]
+
+
+def install(name: str, packages: Pip | Npm) -> Installed:
+    """The client, installed now or by an earlier run. NotInstallable if it cannot be."""
+    folder = HERE / name
+    done, wanted = folder / ".installed", _fingerprint(packages)
+    if not (done.exists() and done.read_text() == wanted):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for command in packages.commands(folder):
+            _run(command)
+        done.write_text(wanted)
+    return Installed(folder=folder)
+
+
+def _fingerprint(packages: Pip | Npm) -> str:
+    return hashlib.sha256(repr((packages, sys.version)).encode()).hexdigest()
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
+    except FileNotFoundError as error:
+        raise NotInstallable(f"there is no {command[0]} here") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotInstallable(f"{command[0]} took more than {LIMIT_S} s") from error
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout).strip().splitlines() or ["nothing"]
+        raise NotInstallable(f"{Path(command[0]).name} said: {said[-1]}") from error

@@ -1,0 +1,40 @@
+"""OpenClaw, in each of the three APIs that it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tests.clients.client import Client
+from tests.clients.install import Installed, Npm
+from tests.clients.place import Place
+
+PACKAGES = Npm(packages=("node@26.10.0", "openclaw@2026.9.6"))
+SKIPPED = ("channels", "daemon", "health", "skills", "search", "ui", "hooks")
+
+
+def _configure(api: str, place: Place, installed: Installed) -> Sequence[Sequence[str]]:
+    url = place.root if api == "anthropic" else place.url
+    command = [installed.command("openclaw"), "onboard", "--non-interactive", "--accept-risk"]
+    command += ["--auth-choice", "custom-api-key", "--custom-api-key", "none", "--custom-base-url", url]
+    command += ["--custom-model-id", "afterwit", "--custom-provider-id", "afterwit"]
+    command += ["--custom-compatibility", api, "--workspace", str(place.work)]
+    bin = installed.folder / "node_modules" / ".bin"
+    place.environment.update(PATH=f"{bin}:/usr/bin:/bin")
+    return [[*command, *(f"--skip-{each}" for each in SKIPPED)]]
+
+
+def _speak(place: Place, installed: Installed, run: int, messages: Sequence[str]) -> Sequence[str]:
+    session = ["--agent", "main", "--session-key", "agent:main:notes"]
+    return [installed.command("openclaw"), "agent", "--local", *session, "--message", *messages]
+
+
+def _client(name: str, api: str) -> Client:
+    return Client(
+        name=name, packages=PACKAGES, configure=partial(_configure, api), speak=_speak, room="openclaw"
+    )
+
+
+OPENCLAW = _client("openclaw", "openai")
+OPENCLAW_RESPONSES = _client("openclaw-responses", "openai-responses")
+OPENCLAW_MESSAGES = _client("openclaw-messages", "anthropic")

@@ -1,0 +1,115 @@
+"""Where a client runs: folders and environment of its own, and processes that end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LIMIT_S = 240.0
+"""Seconds that one command of a client may take."""
+MARK = "AFTERWIT_CLIENT_TEST"
+"""The environment variable by which a client's processes are found again, whatever group they went to."""
+KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR")
+"""Variables of ours that a client sees. Everything else would be the machine's own configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a command printed."""
+
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One client's folders and the gateway's address."""
+
+    folder: Path
+    url: str
+    """With `/v1`."""
+    model: str = "afterwit"
+    environment: dict[str, str] = field(default_factory=dict)
+    """What the client's configuration adds."""
+
+    @property
+    def root(self) -> str:
+        """The base URL without `/v1`."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def work(self) -> Path:
+        """The folder that the client works in."""
+        return self.folder / "work"
+
+    def make(self) -> None:
+        self.home.mkdir(parents=True)
+        self.work.mkdir()
+
+    def write(self, name: str, text: str) -> Path:
+        """A file of the client's configuration, beneath its home."""
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    async def run(self, command: Sequence[str]) -> Said:
+        """Run a command to its end, and end everything that it started. AssertionError if it fails."""
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=self.work,
+            env=self._environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        except TimeoutError:
+            self.end_processes()
+            out, err = await process.communicate()
+            raise AssertionError(f"{command[0]} took {LIMIT_S} s:\n{_end(out)}\n{_end(err)}") from None
+        finally:
+            self.end_processes()
+        if process.returncode:
+            raise AssertionError(f"{command[0]} ended with {process.returncode}:\n{_end(out)}\n{_end(err)}")
+        return Said(out=out.decode(errors="replace"), err=err.decode(errors="replace"))
+
+    def end_processes(self) -> None:
+        """Kill what still runs of this client."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """The ids of the client's running processes."""
+        mark = f"{MARK}={self.folder}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    def _environment(self) -> Mapping[str, str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        home = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config")}
+        home |= {
+            "XDG_DATA_HOME": str(self.home / ".local/share"),
+            "XDG_CACHE_HOME": str(self.home / ".cache"),
+        }
+        return kept | home | {MARK: str(self.folder), "NO_COLOR": "1", "CI": "1"} | self.environment
+
+
+def _end(output: bytes, characters: int = 3000) -> str:
+    return output.decode(errors="replace")[-characters:]

@@ -1,0 +1,12 @@
+"""SDKs: what people's own programs are built on."""
+
+from __future__ import annotations
+
+from tests.clients.client import driven
+
+OPENAI_CHAT = driven("openai_chat", "openai==3.54.0")
+OPENAI_RESPONSES = driven("openai_responses", "openai==3.54.0")
+ANTHROPIC = driven("anthropic_messages", "anthropic==2.12.0")
+OPENAI_AGENTS = driven("openai_agents", "openai-agents==0.24.0")
+PYDANTIC_AI = driven("pydantic_ai_agent", "pydantic-ai-slim[openai]==2.68.0")
+LITELLM = driven("litellm_completion", "litellm==1.106.10")

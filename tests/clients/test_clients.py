@@ -1,0 +1,45 @@
+"""Each client runs its errands: a tool call that it really executes, a second message, a resumed session.
+
+What it printed is what the model said, and the store holds every turn in its place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.clients.captured import check
+from tests.clients.client import Client
+from tests.clients.errand import ERRANDS
+from tests.clients.install import NotInstallable, install
+from tests.clients.place import Place
+from tests.clients.table import CLIENTS
+from tests.clients.world import gateway, long_reader
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return long_reader(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+async def test_a_session_of_a_real_client_is_captured(client: Client, tmp_path: Path, model: Path) -> None:
+    try:
+        installed = install(client.room or client.name, client.packages)
+    except NotInstallable as reason:
+        pytest.skip(f"{client.name} could not be installed here: {reason}")
+    async with gateway(tmp_path, model) as world:
+        place = Place(folder=tmp_path, url=world.url)
+        place.make()
+        for command in client.configure(place, installed):
+            await place.run(command)
+        for run, errands in enumerate(client.runs):
+            said = await place.run(client.speak(place, installed, run, [ERRANDS[at].asked for at in errands]))
+            for at in errands:
+                assert ERRANDS[at].answer in said.out, f"{said.out}\n{said.err}"
+        check(await world.records(), ERRANDS, world.model)
+    assert (place.work / "note.txt").read_text() == "plum\npear\n"
+    assert place.processes() == [], "a process of the client is left behind"
