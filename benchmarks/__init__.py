@@ -11,7 +11,10 @@ packing, attention, exact  shared prefixes (P)
 update                     one whole update against the published way (E)
 segments, lora             turns that wait for each other; an adapter against full weights
 load                       more turns than the learner has time for
-engine, gateway, store     serving (x, G, D)
+engine                     sampling (x)
+agents, gateway, proxy     serving (G)
+store                      recording (D)
 
-The others make what these measure: models, sessions, head_work, peer_ways, plain_loop, gateway_servers.
+The others make what these measure: models, sessions, head_work, peer_ways, plain_loop, agent_text,
+recorded_alone, gateway_servers, gateway_load.
 """

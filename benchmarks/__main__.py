@@ -27,7 +27,9 @@ QUESTIONS = (
     "load",
     "lora",
     "engine",
+    "agents",
     "gateway",
+    "proxy",
     "store",
 )
 QUIET = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import resource
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +19,6 @@ from pathlib import Path
 from time import process_time
 from typing import Any, cast
 
-import orjson
 import uvloop
 
 from afterwit.core.errors import RequestError
@@ -25,7 +26,7 @@ from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.port import Engine, Facts, Generate, Step
 from afterwit.stages.gateway.app import build_app
-from afterwit.stages.gateway.http import InFlight, Listener, bound_socket
+from afterwit.stages.gateway.http import InFlight, Listener, bound_socket, send_json
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
@@ -33,6 +34,11 @@ from afterwit.wire.model_text.render import Renderer
 
 CHUNKS = 100
 """Chunks of a stream: an engine that is asked for this many tokens gives one at a time."""
+CALL = 777
+"""Asked for this many tokens, it calls a tool."""
+IDLE = 500
+"""Asked for this many tokens, it gives one and then no more. Also the number of such streams."""
+CONTEXT = 32_768
 PIECE = 0xE0
 """Bytes of one of the gateway's chunks, about."""
 
@@ -43,13 +49,21 @@ class Server:
     _pipe: Connection
 
     def cpu_seconds(self) -> float:
-        self._pipe.send("cpu")
-        return cast(float, self._pipe.recv())
+        return self._told()[0]
+
+    def peak_bytes(self) -> int:
+        """The most memory that it held so far."""
+        return self._told()[1]
+
+    def _told(self) -> tuple[float, int]:
+        self._pipe.send("?")
+        return cast(tuple[float, int], self._pipe.recv())
 
 
 @contextmanager
 def served(variant: str, model: Path, folder: Path) -> Iterator[Server]:
-    """`gateway`; `bare`, the least that is a server; or `pieces`, the least that is a stream."""
+    """`gateway`; `bare`, the least that is a server; `answer`, which knows one answer; or `pieces`, the least
+    that is a stream."""
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_run, args=(variant, model, folder, theirs), daemon=True)
@@ -80,36 +94,53 @@ async def _serve(variant: str, model: Path, folder: Path, pipe: Connection) -> N
 def _tell(pipe: Connection, over: asyncio.Event) -> None:
     try:
         pipe.recv()
-        pipe.send(process_time())
+        pipe.send((process_time(), _peak_bytes()))
     except (OSError, EOFError):  # the client is gone
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         over.set()
+
+
+def _peak_bytes() -> int:
+    """`ru_maxrss` is in bytes on macOS, elsewhere in units of 1,024."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _application(variant: str, renderer: Renderer, folder: Path) -> Any:
     engine = QuickEngine(renderer)
     if variant == "bare":
         return Bare(engine, renderer)
+    if variant == "answer":
+        return Answer()
     folder.mkdir()
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
-    return build_app(cast(Engine, engine), renderer, store, GatewaySettings())
+    settings = GatewaySettings(max_requests=2 * IDLE)
+    return build_app(cast(Engine, engine), renderer, store, settings)
 
 
 class QuickEngine:
-    """Answers at once: in one step, or in CHUNKS of one token if this many are asked for."""
+    """Answers at once, and tells by the number of tokens that it is asked for which answer is wanted."""
 
     version = 0
     fault = None
 
     def __init__(self, renderer: Renderer) -> None:
         words = renderer.encode("It is in the second file, on line forty two.")
+        call = renderer.encode(
+            'I read it.<tool_call>\n{"name": "tool_3", "arguments": {"path": "src/a.py"}}\n</tool_call>'
+        )
         many = tuple(itertools.islice(itertools.cycle(renderer.encode(" the file")), CHUNKS))
-        self._whole = (_step((*words, min(renderer.end_ids)), "stop"),)
-        self._pieces = (*(_step((token,), None) for token in many[:-1]), _step(many[-1:], "length"))
+        end = min(renderer.end_ids)
+        self._answers = {
+            CALL: (_step((*call, end), "stop"),),
+            CHUNKS: (*(_step((token,), None) for token in many[:-1]), _step(many[-1:], "length")),
+            IDLE: (_step(words, None),),
+        }
+        self._other = (_step((*words, end), "stop"),)
         self.facts = Facts(
             name="quick",
             model="tiny",
-            context_length=4096,
+            context_length=CONTEXT,
             vocabulary=renderer.vocabulary,
             end_ids=renderer.end_ids,
             dtype="float32",
@@ -118,8 +149,10 @@ class QuickEngine:
         self.capabilities = CAPABILITIES
 
     async def generate(self, request: Generate) -> AsyncIterator[Step]:
-        for step in self._pieces if request.sampling.max_tokens == CHUNKS else self._whole:
+        for step in self._answers.get(request.sampling.max_tokens, self._other):
             yield step
+        if request.sampling.max_tokens == IDLE:
+            await asyncio.Event().wait()
 
 
 def _step(ids: tuple[int, ...], ended: str | None) -> Step:
@@ -142,10 +175,26 @@ class Bare:
         json.loads((await receive())["body"])
         request = Generate(prompt_ids=(1, 2, 3), sampling=Sampling(max_tokens=64))
         ids = [token async for step in self._engine.generate(request) for token in step.ids]
-        payload = orjson.dumps({"text": self._renderer.decode(ids)})
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": payload})
+        await send_json(send, 200, {"text": self._renderer.decode(ids)})
+
+
+class Answer:
+    """An OpenAI-compatible server with one answer to everything."""
+
+    def __init__(self) -> None:
+        self.in_flight = InFlight(1)
+
+    def error_body(self, path: str, error: RequestError) -> dict[str, Any]:
+        return {"error": error.code}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        message = {"role": "assistant", "content": "It is in the second file, on line forty two."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 250, "completion_tokens": 12, "total_tokens": 262}
+        body = {"id": "a", "object": "chat.completion", "created": 1, "model": "tiny"}
+        await send_json(send, 200, body | {"choices": [choice], "usage": usage})
 
 
 class Pieces(asyncio.Protocol):

@@ -50,7 +50,7 @@ async def judged(settings: Settings, home: Path, judge: Talker) -> Record:
     async with Runtime(settings, home, ("gateway", "judge"), judge=judge) as runtime:
         assert runtime.url is not None
         agent, asked = client(runtime.url), {"role": "user", "content": "What do the notes say?"}
-        first = await agent.chat.completions.create(model="afterwit", messages=[asked])
+        first = await agent.chat.completions.create(model="afterwit", messages=[asked], seed=0)
         said = {"role": "assistant", "content": first.choices[0].message.content}
         again = {"role": "user", "content": "No, look into them."}
         await agent.chat.completions.create(model="afterwit", messages=[asked, said, again])

@@ -28,7 +28,14 @@ def test_the_build_of_torch_is_chosen_by_the_machines_driver(tmp_path: Path) -> 
     assert f'{BACKEND} "auto"' in planned(tmp_path / "venv")
 
 
-@pytest.mark.parametrize("setting", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "PIP_INDEX_URL",
+        pytest.param("PIP_FIND_LINKS", marks=pytest.mark.slow),
+        pytest.param("PIP_EXTRA_INDEX_URL", marks=pytest.mark.slow),
+    ],
+)
 def test_a_machine_with_package_sources_is_not_sent_elsewhere(tmp_path: Path, setting: str) -> None:
     planned_here = planned(tmp_path / "venv", **{setting: "/opt/packages"})
     assert 'test -n "";' in planned_here

@@ -37,6 +37,7 @@ def result() -> RunResult:
     return run(BRIEF)
 
 
+@pytest.mark.slow
 def test_ten_people_teach_it_something(result: RunResult) -> None:
     assert result.updates > 3
     assert result.at(10, "fresh").preference > result.at(0, "fresh").preference + 0.1

@@ -130,8 +130,8 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 SUBSET_READERS = [
-    (objective, selection, subset, tail)
-    for objective in ("hybrid", "topk_opd")
+    pytest.param(objective, selection, subset, tail, marks=slow)
+    for objective, slow in (("hybrid", ()), ("topk_opd", pytest.mark.slow))
     for selection in HINT_RULES
     for subset in SUBSETS
     for tail in (False, True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 
 import httpx
 import pytest
 
 from afterwit.core.errors import SettingError
 from afterwit.stages.gateway.http import Listener, bound_socket
+from afterwit.wire.model_text.render import Renderer
 from tests.gateway.serving import USER, serving
 
 
@@ -52,3 +55,17 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_finish_reason_length_a
             assert '"finish_reason":"length"' in (await running).text
         (record,) = await gateway.records()
         assert (record.turn.finish, record.delivered) == ("length", True)
+
+
+async def test_a_model_whose_prompts_are_tokenised_whole_is_said_once(tmp_path, model, caplog):
+    folder = shutil.copytree(model, tmp_path / "plain")
+    for file in ("chat_template.jinja", "chat_template.json"):
+        (folder / file).unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    spoken = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    config |= {"chat_template": spoken, "eos_token": None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    async with serving(tmp_path, Renderer.load(folder)) as gateway:
+        for _ in range(2):
+            assert (await gateway.ask(USER)).status_code == 200
+    assert caplog.text.count("tokenised whole") == 1

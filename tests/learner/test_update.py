@@ -22,7 +22,18 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted
-from tests.learner.updates import EXACT, Given, frozen, furthest, items_of, moved, policy_of, quiet, weights
+from tests.learner.updates import (
+    EXACT,
+    Given,
+    frozen,
+    furthest,
+    items_of,
+    moved,
+    policy_of,
+    quiet,
+    read_only,
+    weights,
+)
 
 NINE = [
     ObjectiveSettings(hint_selection=selection, subset=subset, beta=0.1)
@@ -127,7 +138,7 @@ def test_an_update_is_the_plain_update(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
 ) -> None:
     items = batch(renderer, objective)
-    expected, loss = plain_update(policy_of(student).model, frozen(base), items, objective)
+    expected, loss = plain_update(policy_of(student).model, read_only(base), items, objective)
     found, metrics = moved(student, base, items, objective)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-10)
     # AdamW's first step is nearly the gradient's sign, which magnifies rounding where a gradient is nearly 0.
@@ -271,7 +282,7 @@ def test_an_engine_that_sampled_from_the_same_weights_shows_no_mismatch(
 ) -> None:
     plain = a_sample(renderer, 0, tau=tau, basis=basis)
     row = Row(prompt=plain.turn.prompt_ids, response=plain.turn.sampled.ids)
-    (logits_TV,) = response_logits(frozen(base), [row])
+    (logits_TV,) = response_logits(read_only(base), [row])
     divisor = tau if basis is Basis.PROCESSED else 1.0
     chosen = torch.log_softmax(logits_TV / divisor, -1).gather(-1, torch.tensor(row.response)[:, None])[:, 0]
     same = a_sample(renderer, 0, tau=tau, basis=basis, logprobs=tuple(chosen.tolist()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -48,6 +49,10 @@ def frozen(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
     return load_model(folder, dtype=dtype, device=torch.device("cpu")).requires_grad_(False)
 
 
+read_only = cache(frozen)
+"""The same, loaded once for all tests that change nothing of it."""
+
+
 class Given(FrozenModels):
     """Frozen models of which the base is this one."""
 
@@ -79,7 +84,7 @@ def moved(
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """The weights after one update from `student`, with the frozen `base`; and its metrics."""
     policy = policy_of(student, settings)
-    metrics = update(policy, Given(frozen(base), settings), items, objective, settings, quiet)
+    metrics = update(policy, Given(read_only(base), settings), items, objective, settings, quiet)
     return weights(policy), metrics
 
 

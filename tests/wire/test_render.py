@@ -73,6 +73,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"qwen3": tiny_qwen3(root / "qwen3"), "llama3": tiny_llama(root / "llama3")}
 
 
+@pytest.fixture(scope="module")
+def renderer(folders: dict[str, Path]) -> Renderer:
+    return Renderer.load(folders["qwen3"])
+
+
 def by_transformers(folder: Path, conversation: Conversation, **more) -> list[int]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return tokenizer.apply_chat_template(
@@ -122,9 +127,8 @@ messages = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=messages, tools=st.sampled_from([(), (READ,)]))
-def test_any_conversation_renders_as_transformers_renders_it(folders, messages, tools):
+def test_any_conversation_renders_as_transformers_renders_it(folders, renderer, messages, tools):
     conversation = Conversation(messages=tuple(messages), tools=tools)
-    renderer = Renderer.load(folders["qwen3"])
     ids = renderer.prompt_ids(conversation)
     assert list(ids) == by_transformers(folders["qwen3"], conversation)
     assert ids == renderer.prompt_ids(Conversation.from_dict(conversation.to_dict()))
@@ -132,8 +136,7 @@ def test_any_conversation_renders_as_transformers_renders_it(folders, messages, 
 
 @given(text=texts)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_decoding_undoes_encoding(folders, text):
-    renderer = Renderer.load(folders["qwen3"])
+def test_decoding_undoes_encoding(renderer, text):
     assert renderer.decode(renderer.encode(text)) == text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ from afterwit.stages.gateway.token_count import TokenCountEndpoint
 from afterwit.store import AsyncStore
 from afterwit.wire.dialect import Dialect, ExtraRoute, StoredResponses, TokenCount
 from afterwit.wire.model_text.render import Renderer
+
+log = logging.getLogger("afterwit.gateway")
 
 
 class GatewayApp:
@@ -63,6 +66,11 @@ def build_app(
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
     """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered."""
+    if not renderer.reads_only_what_is_new:
+        log.warning(
+            "this model's prompts cannot be cut at special tokens: each is tokenised whole, which takes "
+            "longer the longer a session is"
+        )
     keys = KeyCache(
         lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=now
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -44,12 +44,18 @@ def content_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The row of `contents`, without `seq`."""
     return {
         "model": turn.model,
-        "conversation": orjson.dumps(turn.conversation.to_dict()),
+        "conversation": _conversation(turn.conversation),
         **(_sampled_columns(turn) if isinstance(turn, Turn) else NOT_SAMPLED),
         "message": orjson.dumps(turn.message.to_dict()),
         "finish": turn.finish,
         "teaches": turn.teaches,
     }
+
+
+def _conversation(conversation: Conversation) -> bytes:
+    """What stays the same in a session comes first, what grows behind it: turns share their beginnings."""
+    data = conversation.to_dict()
+    return orjson.dumps({"tools": data.pop("tools"), **data})
 
 
 def _sampled_columns(turn: Turn) -> dict[str, Any]:
@@ -66,8 +72,8 @@ def _sampled_columns(turn: Turn) -> dict[str, Any]:
     }
 
 
-def read_turn(row: sqlite3.Row) -> RecordedTurn:
-    """From a row of `turns` joined with `contents`."""
+def read_turn(row: sqlite3.Row, whole: Mapping[str, bytes]) -> RecordedTurn:
+    """From a row of `turns` joined with `contents`, and the whole values of its growing columns."""
     said: dict[str, Any] = {
         "id": row["id"],
         "scope": row["scope"],
@@ -76,7 +82,7 @@ def read_turn(row: sqlite3.Row) -> RecordedTurn:
         "kind": Kind(row["kind"]),
         "created": row["created"],
         "model": row["model"],
-        "conversation": Conversation.from_dict(orjson.loads(row["conversation"])),
+        "conversation": Conversation.from_dict(orjson.loads(whole["conversation"])),
         "message": read_message(row["message"]),
         "finish": Finish(row["finish"]),
         "teaches": bool(row["teaches"]),
@@ -85,7 +91,7 @@ def read_turn(row: sqlite3.Row) -> RecordedTurn:
         return ImportedTurn(**said)
     return Turn(
         **said,
-        prompt_ids=unpack_ids(row["prompt_ids"]),
+        prompt_ids=unpack_ids(whole["prompt_ids"]),
         sampling=_read_sampling(row["sampling"]),
         sampled=_read_sampled(row),
     )
@@ -166,6 +172,7 @@ def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | No
 
 def read_record(
     row: sqlite3.Row,
+    whole: Mapping[str, bytes],
     votes: Sequence[sqlite3.Row],
     feedback: sqlite3.Row | None,
     trained: Sequence[sqlite3.Row],
@@ -173,7 +180,7 @@ def read_record(
     """From the wide row of `reading.RECORD` and the rows that belong to it."""
     return Record(
         seq=row["seq"],
-        turn=read_turn(row),
+        turn=read_turn(row, whole),
         state=State(row["state"]),
         reason=None if row["reason"] is None else Reason(row["reason"]),
         moved_at=row["moved_at"],

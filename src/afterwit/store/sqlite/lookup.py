@@ -13,6 +13,7 @@ from afterwit.core.turn import Kind
 from afterwit.store.sqlite.codec import read_message
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.growing import whole_values
 from afterwit.store.sqlite.turn_state import turn_state_of
 
 TURNS_OF_ONE = 8
@@ -82,11 +83,13 @@ class SqliteParentLookup(Component):
         newest = {row["session"]: row["seq"] for row in reversed(rows)}
         seqs = sorted(newest.values(), reverse=True)[:limit]
         contents = self._database.rows(
-            "SELECT t.session, c.conversation, c.message FROM contents c JOIN turns t USING (seq)"
-            f" WHERE c.seq IN ({marks(len(seqs))}) AND length(c.conversation) <= ? ORDER BY c.seq DESC",
+            "SELECT seq, t.session, c.message FROM contents c JOIN turns t USING (seq)"
+            f" WHERE seq IN ({marks(len(seqs))})"
+            " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
             (*seqs, LARGEST_CONVERSATION),
         )
-        return [_recent(row) for row in contents]
+        whole = whole_values(self._database, [row["seq"] for row in contents])
+        return [_recent(row, whole[row["seq"]]["conversation"]) for row in contents if row["seq"] in whole]
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -142,8 +145,8 @@ def _reply(row: sqlite3.Row) -> str:
     return plain_text(read_message(row["message"]))
 
 
-def _recent(row: sqlite3.Row) -> Recent:
-    messages = orjson.loads(row["conversation"])["messages"][-MESSAGES_OF_ONE:]
+def _recent(row: sqlite3.Row, conversation: bytes) -> Recent:
+    messages = orjson.loads(conversation)["messages"][-MESSAGES_OF_ONE:]
     said = [Message.from_dict(message) for message in messages]
     texts = tuple(plain_text(message) for message in said if message.role not in ("system", "developer"))
     return Recent(session=row["session"], texts=(*texts, _reply(row)))

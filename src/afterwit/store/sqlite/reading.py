@@ -14,6 +14,7 @@ from afterwit.store.records import Counts, Filter, Record
 from afterwit.store.sqlite.codec import read_message, read_record
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import Database, marks
+from afterwit.store.sqlite.growing import whole_values
 
 RECORD = (
     "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd FROM turns t"
@@ -36,9 +37,17 @@ def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
     ids = [row["id"] for row in rows]
     lineage = f"SELECT * FROM trained WHERE turn IN ({marks(len(ids))}) ORDER BY version"
     trained = _grouped(database, lineage, ids, "turn")
+    whole = whole_values(database, [row["seq"] for row in rows])
     return [
-        read_record(row, votes[row["seq"]], next(reversed(said[row["seq"]]), None), trained[row["id"]])
+        read_record(
+            row,
+            whole[row["seq"]],
+            votes[row["seq"]],
+            next(reversed(said[row["seq"]]), None),
+            trained[row["id"]],
+        )
         for row in rows
+        if row["seq"] in whole
     ]
 
 
@@ -123,7 +132,8 @@ class SqliteReading(Component):
             for row in self._database.rows(
                 "SELECT own.id, v.reward FROM turns own JOIN contents oc USING (seq)"
                 " JOIN turns t ON t.prompt_hash = own.prompt_hash AND t.scope = own.scope"
-                " JOIN contents c ON c.seq = t.seq AND c.prompt_ids = oc.prompt_ids"
+                " JOIN contents c ON c.seq = t.seq"
+                " AND coalesce(c.prompt_digest, c.prompt_ids) = coalesce(oc.prompt_digest, oc.prompt_ids)"
                 f" JOIN verdicts v ON v.seq = t.seq WHERE own.id IN ({marks(len(part))}) ORDER BY t.seq",
                 part,
             ):

@@ -12,6 +12,7 @@ from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
 from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.growing import columns_behind
 from afterwit.store.sqlite.turn_state import TurnState, move, skip_open, turn_state_of
 
 
@@ -45,6 +46,7 @@ class SqliteRecording(Component):
         content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():
             seq = self._database.insert("turns", columns)
+            content |= columns_behind(self._database, turn.parent, content)
             self._database.insert("contents", {"seq": seq} | content)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)

@@ -9,6 +9,7 @@ from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.store.records import Pruned
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.growing import detach
 from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move, skip_open
 
 BATCH = 32
@@ -65,6 +66,7 @@ class SqliteRetention(Component):
         seqs = [row["seq"] for row in batch]
         here = marks(len(seqs))
         with self._database.transaction():
+            detach(self._database, seqs)
             for table in CONTENT_TABLES:
                 self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
             self._database.execute(

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message
+from afterwit.wire.model_text.encoder import Encoder
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
 from afterwit.wire.model_text.template import Template, read_templates
 from afterwit.wire.model_text.text_bound import characters_per_token
@@ -32,7 +33,7 @@ _PINNED = 0.0
 
 
 class Renderer:
-    """A model folder's tokenizer and chat template. Immutable; its methods may be called from any thread."""
+    """A model folder's tokenizer and chat template. Its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -45,6 +46,9 @@ class Renderer:
         self._tokenizer = tokenizer
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._special_tokens = dict(special_tokens)
+        sources = "\n".join(templates.values())
+        named = [token for name, token in special_tokens.items() if name in sources]
+        self._encoder = Encoder(tokenizer, (sources, *named))
         self.end_ids = end_ids
         """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
@@ -69,6 +73,11 @@ class Renderer:
             )
         except jinja2.TemplateSyntaxError as error:
             raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
+
+    @property
+    def reads_only_what_is_new(self) -> bool:
+        """Whether the ids of a conversation's beginning are kept; False: each prompt is tokenised whole."""
+        return self._encoder.cuts
 
     @property
     def template_source(self) -> str:
@@ -117,11 +126,7 @@ class Renderer:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text; nothing is added to it."""
-        if not text:
-            return ()
-        # a batch of one is the only call that does not also compute the place of each id in the text
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return tuple(encoding.ids)
+        return self._encoder.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
