@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.servers.server import Servers
 
-EXAMPLES = {"house": 30, "thorough": 500}
+EXAMPLES = {"house": 20, "thorough": 500}
 """Examples of a property: in every run, and with `--hypothesis-profile thorough` (`make test-thorough`)."""
 
 for name, examples in EXAMPLES.items():

@@ -21,10 +21,10 @@ LORA = replace(EXACT, lora_rank=8, lora_alpha=16.0, lr=1e-2)
     ("objective", "head"),
     [
         ("topk_opd", "fused"),
-        ("token_opd", "fused"),
+        pytest.param("token_opd", "fused", marks=pytest.mark.slow),
         ("topk_distill", "fused"),
         ("combine", "fused"),
-        ("combine", "plain"),
+        pytest.param("combine", "plain", marks=pytest.mark.slow),
     ],
 )
 def test_an_adapter_learns_from_hints_alone(

@@ -49,11 +49,11 @@ async def test_an_adapters_weights_answer_and_the_base_stays_the_judges(
     assert said.logprobs == pytest.approx(rescored(qwen, judge, said, 1.0).tolist(), abs=1e-4)
 
 
-async def test_after_a_hundred_swaps_a_version_gives_the_very_numbers_it_gave_first(
+async def test_after_thirty_swaps_a_version_gives_the_very_numbers_it_gave_first(
     engine: EmbeddedEngine, newer_qwen: Path, adapters: list[Path]
 ) -> None:
     firsts: dict[Path, list[float]] = {}
-    for version in range(1, 101):
+    for version in range(1, 31):
         folder = [*adapters, newer_qwen][version % 3]
         await engine.stage(version, folder)
         served = await engine.probe(IDS)

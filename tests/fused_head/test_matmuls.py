@@ -137,7 +137,12 @@ WORK = {
 }
 
 
-@pytest.mark.parametrize("name", WORK)
+SLOW = ("read ids", "soft cap")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in WORK]
+)
 def test_compiled_work_is_the_work(name: str) -> None:
     """What it returns and what it writes, for one row, for several, for another number of them."""
     function, work = WORK[name]

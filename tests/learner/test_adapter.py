@@ -135,6 +135,7 @@ def test_the_draw_is_the_same_in_every_process(base: Path, tmp_path: Path) -> No
         assert not tensor.any() if "lora_B" in name else bound * 0.9 < tensor.abs().max() <= bound
 
 
+@pytest.mark.parametrize("base", [pytest.param("qwen3", marks=pytest.mark.slow), "llama"], indirect=True)
 @pytest.mark.parametrize("objective", BY_TERM[8:])
 def test_an_update_is_the_plain_update_of_pefts_adapter(
     objective: ObjectiveSettings, student: Path, base: Path, renderer: Renderer
@@ -175,7 +176,13 @@ def test_under_lora_the_distillation_term_is_not_ignored(
 
 
 @pytest.mark.parametrize(
-    ("base", "teacher"), [("qwen3", "base"), ("llama", "live"), ("qwen3", "ema")], indirect=["base"]
+    ("base", "teacher"),
+    [
+        ("qwen3", "base"),
+        pytest.param("llama", "live", marks=pytest.mark.slow),
+        pytest.param("qwen3", "ema", marks=pytest.mark.slow),
+    ],
+    indirect=["base"],
 )
 def test_neither_passes_nor_packing_nor_head_nor_recomputation_change_the_update(
     student: Path, base: Path, renderer: Renderer, teacher: str

@@ -43,7 +43,9 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("objective", BY_TERM[8:])
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize(
+    "tied", [pytest.param(True, id="tied", marks=pytest.mark.slow), pytest.param(False, id="untied")]
+)
 def test_an_update_is_that_of_whole_logits(
     objective: ObjectiveSettings, tied: bool, base: Path, untied: Path, tmp_path: Path
 ) -> None:

@@ -165,7 +165,7 @@ def test_a_full_precision_learner_takes_the_masters_of_a_rounded_version(
     assert furthest(weights(whole), weights(rounded.policy())) == 0.0
 
 
-@pytest.mark.parametrize("rank", [0, 16])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 16])
 @pytest.mark.parametrize(("before", "after"), [("float64", "float32"), ("float32", "float64")])
 def test_a_home_learns_on_at_another_precision(
     rank: int, before: Precision, after: Precision, base: Path, renderer: Renderer, tmp_path: Path

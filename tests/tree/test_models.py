@@ -77,6 +77,7 @@ def test_packed_rows_give_what_single_rows_give_in_float64(
     assert apart(exact, paths, seed) <= 1e-12
 
 
+@pytest.mark.slow
 @settings(max_examples=25, derandomize=True)  # rounding has a tail; no run in a hundred may flake
 @given(paths=forests(), seed=st.integers(0, 99))
 def test_packed_rows_give_what_single_rows_give_in_fp32(

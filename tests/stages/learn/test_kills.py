@@ -26,7 +26,6 @@ from tests.stages.learning import (
 )
 
 KILLS = [
-    (Phase.CLAIMED, 1),
     (Phase.SCORING, 1),
     (Phase.STEPPED, 2),
     (Phase.WRITING, 2),
@@ -34,6 +33,7 @@ KILLS = [
     (Phase.COMMITTED, 1),
 ]
 MORE_KILLS = [
+    (Phase.CLAIMED, 1),
     (Phase.STEPPED, 1),
     (Phase.WRITING, 1),
     (Phase.CLAIMED, 2),
