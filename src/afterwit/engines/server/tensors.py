@@ -24,13 +24,13 @@ def check_same_tensors(folder: Path, base: Path) -> None:
 
     A base in PyTorch's own format is not compared: the server then finds what does not fit.
     """
-    theirs = _shapes(folder)
+    theirs = shapes_of(folder)
     if not theirs:
         raise EngineError(
             f"{folder} holds no whole weights (*.safetensors): if it holds an adapter, set engine.swap = "
             '"adapters"'
         )
-    ours = _shapes(base)
+    ours = shapes_of(base)
     wrong = sorted(name for name, shape in theirs.items() if ours.get(name, shape) != shape)
     unknown = sorted(theirs.keys() - ours.keys()) if ours else []
     if wrong or unknown:
@@ -39,7 +39,8 @@ def check_same_tensors(folder: Path, base: Path) -> None:
         )
 
 
-def _shapes(folder: Path) -> Shapes:
+def shapes_of(folder: Path) -> Shapes:
+    """The shape of each tensor of a model's weights, by name. EngineError if a file cannot be read."""
     return {name: shape for path in weights_of(folder) for name, shape in _header(path).items()}
 
 

@@ -1,0 +1,1 @@
+"""SGLang as the engine: `server` speaks its wire, `inspect` asks what it can do, `open` makes the engine."""

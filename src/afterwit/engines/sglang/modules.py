@@ -1,0 +1,18 @@
+"""The linear layers that an adapter may move, by the names that the server's flag takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from afterwit.engines.server.tensors import shapes_of
+
+ALL = ("all",)
+
+
+def adapted_modules(folder: Path) -> tuple[str, ...]:
+    """Such as q_proj and down_proj: the last part of the names of the model's projections.
+
+    ("all",) if its weights are in no safetensors files or are called otherwise.
+    """
+    names = {name.removesuffix(".weight").rpartition(".")[2] for name in shapes_of(folder)}
+    return tuple(sorted(name for name in names if name.endswith("_proj"))) or ALL

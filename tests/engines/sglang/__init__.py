@@ -1,0 +1,1 @@
+"""The SGLang engine: its wire against recorded answers, and the real server."""
