@@ -44,13 +44,14 @@ def _tables() -> Iterator[str]:
     for section, info in Settings.model_fields.items():
         for kind in (info.annotation, *typing.get_args(info.annotation)):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                yield _table(section, kind)
+                yield _table(section, kind, one_of=typing.get_args(info.annotation))
 
 
-def _table(section: str, kind: type) -> str:
+def _table(section: str, kind: type, *, one_of: tuple[type, ...]) -> str:
     notes, tables = _notes(kind), getattr(kind, "TABLES", {})
+    name = f'`[{section}]` with `kind = "{kind().kind}"`' if kind in one_of else f"`[{section}]`"
     rows = [
-        f"## `[{section}]`\n\n{inspect.getdoc(kind)}\n",
+        f"## {name}\n\n{inspect.getdoc(kind)}\n",
         "| setting | default | what and why |",
         "| --- | --- | --- |",
     ]
@@ -85,10 +86,12 @@ def _written(value: object) -> str:
 
 
 def _notes(kind: type) -> dict[str, str]:
-    """The string beneath each field."""
+    """The string beneath each field, those of the class that it extends included."""
     (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(declaration, ast.ClassDef)
-    notes = {}
+    notes = {
+        name: note for base in kind.__bases__ if base is not object for name, note in _notes(base).items()
+    }
     for field, note in pairwise(declaration.body):
         match field, note:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

@@ -19,6 +19,7 @@ from afterwit.apps.demo.world import Split, Task, World
 from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.checkpoints import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.judge.claims import Clock
 from afterwit.stages.judge.client import JudgeClient
@@ -101,6 +102,7 @@ async def simulation(
     `program` judges in place of the model that the settings name.
     """
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    assert isinstance(settings.engine, EmbeddedSettings), "a run in lockstep needs the engine in this process"
     folder, now, draws = Path(settings.model or ""), StepClock(), Random(seed)
     renderer = Renderer.load(folder)
     engine = LockstepEngine(EmbeddedEngine.load(folder, replace(settings.engine, keep_gib=0)))

@@ -10,6 +10,7 @@ import torch
 
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from tests.fakes.adapters import noise
 from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
 
 torch.set_num_threads(1)
@@ -17,7 +18,8 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen3(tmp_path_factory.mktemp("qwen"))
+    """Its heads have the smallest size that vLLM's attention takes on a CPU."""
+    return tiny_qwen3(tmp_path_factory.mktemp("qwen"), head_dim=32)
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +31,12 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def newer_qwen(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The weights of `qwen` after some learning."""
     return reweighted(tmp_path_factory.mktemp("newer"), qwen, seed=1)
+
+
+@pytest.fixture(scope="session")
+def adapters(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two adapters over `qwen`."""
+    return [noise(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
 
 
 @pytest.fixture(params=["qwen", "llama"])

@@ -21,11 +21,6 @@ CPU = torch.device("cpu")
 IDS = list(range(10, 70))
 
 
-@pytest.fixture(scope="session")
-def adapters(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return [noise(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
-
-
 def logprobs(qwen: Path, adapter: Path, ids: list[int]) -> list[float]:
     """Of ids[1:], by PEFT in float64."""
     with torch.inference_mode():

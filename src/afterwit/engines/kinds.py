@@ -1,18 +1,29 @@
-"""The table of engines: one entry per `engine.kind`. Torch is imported only when an engine is opened."""
+"""The table of engines: one entry per `engine.kind`. Torch is imported only when an engine needs it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
+from afterwit.engines.vllm.settings import VllmSettings
 
-EngineSettings = EmbeddedSettings
-"""The section `engine`. A second engine makes this a union, told apart by `kind`."""
+
+def _with_kind(section: Any) -> Any:
+    """A section that names no kind is the embedded engine's."""
+    return {"kind": EmbeddedSettings().kind} | section if isinstance(section, dict) else section
+
+
+EngineSettings = Annotated[
+    EmbeddedSettings | VllmSettings, Field(discriminator="kind"), BeforeValidator(_with_kind)
+]
+"""The section `engine`: one class for each kind."""
 
 
 async def _open_embedded(folder: Path, settings: EmbeddedSettings) -> Engine:
@@ -25,10 +36,19 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings) -> Engine:
     return await asyncio.to_thread(EmbeddedEngine.load, folder, settings)
 
 
-KINDS: Mapping[str, Callable[[Path, Any], Awaitable[Engine]]] = {"embedded": _open_embedded}
+async def _open_vllm(folder: Path, settings: VllmSettings) -> Engine:
+    from afterwit.engines.vllm.open import open_vllm
+
+    return await open_vllm(folder, settings)
+
+
+KINDS: Mapping[str, Callable[[Path, Any], Awaitable[Engine]]] = {
+    "embedded": _open_embedded,
+    "vllm": _open_vllm,
+}
 """What opens each kind: it gets the model folder and the settings of its kind."""
 
 
-async def open_engine(folder: Path, settings: EngineSettings) -> Engine:
+async def open_engine(folder: Path, settings: EmbeddedSettings | VllmSettings) -> Engine:
     """The engine of `settings.kind`, ready to serve the model. SettingError if it cannot serve it."""
     return await KINDS[settings.kind](folder, settings)

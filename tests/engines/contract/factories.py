@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
+from afterwit.engines.server.settings import Swap
+from tests.engines.vllm.servers import opened
 from tests.fakes.engine import FakeEngine
+from tests.servers.server import Servers
 
 VOCABULARY = 457
 """Of the small models that the suite serves."""
@@ -23,24 +27,43 @@ class Models:
     base: Path
     newer: Path
     """Other weights of the same shape."""
+    adapter: Path
+    """Other weights as an adapter."""
     unfit: Path
     """Weights of another model."""
 
+    def newer_for(self, engine: Engine) -> Path:
+        """Other weights in the form that an engine takes."""
+        return self.newer if engine.capabilities.whole_weights else self.adapter
 
-Factory = Callable[[Models], AbstractAsyncContextManager[Engine]]
+
+Factory = Callable[[Models, Servers], AbstractAsyncContextManager[Engine]]
 
 
 @asynccontextmanager
-async def embedded(models: Models) -> AsyncIterator[Engine]:
+async def embedded(models: Models, servers: Servers) -> AsyncIterator[Engine]:
     engine = await open_engine(models.base, EmbeddedSettings(device="cpu", prefill_chunk=16, slots=4))
     yield engine
     await engine.close()
 
 
 @asynccontextmanager
-async def fake(models: Models) -> AsyncIterator[Engine]:
+async def fake(models: Models, servers: Servers) -> AsyncIterator[Engine]:
     yield FakeEngine(lambda request: range(10, 400), end_id=2, vocabulary=VOCABULARY)
 
 
-FACTORIES: Mapping[str, Factory] = {"embedded": embedded, "fake": fake}
+@asynccontextmanager
+async def vllm(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterator[Engine]:
+    async with opened(servers, models.base, swap=swap) as engine:
+        yield engine
+
+
+FACTORIES: Mapping[str, Factory] = {
+    "embedded": embedded,
+    "fake": fake,
+    "vllm": partial(vllm, swap="adapters"),
+    "vllm whole": partial(vllm, swap="whole"),
+}
 """Each yields an engine over `models.base` and closes it."""
+SERVED = frozenset({"vllm", "vllm whole"})
+"""Those that need a real server: run by `make test-engines`."""

@@ -16,15 +16,9 @@ PROMPT = range(3, 40)
 IDS = tuple(range(10, 40))
 
 
-@pytest.fixture(autouse=True)
-def takes_whole_weights(engine: Engine) -> None:
-    if not engine.capabilities.whole_weights:
-        pytest.skip("this engine takes adapters only")
-
-
 async def test_staged_weights_serve_nobody_until_they_are_promoted(engine: Engine, models: Models) -> None:
     before = engine.version
-    await engine.stage(before + 1, models.newer)
+    await engine.stage(before + 1, models.newer_for(engine))
     assert engine.version == before
     assert set((await say(engine, ask(PROMPT))).versions) == {before}
     await engine.promote()
@@ -33,7 +27,7 @@ async def test_staged_weights_serve_nobody_until_they_are_promoted(engine: Engin
 
 
 async def test_a_probe_scores_every_id_but_the_first(engine: Engine, models: Models) -> None:
-    await engine.stage(engine.version + 1, models.newer)
+    await engine.stage(engine.version + 1, models.newer_for(engine))
     ids = IDS[: engine.capabilities.longest_probe]
     scored = await engine.probe(ids)
     assert len(scored) == len(ids) - 1
@@ -44,7 +38,7 @@ async def test_a_probe_scores_every_id_but_the_first(engine: Engine, models: Mod
 async def test_without_staged_weights_nothing_is_probed_or_promoted(engine: Engine, models: Models) -> None:
     before = engine.version
     await engine.discard()
-    await engine.stage(before + 1, models.newer)
+    await engine.stage(before + 1, models.newer_for(engine))
     await engine.discard()
     for action in (engine.promote(), engine.probe(IDS)):
         with pytest.raises(EngineError):
@@ -77,7 +71,7 @@ async def test_responses_live_through_a_swap_and_say_what_they_attended_to(
         return steps
 
     async def swap() -> None:
-        await engine.stage(before + 1, models.newer)
+        await engine.stage(before + 1, models.newer_for(engine))
         await started.wait()
         await engine.promote()
         swapped.set()

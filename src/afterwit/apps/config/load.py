@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,7 +25,8 @@ from afterwit.apps.config.sources import (
     named_source,
 )
 from afterwit.core.errors import SettingError
-from afterwit.engines.kinds import EngineSettings
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.kinds import KINDS, EngineSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
@@ -45,7 +46,7 @@ class Settings(BaseModel):
     """A Hugging Face model folder, or a hub id."""
     serve: ServeSettings = ServeSettings()
     gateway: GatewaySettings = GatewaySettings()
-    engine: EngineSettings = EngineSettings()
+    engine: EngineSettings = EmbeddedSettings()
     judge: JudgeSettings = JudgeSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -96,6 +97,8 @@ def explain(error: ValidationError, sources: Sequence[SettingsSource]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]
     message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "union_tag_invalid":
+        return _unknown_kind(fault, sources)
     path, value = _named([str(part) for part in fault["loc"]], fault["input"], message)
     name = ".".join(path)
     place = next((found for source in sources if (found := source.place(path))), "")
@@ -106,9 +109,21 @@ def explain(error: ValidationError, sources: Sequence[SettingsSource]) -> str:
     return f"{name} = {value!r}{where}: {message}" if name else message
 
 
+def _unknown_kind(fault: ErrorDetails, sources: Sequence[SettingsSource]) -> str:
+    """A section whose `kind` is none of those there are."""
+    path = [*map(str, fault["loc"]), "kind"]
+    tag, choices = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
+    where = next((f" {found}" for source in sources if (found := source.place(path))), "")
+    near = difflib.get_close_matches(tag, re.findall("'([^']*)'", choices), n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"{'.'.join(path)} = {tag!r}{where}: it must be one of {choices}{meant}"
+
+
 def _named(path: Sequence[str], value: Any, message: str) -> tuple[list[str], Any]:
     """The setting that a fault is about, and its value: a section's own checks begin with the name."""
     path = [part for part in path if not part.endswith("Settings")]
+    if len(path) > 1 and path[0] == "engine" and path[1] in KINDS:
+        del path[1]  # not a setting: the kind that the other ones were read as
     key = message.partition(" ")[0]
     return ([*path, key], value[key]) if isinstance(value, Mapping) and key in value else (path, value)
 
@@ -135,6 +150,7 @@ def known_names() -> list[str]:
     names: list[str] = []
     for key, info in Settings.model_fields.items():
         names.append(key)
-        if dataclasses.is_dataclass(info.annotation):
-            names += [f"{key}.{field.name}" for field in dataclasses.fields(info.annotation)]
-    return names
+        for section in (info.annotation, *get_args(info.annotation)):
+            if dataclasses.is_dataclass(section):
+                names += [f"{key}.{field.name}" for field in dataclasses.fields(section)]
+    return list(dict.fromkeys(names))

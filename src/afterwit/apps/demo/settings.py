@@ -93,12 +93,13 @@ def changed(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section in Settings.model_fields:
         held = getattr(settings, section)
-        if dataclasses.is_dataclass(held):
-            default = getattr(Settings(), section)
+        if dataclasses.is_dataclass(held) and not isinstance(held, type):
+            default, own = getattr(Settings(), section), type(held)()
             found |= {
-                f"{section}.{field.name}": getattr(held, field.name)
+                f"{section}.{field.name}": value
                 for field in dataclasses.fields(held)
-                if getattr(held, field.name) != getattr(default, field.name)
+                if (value := getattr(held, field.name)) != getattr(own, field.name)
+                or value != getattr(default, field.name, value)
             }
     found.pop("serve.port", None)
     return found

@@ -84,8 +84,11 @@ def _free(settings: Settings) -> str:
 
 def _device(settings: Settings) -> str:
     from afterwit.engines.embedded.load import device_and_dtype
+    from afterwit.engines.embedded.settings import EmbeddedSettings
     from afterwit.learner.parameters import device_of
 
+    learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
+    if not isinstance(settings.engine, EmbeddedSettings):
+        return f"the engine is the server at {settings.engine.url}, {learner}"
     device, dtype = device_and_dtype(settings.engine)
-    learner = device_of(settings.learner.device)
-    return f"the engine runs on {device} in {dtype}, the learner on {learner} in {settings.learner.dtype}"
+    return f"the engine runs on {device} in {dtype}, {learner}"

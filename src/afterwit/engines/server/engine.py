@@ -19,7 +19,7 @@ from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.server.swap import Swap
 from afterwit.engines.server.watch import WHO, Watch
-from afterwit.engines.server.whole import WholeSwap
+from afterwit.engines.server.whole import WholeSwap, is_ours
 
 MOST_INTERRUPTIONS = 2
 """Times that the server may break off one response. A request that brings it down must not do so for ever."""
@@ -67,8 +67,13 @@ class ServerEngine:
         facts: Facts,
         capabilities: Capabilities,
     ) -> ServerEngine:
-        """The engine over a server that was found fit for the model in `base` and has its base weights."""
+        """The engine over a server that was found fit for the model in `base`, from its base weights on.
+
+        A server that kept the weights of an earlier run reads the base's first.
+        """
         base = await asyncio.to_thread(base.resolve)
+        if settings.swap == "whole" and is_ours(await server.check()):
+            await server.load_weights(base, "base")
         ids = sample_ids(facts.vocabulary)
         proof = Proof(ids=ids, logprobs=tuple(await server.score(ids, None)))
         return cls(server, base, settings, facts=facts, capabilities=capabilities, proof=proof)

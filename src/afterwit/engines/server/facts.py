@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -21,19 +22,29 @@ def facts_of(
     folder: Path, settings: ServerSettings, *, kind: str, context_length: int, dtype: str | None
 ) -> Facts:
     """The engine's facts; `dtype` is what the server says that it computes in, None if it does not say."""
-    config = read_json(folder / "config.json")
-    config |= config.get("text_config") or {}
-    chosen = settings.dtype if settings.dtype != "auto" else dtype or config.get("dtype", "float32")
     tokenizer = tokenizer_of(folder)
     return Facts(
         name=kind,
         model=folder.resolve().name,
         context_length=context_length,
-        vocabulary=config["vocab_size"],
+        vocabulary=_text_config(folder)["vocab_size"],
         end_ids=end_ids(folder, tokenizer.token_to_id),
-        dtype=str(chosen).removeprefix("torch."),
+        dtype=dtype if settings.dtype == "auto" and dtype is not None else dtype_of(folder, settings),
         fingerprint=fingerprint(folder),
     )
+
+
+def dtype_of(folder: Path, settings: ServerSettings) -> str:
+    """What a server that does not say computes in: the setting, else what the folder's weights are."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    config = _text_config(folder)
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+
+
+def _text_config(folder: Path) -> dict[str, Any]:
+    config = read_json(folder / "config.json")
+    return config | (config.get("text_config") or {})
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:

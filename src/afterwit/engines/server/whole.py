@@ -20,6 +20,7 @@ from afterwit.engines.server.server import Server
 from afterwit.engines.server.tensors import check_same_tensors
 
 WHO = "swap"
+OURS = "afterwit-"
 
 
 class WholeSwap:
@@ -131,5 +132,10 @@ class WholeSwap:
         return self._staged
 
 
+def is_ours(label: str | None) -> bool:
+    """Whether weights of ours are on a server, rather than those that it was started with."""
+    return label is not None and label.startswith(OURS)
+
+
 def _label(loaded: Loaded) -> str:
-    return f"afterwit-{loaded.version}"
+    return f"{OURS}{loaded.version}"

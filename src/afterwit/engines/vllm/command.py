@@ -1,0 +1,50 @@
+"""The command that starts a vLLM server with all that Afterwit asks of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from afterwit.core.errors import SettingError
+from afterwit.engines.server.command import ServerCommand
+from afterwit.engines.server.facts import dtype_of
+from afterwit.engines.vllm.inspect import EXTENSION, WORKER
+from afterwit.engines.vllm.settings import VllmSettings
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The largest ranks that vLLM can be told to make room for."""
+ADAPTERS = 4
+"""Adapters that answer at one time: the live one, a staged one, two that responses under way still use."""
+
+
+def command(folder: Path, settings: VllmSettings, *, host: str, port: int, lora_rank: int) -> ServerCommand:
+    """The command line and environment variables. SettingError if no flag makes room for the rank."""
+    arguments = (
+        *settings.command,
+        *("serve", str(folder), "--host", host, "--port", str(port)),
+        *("--dtype", dtype_of(folder, settings)),
+        *flags(settings, lora_rank=lora_rank),
+        *settings.flags,
+    )
+    return ServerCommand(arguments=arguments, environment=environment(settings))
+
+
+def flags(settings: VllmSettings, *, lora_rank: int) -> tuple[str, ...]:
+    """The flags that the engine needs, whoever starts the server."""
+    needed = (
+        "--enable-scale-out",
+        *("--logprobs-mode", "processed_logprobs"),
+        *("--scheduling-policy", "priority"),
+    )
+    if settings.swap == "whole":
+        return (*needed, "--worker-extension-cls", EXTENSION)
+    room = next((rank for rank in RANKS if rank >= lora_rank), None)
+    if room is None:
+        raise SettingError(f"learner.lora_rank is {lora_rank}, but vLLM has room for {RANKS[-1]} at most")
+    return (*needed, "--enable-lora", "--max-lora-rank", str(room), "--max-loras", str(ADAPTERS))
+
+
+def environment(settings: VllmSettings) -> dict[str, str]:
+    """The environment variables that the engine needs, beside those that the server inherits."""
+    if settings.swap == "whole":
+        return {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(WORKER)}
+    return {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}

@@ -1,0 +1,42 @@
+"""Opens the vLLM engine: finds the server, proves that it fits the model, and makes the engine over it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from afterwit.core.errors import EngineError, SettingError
+from afterwit.engines.server.client import ServerClient
+from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.facts import facts_of
+from afterwit.engines.vllm.inspect import answered, capabilities, inspect
+from afterwit.engines.vllm.server import VllmServer
+from afterwit.engines.vllm.settings import VllmSettings
+
+
+async def open_vllm(folder: Path, settings: VllmSettings) -> ServerEngine:
+    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag."""
+    client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
+    try:
+        await answered(client, settings.patience_s)
+        found = await inspect(client, folder, settings.swap)
+        facts = await asyncio.to_thread(
+            facts_of,
+            folder,
+            settings,
+            kind=settings.kind,
+            context_length=found.context_length,
+            dtype=found.dtype,
+        )
+        server = VllmServer(
+            client, model=found.model, root=found.root, priorities=found.priorities, labels=found.labels
+        )
+        can = capabilities(found, settings.swap)
+        return await ServerEngine.open(server, folder, settings, facts=facts, capabilities=can)
+    except EngineError as error:
+        await client.close()
+        raise SettingError(f"the vLLM server at {client.url} cannot be used: {error}") from error
+    except BaseException:
+        await client.close()
+        raise
