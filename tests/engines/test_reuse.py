@@ -298,7 +298,8 @@ def test_whatever_comes_between_a_response_is_that_of_a_plain_forward(
         texts += [[*said.prompt, *said.ids] for said in everyone[-1:] if said.given]
     house.finish()
     for said in everyone:
-        assert not any(isinstance(step, Exception) for step in said.steps)
+        poisoned = POISON in (*said.prompt, *said.ids)  # a model may sample it too
+        assert poisoned or not any(isinstance(step, Exception) for step in said.steps)
         versions = {(step.versions[0], step.cache_version) for step in said.given}
         if len(versions) == 1 and len(set(*versions)) == 1:
             house.check(said)
