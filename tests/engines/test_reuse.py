@@ -301,7 +301,7 @@ def test_whatever_comes_between_a_response_is_that_of_a_plain_forward(
         poisoned = POISON in (*said.prompt, *said.ids)  # a model may sample it too
         assert poisoned or not any(isinstance(step, Exception) for step in said.steps)
         versions = {(step.versions[0], step.cache_version) for step in said.given}
-        if len(versions) == 1 and len(set(*versions)) == 1:
+        if not poisoned and len(versions) == 1 and len(set(*versions)) == 1:
             house.check(said)
         assert all(cached is not None and cached <= version for version, cached in versions)
     assert budget == 0 or house.kept.nbytes <= budget
