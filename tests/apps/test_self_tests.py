@@ -48,6 +48,28 @@ def test_what_is_tested_next_is_said_before_it_is_tested(tmp_path: Path) -> None
     assert order.index("testing the model's files and what was learned so far") < order.index("template")
 
 
+@pytest.mark.parametrize(
+    ("template", "named", "words"),
+    [
+        (None, "auto", "are read as the chat template teaches: hermes"),
+        (None, "glm", "are read as gateway.tool_convention says: glm"),
+        ("{{ messages[-1].content }}", "auto", "does not offer tools to the model: calls stay text"),
+        ("{{ tools }}{{ messages[-1].content }}", "auto", "in no convention that is known here"),
+        ("{{ tools }}{{ messages[-1].content }}", "none", "says: none"),
+    ],
+)
+def test_how_tool_calls_are_read_is_said_and_stops_nothing(
+    tmp_path: Path, template: str | None, named: str, words: str
+) -> None:
+    base = tiny_qwen3(tmp_path / "base")
+    if template is not None:
+        (base / "chat_template.jinja").write_text(template)
+    versions = Versions(root=tmp_path / "versions", base=base)
+    found = {finding.name: finding for finding in files.check(base, versions, Placement.LAST_USER, named)}
+    assert found["tool calls"].ok
+    assert words in found["tool calls"].seen
+
+
 async def test_a_judge_whose_vote_can_be_read_is_well() -> None:
     settings, judge = JudgeSettings(), FakeJudge(lambda messages: r"<think>5?</think> \boxed{-1}")
     assert await judges(judge, settings) == "the served model judges a wrong answer as -1"

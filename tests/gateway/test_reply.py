@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from afterwit.core.turn import Finish
 from afterwit.engines.port import Step
 from afterwit.stages.gateway.turn.reply import Reply
-from afterwit.wire.model_text.conventions import HERMES, LLAMA
+from afterwit.wire.model_text.conventions.hermes import HERMES
+from afterwit.wire.model_text.conventions.llama import LLAMA
 from afterwit.wire.model_text.detokenize import Detokenizer
-from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.model_text.response.parser import ResponseParser
 from afterwit.wire.response import ParsedCall, TextDelta
 
 END = 0

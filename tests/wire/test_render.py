@@ -17,7 +17,10 @@ from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.engines.embedded.facts import facts_of
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.wire.model_text.render import Renderer, template_message
+from afterwit.wire.model_text.messages.fold import folded
+from afterwit.wire.model_text.messages.rules import TemplateRules
+from afterwit.wire.model_text.messages.template_message import template_message
+from afterwit.wire.model_text.render import Renderer
 from tests.fakes.models import tiny_llama, tiny_qwen3
 
 READ = {
@@ -79,9 +82,9 @@ def renderer(folders: dict[str, Path]) -> Renderer:
 
 
 def by_transformers(folder: Path, conversation: Conversation, **more) -> list[int]:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer, takes_all = AutoTokenizer.from_pretrained(folder), TemplateRules(developer=False)
     return tokenizer.apply_chat_template(
-        [template_message(message, tokenizer.chat_template) for message in conversation.messages],
+        [template_message(message, takes_all) for message in folded(conversation.messages, takes_all)],
         tools=[dict(tool) for tool in conversation.tools] or None,
         add_generation_prompt=True,
         return_dict=False,
@@ -154,8 +157,9 @@ def test_argument_spacing_and_key_order_of_the_echo_do_not_reach_the_prompt_but_
 
 
 def test_what_the_template_refuses_is_a_400_with_its_own_words(folders):
-    with pytest.raises(RequestError, match="single tool") as refused:
-        Renderer.load(folders["llama3"]).prompt_ids(PARALLEL)
+    alone = Conversation(messages=(says("system", "Be brief."),), tools=(READ,))
+    with pytest.raises(RequestError, match="no first user message") as refused:
+        Renderer.load(folders["llama3"]).prompt_ids(alone)
     assert (refused.value.status, refused.value.code) == (400, "template_error")
 
 

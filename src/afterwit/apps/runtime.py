@@ -96,7 +96,7 @@ class Runtime:
         if "learn" in self.stages:
             _require_module("torch")
         self._claim(make_home(self._home))
-        renderer = Renderer.load(folder)
+        renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
         versions = build.versions_of(self._home, folder)
         require(self_tests.check(folder, versions, self._settings.judge.placement))
         store = build.store_of_model(self._settings, self._home, folder)

@@ -9,6 +9,7 @@ from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.checkpoints import Versions
 from afterwit.core.judging import Placement, splice
 from afterwit.core.message import Conversation, Message
+from afterwit.wire.model_text.conventions import AUTO, NO_CALLS, unknown_template
 from afterwit.wire.model_text.render import Renderer
 
 SAMPLE = Conversation(
@@ -20,10 +21,17 @@ SAMPLE = Conversation(
 HINT = "Look whether todo.txt exists before you rename anything onto it."
 
 
-def check(folder: Path, versions: Versions, placement: Placement) -> Iterator[Finding]:
+def check(
+    folder: Path, versions: Versions, placement: Placement, tool_convention: str = AUTO
+) -> Iterator[Finding]:
     """Every test of the model's files."""
     yield tested(
         "template", lambda: _template(folder), remedy="use a chat model, or add a chat_template.jinja"
+    )
+    yield tested(
+        "tool calls",
+        lambda: _tool_calls(Renderer.load(folder, tool_convention=tool_convention), tool_convention),
+        remedy="use a chat model, or add a chat_template.jinja",
     )
     yield tested(
         "empty hint",
@@ -41,6 +49,14 @@ def check(folder: Path, versions: Versions, placement: Placement) -> Iterator[Fi
 def _template(folder: Path) -> str:
     ids = Renderer.load(folder).prompt_ids(SAMPLE)
     return f"renders; a short conversation has {len(ids)} tokens"
+
+
+def _tool_calls(renderer: Renderer, name: str) -> str:
+    """How calls are read. A model that makes none can be served and trained as any other."""
+    if renderer.convention is NO_CALLS and name == AUTO:
+        return unknown_template(renderer.template_source)
+    how = "the chat template teaches" if name == AUTO else "gateway.tool_convention says"
+    return f"are read as {how}: {renderer.convention.name}"
 
 
 def _empty_hint(renderer: Renderer, placement: Placement) -> str:

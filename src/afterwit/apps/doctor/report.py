@@ -47,7 +47,8 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
     progress("testing the model's files and what was learned so far")
     versions = build.versions_of(home, folder)
     yield from checkpoints.check(versions)
-    files = list(model.check(folder, versions, settings.judge.placement))
+    convention = settings.gateway.tool_convention
+    files = list(model.check(folder, versions, settings.judge.placement, convention))
     yield from files
     progress("testing the store and the judge")
     yield from store.check(settings, home, folder)

@@ -27,6 +27,7 @@ from afterwit.stages.gateway.stored_responses import StoredResponsesEndpoint
 from afterwit.stages.gateway.token_count import TokenCountEndpoint
 from afterwit.store import AsyncStore
 from afterwit.wire.dialect import Dialect, ExtraRoute, StoredResponses, TokenCount
+from afterwit.wire.model_text.conventions import AUTO, NO_CALLS, unknown_template
 from afterwit.wire.model_text.render import Renderer
 
 log = logging.getLogger("afterwit.gateway")
@@ -71,6 +72,8 @@ def build_app(
             "this model's prompts cannot be cut at special tokens: each is tokenised whole, which takes "
             "longer the longer a session is"
         )
+    if renderer.convention is NO_CALLS and settings.tool_convention == AUTO:
+        log.warning("%s", unknown_template(renderer.template_source))
     keys = KeyCache(
         lambda: store.call(lambda opened: opened.keys()), refresh_s=settings.key_refresh_s, now=now
     )

@@ -34,7 +34,7 @@ from afterwit.stages.gateway.turn import (
 )
 from afterwit.wire.dialect import Dialect
 from afterwit.wire.model_text.detokenize import Detokenizer
-from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.model_text.response.parser import ResponseParser
 from afterwit.wire.request import ModelRequest
 from afterwit.wire.response import ResponseHead
 
@@ -115,7 +115,9 @@ class ModelEndpoint:
             sampling=self._sampling(prompt.sampling, index, bound),
             reply=Reply(
                 detokenizer=Detokenizer.of(renderer),
-                parser=ResponseParser(prompt.convention, reasoning=prompt.reasoning),
+                parser=ResponseParser(
+                    prompt.convention, thought=prompt.thought, tools=prompt.conversation.tools
+                ),
                 stops=prompt.sampling.stop,
                 one_call=not asked.parallel_calls,
                 basis=self._gateway.engine.capabilities.basis,

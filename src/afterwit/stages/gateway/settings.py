@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from afterwit.core.ranges import above, at_least, within
+from afterwit.wire.model_text.conventions import AUTO, check_name
 from afterwit.wire.request import RequestLimits
 
 
@@ -39,6 +40,9 @@ class GatewaySettings:
     """Origins of web pages that may call, as `https://name:port`. Pages of the same host always may."""
     key_refresh_s: float = 2.0
     """Seconds between two readings of the keys: a revoked key is refused after this time."""
+    tool_convention: str = AUTO
+    """How the model writes tool calls and reasoning: `auto` takes it from the chat template, a name of the
+    table in [Models](models.md) is for a template that does not show it. `none`: calls stay text."""
     thread_from_bytes: int = 16_384
     """Bytes of a request's body, or characters of its conversation. Longer ones are rendered in a thread, so
     that streams go on."""
@@ -48,6 +52,7 @@ class GatewaySettings:
         above(self, 0, "body_timeout_s", "response_timeout_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")
+        check_name(self.tool_convention)
 
     @property
     def request_limits(self) -> RequestLimits:

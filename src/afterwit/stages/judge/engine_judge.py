@@ -17,9 +17,13 @@ from afterwit.core.errors import (
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Generate, Step, Weights
+from afterwit.wire.model_text.conventions import THINK
 from afterwit.wire.model_text.detokenize import Detokenizer
-from afterwit.wire.model_text.reasoning import THINK, opens_reasoning
 from afterwit.wire.model_text.render import Renderer
+from afterwit.wire.model_text.response.parser import ResponseParser
+
+THINKING_ARGUMENTS = ("enable_thinking", "thinking")
+"""Each template reads one of these, if any."""
 
 
 class EngineJudge:
@@ -64,13 +68,20 @@ class EngineJudge:
         return prompt, Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
 
     def words(self, prompt: str, steps: Iterable[Step]) -> str:
-        """The answer's text. A template may leave a thought open, which the answer then only closes."""
-        detokenizer = Detokenizer.of(self._renderer)
-        answer = "".join([detokenizer.push(step.ids) for step in steps]) + detokenizer.finish()
-        return THINK + answer if opens_reasoning(prompt) else answer
+        """The answer's text, with its reasoning, whatever marks it, between the marks that votes know."""
+        convention, detokenizer = self._renderer.convention.without_calls, Detokenizer.of(self._renderer)
+        parser = ResponseParser(convention, thought=convention.open_thought(prompt))
+        for step in steps:
+            parser.push(detokenizer.push(step.ids))
+        parser.push(detokenizer.finish())
+        parser.finish()
+        message = parser.message(str)
+        thought = "" if message.reasoning is None else f"{THINK.begin}{message.reasoning}{THINK.end}"
+        return thought + (message.content or "")
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
-        conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})
+        thinking = dict.fromkeys(THINKING_ARGUMENTS, self._thinking)
+        conversation = Conversation(messages=messages, template_args=thinking)
         try:
             return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
         except RequestError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from afterwit.wire.model_text.conventions import MARKERS
 from afterwit.wire.model_text.render import Renderer
 
 _BROKEN = "\ufffd"
@@ -25,8 +24,9 @@ class Detokenizer:
 
     @classmethod
     def of(cls, renderer: Renderer) -> Detokenizer:
-        """For one response: silent on control tokens, except those that mark thought and calls."""
-        control = {index for index, text in renderer.special_ids.items() if text not in MARKERS}
+        """For one response: silent on control tokens, except those that mark reasoning and calls."""
+        shows = renderer.convention.shows
+        control = {index for index, text in renderer.special_ids.items() if not shows(text)}
         return cls(renderer.decode, silent=control | renderer.end_ids)
 
     def push(self, ids: Iterable[int]) -> str:

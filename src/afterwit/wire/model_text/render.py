@@ -13,19 +13,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
 from tokenizers import Tokenizer
 
 from afterwit.core.errors import RequestError, SettingError
-from afterwit.core.message import Conversation, Message
+from afterwit.core.message import Conversation
+from afterwit.wire.model_text.conventions import AUTO, Convention, convention_of
 from afterwit.wire.model_text.encoder import Encoder
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
+from afterwit.wire.model_text.messages.fold import folded
+from afterwit.wire.model_text.messages.rules import TemplateRules, rules_of
+from afterwit.wire.model_text.messages.template_message import template_message
 from afterwit.wire.model_text.template import Template, read_templates
 from afterwit.wire.model_text.text_bound import characters_per_token
 from afterwit.wire.request import Field
-from afterwit.wire.surrogates import without_halves
 
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
@@ -42,13 +46,17 @@ class Renderer:
         *,
         special_tokens: Mapping[str, str],
         end_ids: frozenset[int],
+        tool_convention: str = AUTO,
     ) -> None:
         self._tokenizer = tokenizer
-        self._templates = {name: Template(source) for name, source in templates.items()}
         self._special_tokens = dict(special_tokens)
         sources = "\n".join(templates.values())
         named = [token for name, token in special_tokens.items() if name in sources]
         self._encoder = Encoder(tokenizer, (sources, *named))
+        self._templates = {name: Template(source) for name, source in templates.items()}
+        self._rules = {name: self._rules_of(template) for name, template in self._templates.items()}
+        self.convention: Convention = convention_of(self.template_source, tool_convention)
+        """How responses write reasoning and tool calls."""
         self.end_ids = end_ids
         """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
@@ -61,8 +69,11 @@ class Renderer:
         """Control tokens: id and text."""
 
     @classmethod
-    def load(cls, folder: Path) -> Renderer:
-        """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing."""
+    def load(cls, folder: Path, *, tool_convention: str = AUTO) -> Renderer:
+        """Read a Hugging Face model folder. Raises SettingError with one sentence on what is missing.
+
+        `tool_convention` is a name of the table, for a template that does not show its own.
+        """
         tokenizer = _tokenizer(folder)
         try:
             return cls(
@@ -70,6 +81,7 @@ class Renderer:
                 read_templates(folder, read_json(folder / "tokenizer_config.json")),
                 special_tokens=special_tokens(folder),
                 end_ids=end_ids(folder, tokenizer.token_to_id),
+                tool_convention=tool_convention,
             )
         except jinja2.TemplateSyntaxError as error:
             raise SettingError(f"the chat template of {folder} does not parse: {error}") from error
@@ -84,6 +96,11 @@ class Renderer:
         """The template that serves requests with tools."""
         return self._template(has_tools=True).source
 
+    @property
+    def rules_with_tools(self) -> TemplateRules:
+        """What the template that serves requests with tools takes."""
+        return self._rules[self._name(has_tools=True)]
+
     def dated(self, conversation: Conversation, now: float) -> Conversation:
         """The conversation with today's date pinned, if the template asks for the date.
 
@@ -95,19 +112,16 @@ class Renderer:
 
     def text(self, conversation: Conversation, *, generation_prompt: bool = True) -> str:
         """The rendered prompt. Raises RequestError(400, "template_error") if the template refuses."""
-        template = self._template(has_tools=bool(conversation.tools))
-        arguments = dict(conversation.template_args)
-        arguments[CLOCK] = partial(_strftime, float(arguments.get(CLOCK, _PINNED)))
-        variables = {
-            **self._special_tokens,
-            **arguments,
-            "messages": [template_message(message, template.source) for message in conversation.messages],
-            "tools": [dict(tool) for tool in conversation.tools] or None,
-            "documents": None,
-            "add_generation_prompt": generation_prompt,
-        }
+        name = self._name(has_tools=bool(conversation.tools))
+        messages = folded(conversation.messages, self._rules[name])
+        variables = self._variables(
+            [template_message(message, self._rules[name]) for message in messages],
+            tools=[dict(tool) for tool in conversation.tools] or None,
+            arguments=conversation.template_args,
+            generation_prompt=generation_prompt,
+        )
         try:
-            return template.render(variables)
+            return self._templates[name].render(variables)
         except Exception as error:  # a template is foreign code and may raise anything
             message = f"The chat template refuses these messages: {error}"
             raise RequestError(400, "template_error", message, param=Field.MESSAGES) from error
@@ -132,32 +146,33 @@ class Renderer:
         """The text of ids, special tokens included."""
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
+    def _variables(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        generation_prompt: bool = True,
+    ) -> dict[str, Any]:
+        """What transformers gives a template."""
+        return {
+            **self._special_tokens,
+            **arguments,
+            CLOCK: partial(_strftime, float(arguments.get(CLOCK, _PINNED))),
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+        }
+
+    def _rules_of(self, template: Template) -> TemplateRules:
+        return rules_of(lambda messages: template.render(self._variables(messages)), template.source)
+
     def _template(self, *, has_tools: bool) -> Template:
-        if has_tools and "tool_use" in self._templates:
-            return self._templates["tool_use"]
-        return self._templates["default"]
+        return self._templates[self._name(has_tools=has_tools)]
 
-
-def template_message(message: Message, template_source: str) -> dict[str, Any]:
-    """A message as templates expect it: call arguments as an object, `content` always a string."""
-    data = message.to_dict()
-    data["content"] = message.content or ""
-    if message.role == "developer" and "developer" not in template_source:
-        data["role"] = "system"
-    if message.reasoning is not None:
-        data["thinking"] = message.reasoning
-    for call in data.get("tool_calls", ()):
-        call["function"]["arguments"] = _as_object(call["function"]["arguments"])
-    return data
-
-
-def _as_object(arguments: str) -> Any:
-    """The arguments parsed if they are a JSON object, else the text."""
-    try:
-        parsed = json.loads(without_halves(arguments))
-    except (ValueError, RecursionError):
-        return arguments
-    return parsed if isinstance(parsed, dict) else arguments
+    def _name(self, *, has_tools: bool) -> str:
+        return "tool_use" if has_tools and "tool_use" in self._templates else "default"
 
 
 def _strftime(seconds: float, form: str) -> str:

@@ -9,6 +9,7 @@ import jsonschema_rs
 import orjson
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.model_text.calls.written import schemas_of
 from afterwit.wire.model_text.conventions import holds_unread_call
 from afterwit.wire.model_text.schema_effort import is_bounded
 from afterwit.wire.surrogates import without_halves
@@ -20,17 +21,11 @@ def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str |
     A call is bad if its tool is unknown, if its arguments are not a JSON object, or if the tool's schema
     refuses them. If there are tools, a call that could not be read is bad too.
     """
-    schemas = dict(_declared(tool) for tool in tools)
+    schemas = schemas_of(tools)
     if tools and holds_unread_call(response.content or ""):
         return "a tool call could not be read"
     errors = (_call_error(call, schemas) for call in response.tool_calls)
     return next((error for error in errors if error is not None), None)
-
-
-def _declared(tool: Mapping[str, Any]) -> tuple[str, Any]:
-    function = tool.get("function")
-    function = function if isinstance(function, Mapping) else {}
-    return str(function.get("name")), function.get("parameters")
 
 
 def _call_error(call: ToolCall, schemas: Mapping[str, Any]) -> str | None:

@@ -11,8 +11,7 @@ from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Capabilities
 from afterwit.wire.fields import shown
-from afterwit.wire.model_text.conventions import NO_CALLS, Convention, convention_of
-from afterwit.wire.model_text.reasoning import opens_reasoning
+from afterwit.wire.model_text.conventions import Convention, Thought
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
 
 DOUBTFUL_CHARACTERS = 8
@@ -27,7 +26,7 @@ class PromptRenderer(Protocol):
     """What preparing needs of a renderer."""
 
     @property
-    def template_source(self) -> str: ...
+    def convention(self) -> Convention: ...
 
     def dated(self, conversation: Conversation, now: float) -> Conversation: ...
 
@@ -48,9 +47,9 @@ class Prompt:
     sampling: Sampling
     """With `max_tokens` cut to what fits the context."""
     convention: Convention
-    """How the response writes its tool calls."""
-    reasoning: bool
-    """The response begins inside the reasoning."""
+    """How the response writes its reasoning, and its tool calls if any may be made."""
+    thought: Thought | None
+    """The reasoning that the response begins inside."""
     forced: tuple[int, ...]
     """Ids that make the response call a tool; empty if it is free."""
 
@@ -93,15 +92,15 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
     check_length(conversation, renderer, context_length)
     text = renderer.text(conversation)
     ids = encode_within(text, renderer, context_length)
-    convention = convention_of(renderer.template_source) if conversation.tools else NO_CALLS
-    reasoning = opens_reasoning(text)
-    forced = renderer.encode(_opening(request, convention, reasoning=reasoning))
+    convention = renderer.convention if conversation.tools else renderer.convention.without_calls
+    thought = convention.open_thought(text)
+    forced = renderer.encode(_opening(request, convention, thought))
     return Prompt(
         conversation=conversation,
         ids=ids,
         sampling=fitted(request.sampling, len(ids), len(forced), context_length),
         convention=convention,
-        reasoning=reasoning,
+        thought=thought,
         forced=forced,
     )
 
@@ -152,10 +151,10 @@ def _offered(request: ModelRequest) -> Conversation:
     return request.conversation
 
 
-def _opening(request: ModelRequest, convention: Convention, *, reasoning: bool) -> str:
+def _opening(request: ModelRequest, convention: Convention, thought: Thought | None) -> str:
     if request.tool_choice is not ToolChoice.REQUIRED:
         return ""
-    opening = convention.forced_opening(request.required_tool, reasoning=reasoning)
+    opening = convention.forced_opening(request.required_tool, thought)
     if not opening:
         message = "This model's chat template teaches no tool calls that are known here."
         raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)

@@ -10,7 +10,7 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Basis, Finish, Sampled
 from afterwit.engines.port import Step
 from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
-from afterwit.wire.model_text.response_parser import ResponseParser
+from afterwit.wire.model_text.response.parser import ResponseParser
 from afterwit.wire.response import ParsedCall, ResponseEvent, TokenLogprob
 
 

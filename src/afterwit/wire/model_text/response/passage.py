@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Cleared(NamedTuple):
+    """What can be handed on, then the mark that ended the passage (None until one comes) and what follows."""
+
+    text: str
+    mark: str | None
+    rest: str
+
 
 class Passage:
-    """Hands on what cannot belong to the mark, nor to the white space before it, which is dropped.
+    """Hands on what cannot belong to a mark, nor to the white space before it, which is dropped.
 
-    Its time is proportional to the text, however the text is cut into pieces. Without a mark (""), all text
-    is handed on at once.
+    Its time is proportional to the text, however the text is cut into pieces. Without marks, all text is
+    handed on at once.
     """
 
-    def __init__(self, mark: str, *, trim: bool) -> None:
-        self._mark = mark
+    def __init__(self, marks: Sequence[str], *, trim: bool) -> None:
+        self._marks = marks
+        self._found = re.compile("|".join(map(re.escape, marks))) if marks else None
         self._trim = trim
         """Drop white space until the first text."""
         self._space: list[str] = []
         """White space that was not handed on."""
         self._tail = ""
-        """The beginning of what may become the mark."""
+        """The beginning of what may become a mark."""
 
-    def push(self, text: str) -> tuple[str, str | None]:
-        """What can be handed on, and what follows the mark: None until the mark comes."""
-        if not self._mark:
-            return self._trimmed(text), None
+    def push(self, text: str) -> Cleared:
+        """Reads more text."""
+        if self._found is None:
+            return Cleared(self._trimmed(text), None, "")
         text = self._tail + text
-        before, found, after = text.partition(self._mark)
+        found = self._found.search(text)
         if found:
-            return self._clear(before), after
-        cut = _possible_mark(text, self._mark)
+            return Cleared(self._clear(text[: found.start()]), found[0], text[found.end() :])
+        cut = min(_possible_mark(text, mark) for mark in self._marks)
         self._tail = text[cut:]
-        return self._clear(text[:cut]), None
+        return Cleared(self._clear(text[:cut]), None, "")
+
+    @property
+    def dropped(self) -> str:
+        """The white space before the mark."""
+        return "".join(self._space)
 
     def finish(self) -> str:
-        """Everything that was held back: the mark did not come."""
+        """Everything that was held back: no mark came."""
         return self._trimmed("".join(self._space) + self._tail)
 
     def _clear(self, text: str) -> str:

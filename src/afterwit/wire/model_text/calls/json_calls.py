@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class WrittenCall(NamedTuple):
-    """A call as the model wrote it; `arguments` is the text of a JSON object."""
-
-    name: str
-    arguments: str
+from afterwit.wire.model_text.calls.written import WrittenCall, written
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+DECODER = json.JSONDecoder(parse_constant=_no_constant)
+"""Refuses NaN and Infinity, which are no JSON."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def ends_in_a_string(text: str) -> bool:
     """Whether a call's text stops inside a JSON string: then an end mark after it belongs to the string."""
     try:
-        _DECODER.raw_decode(text.strip())
+        DECODER.raw_decode(text.strip())
     except json.JSONDecodeError as error:
         return error.msg.startswith("Unterminated string")
     except (ValueError, RecursionError):
@@ -34,10 +29,10 @@ def ends_in_a_string(text: str) -> bool:
     return False
 
 
-def parse_call(text: str) -> WrittenCall | None:
-    """The one call that a text is, None if it is anything else."""
+def parse_call(text: str) -> list[WrittenCall]:
+    """The one call that a text is, alone; empty if it is anything else."""
     calls = parse_calls(text)
-    return calls[0] if len(calls) == 1 else None
+    return calls if len(calls) == 1 else []
 
 
 def parse_calls(text: str) -> list[WrittenCall]:
@@ -46,17 +41,38 @@ def parse_calls(text: str) -> list[WrittenCall]:
     place = _skip(text, 0)
     while place < len(text):
         try:
-            data, end = _DECODER.raw_decode(text, place)
+            data, end = DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             return []
         call = _as_call(data, text[place:end])
-        if call is None:
+        if not call:
             return []
-        calls.append(call)
+        calls += call
         place = _skip(text, end)
         if text.startswith(";", place):
             place = _skip(text, place + 1)
     return calls
+
+
+def parse_array(text: str) -> list[WrittenCall]:
+    """The calls in the JSON array that a text is; empty if it is anything else."""
+    try:
+        data = DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(data, list):
+        return []
+    calls = [_as_call(call, "") for call in data]
+    return [call for (call,) in calls] if all(calls) else []
+
+
+def object_text(text: str) -> str | None:
+    """The text without the white space around it if it is a JSON object, else None."""
+    text = text.strip()
+    try:
+        return text if isinstance(DECODER.decode(text), dict) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _skip(text: str, place: int) -> int:
@@ -66,24 +82,14 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def _as_call(data: Any, written: str) -> WrittenCall | None:
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
-        return None
+def _as_call(data: Any, text: str) -> list[WrittenCall]:
+    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+        return []
     key = "arguments" if "arguments" in data else "parameters"
     arguments = data.get(key, {})
-    if isinstance(arguments, dict):
-        arguments = _as_written(written, arguments)
-    elif not isinstance(arguments, str) or not _is_object(arguments):
-        return None
-    # half a surrogate pair cannot be sent to the client
-    return None if _SURROGATE.search(data["name"] + arguments) else WrittenCall(data["name"], arguments)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(_DECODER.decode(text), dict)
-    except (ValueError, RecursionError):
-        return False
+    if isinstance(arguments, str):
+        return written(data["name"], object_text(arguments))
+    return written(data["name"], _as_written(text, arguments)) if isinstance(arguments, dict) else []
 
 
 MOST_LOOKS = 8
@@ -94,7 +100,7 @@ def _as_written(call: str, arguments: dict[str, Any]) -> str:
     """The arguments as the call has them: the client receives what was sampled."""
     for _, found in zip(range(MOST_LOOKS), _ARGUMENTS.finditer(call), strict=False):
         try:
-            parsed, end = _DECODER.raw_decode(call, found.end())
+            parsed, end = DECODER.raw_decode(call, found.end())
         except (ValueError, RecursionError):
             continue
         if parsed == arguments:

@@ -1,0 +1,1 @@
+"""Calls as models write them: JSON, Python literals, and values without quotes that a schema types."""

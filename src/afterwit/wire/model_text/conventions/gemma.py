@@ -1,0 +1,50 @@
+"""Gemma 4: `<|tool_call>call:name{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>`.
+
+Texts are between marks of their own, without escapes; keys have no quotes. Gemma 3's own template teaches no
+calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from afterwit.wire.model_text.calls.json_calls import object_text
+from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
+from afterwit.wire.model_text.conventions.convention import CallMarks, Convention, Thought
+
+BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
+CHANNEL = Thought(begin="<|channel>thought\n", end="<channel|>", closing="<channel|>")
+_CALL = re.compile(r"\s*call:([^\s{}]+)\s*(?=\{)")
+_KEY = re.compile(r"([{,])([^{}\[\],:\"]+):")
+
+
+def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
+    named = _CALL.match(text)
+    return written(named[1], _as_json(text[named.end() :])) if named else []
+
+
+def _as_json(text: str) -> str | None:
+    """The notation as JSON: every other part between the quotes is a text. None if it is no object."""
+    parts = text.split(QUOTE)
+    plain = [_KEY.sub(_quoted_key, part) for part in parts[::2]]
+    texts = [json.dumps(part, ensure_ascii=False) for part in parts[1::2]]
+    if len(plain) != len(texts) + 1:
+        return None
+    joined = [piece for pair in zip(plain, [*texts, ""], strict=True) for piece in pair]
+    return object_text("".join(joined))
+
+
+def _quoted_key(found: re.Match[str]) -> str:
+    return f"{found[1]}{json.dumps(found[2].strip(), ensure_ascii=False)}:"
+
+
+GEMMA = Convention(
+    name="gemma",
+    taught_by=lambda template: BEGIN in template,
+    thoughts=(CHANNEL,),
+    calls=(CallMarks(begin=BEGIN, end=END, quotes_end=lambda text: text.count(QUOTE) % 2 == 1),),
+    read=_read,
+    opening=lambda name: f"{BEGIN}call:" + (f"{name}{{" if name else ""),
+    inner=(QUOTE,),
+)

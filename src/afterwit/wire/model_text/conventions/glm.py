@@ -1,0 +1,56 @@
+"""GLM 4.5 and later: `<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`.
+
+Texts are written without quotes or escapes and everything else as JSON; the tool's schema tells them apart.
+"""
+
+from __future__ import annotations
+
+import re
+
+from afterwit.wire.model_text.calls.typed import object_of
+from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
+from afterwit.wire.model_text.conventions.convention import CallMarks, Convention, Thought, never
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+VALUE, VALUE_END = "<arg_value>", "</arg_value>"
+_NEXT = re.compile(rf"(?:\A|{VALUE_END})\s*<arg_key>([^<>]+)</arg_key>\s*{VALUE}")
+"""What begins a value: the call's beginning or the end of another value comes before its key."""
+_NAME = re.compile(r"\s*([^\s<>{}\"]+)\s*")
+_LINES = "</arg_key>\n<arg_value>"
+"""GLM 4.5 and 4.6 write each part on a line of its own, later ones do not."""
+
+
+def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
+    named = _NAME.match(text)
+    if named is None:
+        return []
+    rest = text[named.end() :].rstrip()
+    begins = list(_NEXT.finditer(rest))
+    if begins[0].start() > 0 if begins else rest:
+        return []
+    ends = [found.start() for found in begins[1:]] + [len(rest)] * bool(begins)
+    values = [
+        (found[1].strip(), rest[found.end() : end].removesuffix(VALUE_END))
+        for found, end in zip(begins, ends, strict=True)
+    ]
+    return written(named[1], object_of(values, schemas.get(named[1])))
+
+
+def _in_value(text: str) -> bool:
+    """Whether a call stops inside a value."""
+    return text.rfind(VALUE) > text.rfind(VALUE_END)
+
+
+def _glm(name: str, *, lines: bool) -> Convention:
+    return Convention(
+        name=name,
+        taught_by=lambda template: "<arg_key>" in template and (_LINES in template) is lines,
+        thoughts=(Thought(begin="<think>", end="</think>", closing="</think>\n" if lines else "</think>"),),
+        calls=(CallMarks(begin=BEGIN, end=END, quotes_end=_in_value, is_whole=never),),
+        read=_read,
+        opening=lambda tool: BEGIN + (tool or "") + ("\n" if lines and tool else ""),
+    )
+
+
+GLM_LINES = _glm("glm45", lines=True)
+GLM = _glm("glm", lines=False)

@@ -1,0 +1,44 @@
+"""Mistral: `[TOOL_CALLS]` before one JSON array of calls, or newer, before each call as `name[ARGS]{...}`."""
+
+from __future__ import annotations
+
+import re
+
+from afterwit.wire.model_text.calls.json_calls import object_text, parse_array, parse_call
+from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
+from afterwit.wire.model_text.conventions.convention import THINK, CallMarks, Convention, Thought
+from afterwit.wire.model_text.conventions.hermes import json_opening
+
+BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
+_NAMED = re.compile(r"\s*([^\s\[\]{}]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*(?=\{)")
+
+
+def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
+    named = _NAMED.match(text)
+    if named is not None:
+        return written(named[1], object_text(text[named.end() :]))
+    return parse_array(text) or parse_call(text)
+
+
+def _named_opening(name: str | None) -> str:
+    return BEGIN if name is None else f"{BEGIN}{name}{ARGUMENTS}{{"
+
+
+MISTRAL = Convention(
+    name="mistral",
+    taught_by=lambda template: BEGIN in template and ARGUMENTS not in template,
+    thoughts=(MAGISTRAL, THINK),
+    calls=(CallMarks(begin=BEGIN),),
+    read=_read,
+    opening=lambda name: f"{BEGIN} [" + json_opening(name, "arguments"),
+)
+MISTRAL_ARGS = Convention(
+    name="mistral_args",
+    taught_by=lambda template: BEGIN in template and ARGUMENTS in template,
+    thoughts=(MAGISTRAL, THINK),
+    calls=(CallMarks(begin=BEGIN),),
+    read=_read,
+    opening=_named_opening,
+    inner=(ARGUMENTS, CALL_ID),
+)

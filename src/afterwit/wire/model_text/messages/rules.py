@@ -1,0 +1,112 @@
+"""What a chat template takes: found out by rendering small conversations with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Render = Callable[[Sequence[Mapping[str, Any]]], str]
+"""Messages as the template gets them to its text. Raises anything if the template refuses them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRules:
+    """What must be folded. The defaults are those of a template that takes everything."""
+
+    developer: bool = True
+    """Takes the role `developer`."""
+    system: bool = True
+    """Takes a system message at the beginning."""
+    systems: bool = True
+    """Takes several of them."""
+    late_system: bool = True
+    """Takes one later on."""
+    repeats: bool = True
+    """Takes two messages of a person, or of the model, in a row."""
+    user_after_tool: bool = True
+    """Takes a person's message directly behind a tool's result."""
+    many_calls: bool = True
+    """Takes several calls in one message."""
+    thought_beside_text: bool = True
+    """Takes reasoning and content beside a call."""
+    text_arguments: bool = False
+    """Takes the arguments of a call as their JSON text, not as an object."""
+    short_ids: bool = False
+    """Takes ids of tool calls only if they are nine letters and digits."""
+
+
+def rules_of(render: Render, source: str) -> TemplateRules:
+    """The rules of the template with this source."""
+
+    def takes(*messages: dict[str, Any], shown: Sequence[str] = ()) -> bool:
+        return _takes(render, messages, shown)
+
+    developer = "developer" in source
+    if not takes(_USER, shown=("Ub",)):
+        return TemplateRules(developer=developer)
+    calls = _CallProbe(takes)
+    return TemplateRules(
+        developer=developer,
+        system=takes(_says("system", "Qa"), _USER, shown=("Qa",)),
+        systems=takes(_says("system", "Qa"), _says("system", "Qb"), _USER, shown=("Qa", "Qb")),
+        late_system=takes(_USER, _REPLY, _says("system", "Qa"), _USER, shown=("Qa",)),
+        repeats=takes(_USER, _USER, _REPLY, _REPLY, _USER),
+        user_after_tool=not calls.works or takes(*calls.made("c"), _USER, shown=("Kb",)),
+        many_calls=not calls.works or takes(*calls.made("c", "d"), shown=("Kc", "Kd")),
+        thought_beside_text=not calls.works or takes(*calls.made("c", thought=True)),
+        text_arguments=calls.text,
+        short_ids=calls.short,
+    )
+
+
+def _says(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+_USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
+
+
+def _takes(render: Render, messages: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> bool:
+    """Whether the template renders these messages, with every text that is to be seen."""
+    try:
+        text = render(messages)
+    except Exception:  # a template is foreign code and may raise anything
+        return False
+    return all(part in text for part in shown)
+
+
+class _CallProbe:
+    """How the template takes a call: the first of the known ways that it renders."""
+
+    def __init__(self, takes: Callable[..., bool]) -> None:
+        self.text = self.short = False
+        self.works = False
+        for short in (False, True):
+            for text in (False, True):
+                self.text, self.short = text, short
+                shown = ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
+                if takes(*self.made("c"), shown=shown) and not takes(*self.made("c"), shown=("{'Kc'",)):
+                    self.works = True
+                    return
+        self.text = self.short = False
+
+    def made(self, *names: str, thought: bool = False) -> list[dict[str, Any]]:
+        """A request, a message with these calls, and their results."""
+        calls = [self._call(name) for name in names]
+        message = {"role": "assistant", "content": "Ab" if thought else "", "tool_calls": calls}
+        if thought:
+            message |= {"reasoning_content": "Tb", "thinking": "Tb", "reasoning": "Tb"}
+        results = [
+            {"role": "tool", "content": "Kb", "name": f"f{name}", "tool_call_id": self._id(name)}
+            for name in names
+        ]
+        return [_USER, message, *results]
+
+    def _call(self, name: str) -> dict[str, Any]:
+        arguments = f'{{"K{name}": "V{name}"}}' if self.text else {f"K{name}": f"V{name}"}
+        function = {"name": f"f{name}", "arguments": arguments}
+        return {"id": self._id(name), "type": "function", "function": function}
+
+    def _id(self, name: str) -> str:
+        return name * 9 if self.short else f"call_{name}_1"

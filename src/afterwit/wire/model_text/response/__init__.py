@@ -1,0 +1,1 @@
+"""Reading a response's text while it streams."""

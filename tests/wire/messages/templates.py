@@ -1,0 +1,120 @@
+"""Small chat templates that ask of messages what the templates of the families ask."""
+
+from __future__ import annotations
+
+from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
+
+_CALL_IDS = "{{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+_TURNS = "{{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+
+GEMMA2 = """\
+{%- if messages[0].role == 'system' %}{{- raise_exception('System role not supported') }}{%- endif %}
+{%- for message in messages %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}TURNS{%- endif %}
+{{- '<start_of_turn>' + message.role + '\\n' + message.content | trim + '<end_of_turn>\\n' }}
+{%- endfor %}{{- '<start_of_turn>model\\n' }}""".replace("TURNS", _TURNS)
+"""No system message, and strictly in turns. Gemma 1 and 2."""
+
+MISTRAL = (
+    (
+        """\
+{%- set ns = namespace(place=0) %}
+{%- for message in messages %}
+{%- if message.role == 'system' %}
+{%- if not loop.first %}{{- raise_exception('Only user and assistant roles are supported!') }}{%- endif %}
+{{- '[SYSTEM_PROMPT]' + message.content + '[/SYSTEM_PROMPT]' }}
+{%- elif message.role == 'tool' %}
+{%- if message.tool_call_id | length != 9 %}IDS{%- endif %}
+{{- '[TOOL_RESULTS]' + message.tool_call_id + '[TOOL_CONTENT]' + message.content + '[/TOOL_RESULTS]' }}
+{%- elif message.tool_calls %}
+{{- message.content + '[TOOL_CALLS] [' }}
+{%- for call in message.tool_calls %}
+{%- if call.id | length != 9 %}IDS{%- endif %}
+{{- (call.function | tojson)[:-1] + ', "id": "' + call.id + '"}' + ('' if loop.last else ', ') }}
+{%- endfor %}{{- ']</s>' }}
+{%- else %}
+{%- if (message.role == 'user') != (ns.place % 2 == 0) %}TURNS{%- endif %}
+{%- set ns.place = ns.place + 1 %}
+{{- '[INST]' + message.content + '[/INST]' if message.role == 'user' else message.content + '</s>' }}
+{%- endif %}
+{%- endfor %}"""
+    )
+    .replace("IDS", _CALL_IDS)
+    .replace("TURNS", _TURNS)
+)
+"""Ids of nine letters and digits, and people's messages and plain replies strictly in turns."""
+
+HARMONY = """\
+{{- '<|start|>system<|message|>Reasoning: medium<|end|>' }}
+{%- set rest = messages %}
+{%- if messages[0].role in ('developer', 'system') %}
+{{- '<|start|>developer<|message|>' + messages[0].content + '<|end|>' }}{%- set rest = messages[1:] %}
+{%- endif %}
+{%- set last = namespace(name='') %}
+{%- for message in rest %}
+{%- if message.tool_calls %}
+{%- if message.content and message.thinking %}
+{{- raise_exception('Cannot pass both content and thinking in an assistant message with tool calls!') }}
+{%- endif %}
+{%- if message.content or message.thinking %}
+{{- '<|start|>assistant<|channel|>analysis<|message|>' + (message.thinking or message.content) + '<|end|>' }}
+{%- endif %}
+{%- set call = message.tool_calls[0].function %}{%- set last.name = call.name %}
+{{- '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}
+{{- call.arguments | tojson + '<|call|>' }}
+{%- elif message.role == 'assistant' %}
+{{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
+{%- elif message.role == 'tool' %}
+{{- '<|start|>functions.' + last.name + ' to=assistant<|channel|>commentary<|message|>' + message.content + '<|end|>' }}
+{%- elif message.role == 'user' %}
+{{- '<|start|>user<|message|>' + message.content + '<|end|>' }}
+{%- endif %}
+{%- endfor %}{{- '<|start|>assistant' }}"""  # noqa: E501 - one line of the template is one message
+"""Only the first call of a message, and one system message, which may be a developer's."""
+
+DEEPSEEK = """\
+{%- for message in messages if message.role == 'system' %}{{- message.content + '\\n\\n' }}{%- endfor %}
+{%- for message in messages %}
+{%- if message.role == 'user' %}{{- '<｜User｜>' + message.content }}
+{%- elif message.role == 'tool' %}{{- '<｜tool▁output▁begin｜>' + message.content + '<｜tool▁output▁end｜>' }}
+{%- elif message.role == 'assistant' %}
+{{- '<｜Assistant｜></think>' + message.content }}
+{%- if message.tool_calls %}
+{{- '<｜tool▁calls▁begin｜>' }}
+{%- for call in message.tool_calls %}
+{{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments }}
+{{- '<｜tool▁call▁end｜>' }}
+{%- endfor %}{{- '<｜tool▁calls▁end｜>' }}
+{%- endif %}{{- '<｜end▁of▁sentence｜>' }}
+{%- endif %}
+{%- endfor %}{{- '<｜Assistant｜></think>' }}"""
+"""Arguments as text. It gathers system messages itself, wherever they are."""
+
+QWEN35 = """\
+{%- for message in messages %}
+{%- if message.role == 'system' and not loop.first %}
+{{- raise_exception('System message must be at the beginning.') }}
+{%- endif %}
+{{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+{%- if message.role == 'assistant' %}
+{{- '<think>\\n' + (message.reasoning_content or '') + '\\n</think>\\n\\n' }}
+{%- endif %}
+{{- message.content }}
+{%- for call in message.tool_calls or () %}
+{{- '<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+{%- for key, value in call.function.arguments | items %}
+{{- '<parameter=' + key + '>\\n' + (value if value is string else value | tojson) + '\\n</parameter>\\n' }}
+{%- endfor %}{{- '</function>\\n</tool_call>' }}
+{%- endfor %}{{- '<|im_end|>\\n' }}
+{%- endfor %}{{- '<|im_start|>assistant\\n<think>\\n' }}"""
+"""A system message at the beginning only."""
+
+TEMPLATES = {
+    "gemma2": GEMMA2,
+    "mistral": MISTRAL,
+    "harmony": HARMONY,
+    "deepseek": DEEPSEEK,
+    "qwen35": QWEN35,
+    "qwen3": QWEN3_TEMPLATE,
+    "llama3": LLAMA3_TEMPLATE,
+}

@@ -1,0 +1,169 @@
+"""What a template refuses or leaves out is folded into what it takes, and nothing that was said is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from afterwit.core.errors import RequestError
+from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.wire.model_text.messages.fold import short_id
+from afterwit.wire.model_text.messages.rules import TemplateRules, rules_of
+from afterwit.wire.model_text.render import Renderer
+from tests.fakes.models import tiny_qwen3
+from tests.wire.messages.templates import TEMPLATES
+
+RULES = {
+    "gemma2": {"system", "systems", "late_system", "repeats"},
+    "mistral": {"systems", "late_system", "repeats", "user_after_tool", "short_ids"},
+    "harmony": {"systems", "late_system", "many_calls", "thought_beside_text"},
+    "deepseek": {"text_arguments"},
+    "qwen35": {"systems", "late_system"},
+    "qwen3": set(),
+    "llama3": {"many_calls"},
+}
+"""The rules of each template that are not those of one that takes everything."""
+
+
+@pytest.fixture(scope="module")
+def renderers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]:
+    folder = tiny_qwen3(tmp_path_factory.mktemp("model"))
+    return {name: with_template(folder, template) for name, template in TEMPLATES.items()}
+
+
+def with_template(folder: Path, template: str) -> Renderer:
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return Renderer.load(folder)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_rules_of_a_template_are_found_by_rendering(renderers, name):
+    found = renderers[name].rules_with_tools
+    free = TemplateRules()
+    assert {rule for rule in RULES[name] if getattr(found, rule) != getattr(free, rule)} == RULES[name]
+    others = set(TemplateRules.__slots__) - RULES[name] - {"developer"}
+    assert all(getattr(found, rule) == getattr(free, rule) for rule in others)
+    assert found.developer == ("developer" in TEMPLATES[name])
+
+
+def test_a_template_that_shows_no_message_has_no_rules():
+    assert rules_of(lambda messages: "", "") == TemplateRules(developer=False)
+
+
+def says(role: str, content: str | None, **fields) -> Message:
+    return Message(role=role, content=content, **fields)
+
+
+def calls(*names: str, content: str | None = None, reasoning: str | None = None) -> list[Message]:
+    """A message with calls, and their results."""
+    made = tuple(ToolCall(id=f"call_{name}", name="read", arguments=f'{{"path":"{name}"}}') for name in names)
+    message = Message(role="assistant", content=content, reasoning=reasoning, tool_calls=made)
+    return [message, *(says("tool", f"result {name}", tool_call_id=f"call_{name}") for name in names)]
+
+
+def text(renderer: Renderer, *messages: Message) -> str:
+    return renderer.text(Conversation(messages=messages))
+
+
+words = st.text("abcdefgh", min_size=6, max_size=9)
+plain = st.builds(says, st.sampled_from(["user", "user", "assistant", "system", "developer"]), words)
+called = st.builds(
+    lambda names, content, reasoning: calls(*names, content=content, reasoning=reasoning),
+    st.lists(words, min_size=1, max_size=3, unique=True),
+    st.none() | words,
+    st.none() | words,
+)
+conversations = st.lists(plain.map(lambda message: [message]) | called, max_size=5).map(
+    lambda parts: (says("system", "instruct"), says("user", "question"), *(m for part in parts for m in part))
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"gemma2"}))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(messages=conversations)
+def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers, name, messages):
+    rendered = text(renderers[name], *messages)
+    for message in messages:
+        if not (name == "llama3" and message.tool_calls):  # it leaves out text beside a call
+            assert (message.content or "") in rendered
+        for call in message.tool_calls:
+            assert call.arguments[9:-2] in rendered
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(messages=conversations, name=st.sampled_from(sorted(TEMPLATES)))
+def test_a_stored_conversation_renders_the_same_ids(renderers, name, messages):
+    conversation = Conversation(messages=messages)
+    stored = Conversation.from_dict(conversation.to_dict())
+    try:
+        ids = renderers[name].prompt_ids(conversation)
+    except RequestError:
+        assert name == "gemma2"  # it teaches no calls
+    else:
+        assert renderers[name].prompt_ids(stored) == ids
+
+
+def test_several_instructions_become_one_and_go_to_the_person_where_there_is_no_system(renderers):
+    messages = says("system", "One."), says("developer", "Two."), says("user", "Hi")
+    assert "<start_of_turn>user\nOne.\n\nTwo.\n\nHi<end_of_turn>" in text(renderers["gemma2"], *messages)
+    assert "<|im_start|>system\nOne.\n\nTwo.<|im_end|>" in text(renderers["qwen35"], *messages)
+    assert "<|start|>developer<|message|>One.\n\nTwo.<|end|>" in text(renderers["harmony"], *messages)
+
+
+def test_a_late_instruction_is_a_persons_message_in_its_place(renderers):
+    messages = says("user", "Hi"), says("assistant", "Yes?"), says("system", "Be brief."), says("user", "Go")
+    assert "user\nBe brief.<|im_end|>\n<|im_start|>user\nGo" in text(renderers["qwen35"], *messages)
+    assert "Yes?</s>[INST]Be brief.\n\nGo[/INST]" in text(renderers["mistral"], *messages)
+
+
+def test_an_interruption_after_a_result_follows_an_empty_reply(renderers):
+    rendered = text(renderers["mistral"], says("user", "Read"), *calls("a"), says("user", "Stop"))
+    assert rendered.endswith("result a[/TOOL_RESULTS]</s>[INST]Stop[/INST]")
+
+
+def test_ids_are_nine_letters_and_digits_and_the_same_in_call_and_result(renderers):
+    rendered = text(renderers["mistral"], says("user", "Read"), *calls("a", "b"))
+    for name in ("call_a", "call_b"):
+        assert rendered.count(short_id(name)) == 2
+    assert short_id("9Ae3bDc2F") == "9Ae3bDc2F"
+    assert short_id("call_a").isalnum()
+    assert len({short_id(f"call_{place}") for place in range(1000)}) == 1000
+
+
+def test_parallel_calls_are_made_one_by_one_with_their_own_results(renderers):
+    asked, first, second = calls("a", "b")
+    rendered = text(renderers["harmony"], says("user", "Read"), asked, second, first)
+    assert rendered.index('{"path": "a"}') < rendered.index("result a") < rendered.index('{"path": "b"}')
+    assert rendered.index('{"path": "b"}') < rendered.index("result b")
+
+
+def test_reasoning_and_text_beside_a_call_become_the_reasoning(renderers):
+    rendered = text(renderers["harmony"], says("user", "x"), *calls("a", content="Now.", reasoning="Hm."))
+    assert "analysis<|message|>Hm.\n\nNow.<|end|>" in rendered
+
+
+def test_arguments_as_text_are_spaced_alike_however_the_client_sends_them_back(renderers):
+    def sent(arguments: str) -> str:
+        call = ToolCall(id="c", name="read", arguments=arguments)
+        return text(renderers["deepseek"], says("user", "x"), says("assistant", None, tool_calls=(call,)))
+
+    assert '<｜tool▁sep｜>{"path": "ä"}<' in sent('{"path":"\\u00e4"}')
+    assert sent('{"path":"ä"}') == sent('{ "path" : "ä" }')
+    assert "<｜tool▁sep｜>no JSON<" in sent("no JSON")
+
+
+def test_a_result_has_the_name_of_its_tool_whether_the_client_sends_it_or_not(tmp_path):
+    shows = "{% for m in messages %}{{ m.role }} {{ m.name }} {{ m.content }};{% endfor %}"
+    renderer = with_template(tiny_qwen3(tmp_path), shows)
+    (asked, result) = calls("a")
+    named = Message(role="tool", content="result a", tool_call_id="call_a", name="other")
+    assert "tool read result a;" in text(renderer, asked, result)
+    assert text(renderer, asked, named) == text(renderer, asked, result)
+
+
+def test_what_cannot_be_folded_is_refused_in_the_words_of_the_template(renderers):
+    with pytest.raises(RequestError, match="must alternate"):
+        text(renderers["gemma2"], says("user", "Read"), *calls("a"))
