@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -49,10 +50,12 @@ class Npm:
     """npm packages, in a folder of their own."""
 
     packages: tuple[str, ...]
+    node: str | None = None
+    """A version of Node that is installed first and runs them; None: the machine's own."""
 
     def commands(self, folder: Path) -> list[list[str]]:
         npm = ["npm", "install", "--prefix", str(folder), "--no-fund", "--no-audit", "--loglevel=error"]
-        return [[*npm, *self.packages]]
+        return [*([[*npm, f"node@{self.node}"]] if self.node else []), [*npm, *self.packages]]
 
 
 def install(name: str, packages: Pip | Npm) -> Installed:
@@ -63,7 +66,7 @@ def install(name: str, packages: Pip | Npm) -> Installed:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for command in packages.commands(folder):
-            _run(command)
+            _run(command, folder)
         done.write_text(wanted)
     return Installed(folder=folder)
 
@@ -72,13 +75,21 @@ def _fingerprint(packages: Pip | Npm) -> str:
     return hashlib.sha256(repr((packages, sys.version)).encode()).hexdigest()
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], folder: Path) -> None:
+    path = os.pathsep.join([str(folder / "node_modules" / ".bin"), os.environ["PATH"]])
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            env=os.environ | {"PATH": path},
+        )
     except FileNotFoundError as error:
         raise NotInstallable(f"there is no {command[0]} here") from error
     except subprocess.TimeoutExpired as error:
         raise NotInstallable(f"{command[0]} took more than {LIMIT_S} s") from error
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip().splitlines() or ["nothing"]
-        raise NotInstallable(f"{Path(command[0]).name} said: {said[-1]}") from error
+        said = " ".join((error.stderr or error.stdout or "nothing").split())
+        raise NotInstallable(f"{Path(command[0]).name} said: ...{said[-300:]}") from error

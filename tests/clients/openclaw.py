@@ -9,7 +9,7 @@ from tests.clients.client import Client
 from tests.clients.install import Installed, Npm
 from tests.clients.place import Place
 
-PACKAGES = Npm(packages=("node@26.10.0", "openclaw@2026.9.6"))
+PACKAGES = Npm(packages=("openclaw@2026.9.6",), node="26.10.0")
 SKIPPED = ("channels", "daemon", "health", "skills", "search", "ui", "hooks")
 
 

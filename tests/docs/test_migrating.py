@@ -66,7 +66,9 @@ def test_nothing_of_theirs_is_mapped_twice() -> None:
 
 
 def test_every_command_it_shows_is_one_of_ours() -> None:
-    ours = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    ours = {
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    }
     ours |= {group.name for group in app.registered_groups if group.name}
     shown = set(re.findall(r"`afterwit ([a-z]+)", PAGE))
     assert shown <= ours

@@ -36,7 +36,8 @@ def run(
     chosen = choose(played_in, home, judge=judge, recipe=recipe, direct={"objective.objective": objective})
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
-    _make_fresh(home)
+    if _make_fresh(home):
+        Console().print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
     (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
     announce(Console(), chosen, title=recipe or "")
     tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
@@ -90,8 +91,10 @@ def announce(console: Console, chosen: Chosen, *, title: str) -> None:
         console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
 
 
-def _make_fresh(home: Path) -> None:
-    """The demo's own home, without what an earlier run left there."""
-    if (home / "store.db").exists():
+def _make_fresh(home: Path) -> bool:
+    """The demo's own home, without what an earlier run left there; whether it left something."""
+    played = (home / "store.db").exists()
+    if played:
         shutil.rmtree(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return played
