@@ -11,7 +11,7 @@ packing, attention, exact  shared prefixes (P)
 update                     one whole update against the published way (E)
 segments, lora             turns that wait for each other; an adapter against full weights
 load                       more turns than the learner has time for
-engine                     sampling (x)
+engine, prompts            sampling, and prompts that begin alike (X)
 agents, gateway, proxy     serving (G)
 store                      recording (D)
 

@@ -27,6 +27,7 @@ QUESTIONS = (
     "load",
     "lora",
     "engine",
+    "prompts",
     "agents",
     "gateway",
     "proxy",
