@@ -2,8 +2,8 @@
 
 A random Qwen3 of about 4 M parameters. All is CPU time of the process, whose two threads never work at once.
 
-* X1: a session whose prompt grows by 300 tokens a turn to 8,000 in its tenth. That turn's first token, against
-  an engine that keeps nothing.
+* X1: a session whose prompt grows by 300 tokens a turn to 8,000 in its tenth. That turn's first token,
+  against an engine that keeps nothing.
 * X2: a request of 64 tokens with an answer of 32, alone and while 20,000 tokens are read, in one prompt or in
   four: the mean over four points of the long prompts.
 * X3: five calls with one prompt of 2,000 tokens and answers of 64, as a judge's votes or a request's choices,

@@ -15,6 +15,7 @@ from afterwit.apps.doctor.report import findings_of
 from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.judging.hints import Placement
 from afterwit.core.version import Origin, Probe, Version
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.judge.settings import JudgeSettings
 from tests.fakes.judge import FakeJudge
 from tests.fakes.models import tiny_qwen3
@@ -68,6 +69,14 @@ def test_how_tool_calls_are_read_is_said_and_stops_nothing(
     found = {finding.name: finding for finding in files.check(base, versions, Placement.LAST_USER, named)}
     assert found["tool calls"].ok
     assert words in found["tool calls"].seen
+
+
+def test_the_memory_of_keys_and_values_is_said(tmp_path: Path) -> None:
+    """Two layers, two key heads of 16 in fp32: 512 bytes a token."""
+    base = tiny_qwen3(tmp_path / "base")
+    settings = Settings(model=str(base), engine=EmbeddedSettings(device="cpu", keep_gib=0.5))
+    seen = {finding.name: finding.seen for finding in machine.check(settings, tmp_path / "home", base)}
+    assert "0.5 GiB, 1,048,576 tokens; a context of 2,048 tokens takes 0.0 GiB" in seen["engine memory"]
 
 
 async def test_a_judge_whose_vote_can_be_read_is_well() -> None:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterwit.engines.embedded.cache.budget import (
+    SHARE,
+    budget_of,
+    bytes_per_token,
+    machine_memory,
+    memory_of,
+)
 from afterwit.engines.embedded.cache.common import common_prefix
 from afterwit.engines.embedded.cache.kept import MOST, WORTH, KeptRows
 from afterwit.engines.embedded.cache.row import Row
+from afterwit.engines.embedded.forward import prefill
+from afterwit.engines.embedded.load import load_module
+from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.weights.load import read_config
 
 LIVE, BASE = "live", "base"
 
@@ -103,3 +116,31 @@ def test_there_are_never_more_than_so_many_rows() -> None:
 
 def test_without_a_budget_nothing_is_found() -> None:
     assert kept_of(row_of(*range(50)), budget=0).holding(LIVE, tokens(*range(50))) is None
+
+
+@pytest.mark.parametrize(("limit", "most"), [("1048576\n", 2**20), ("max\n", None), (None, None)])
+def test_the_machines_memory_is_at_most_its_containers(
+    tmp_path: Path, limit: str | None, most: int | None
+) -> None:
+    file = tmp_path / "memory.max"
+    if limit is not None:
+        file.write_text(limit)
+    found = machine_memory(file)
+    assert found == most if most else found > 2**28
+
+
+def test_the_budget_is_the_setting_or_a_share_of_the_machines_memory() -> None:
+    cpu = torch.device("cpu")
+    assert budget_of(EmbeddedSettings(keep_gib=1.5), cpu) == 3 * 2**29
+    assert budget_of(EmbeddedSettings(keep_gib=0), cpu) == 0
+    assert budget_of(EmbeddedSettings(), cpu) == memory_of(cpu) // SHARE
+
+
+@pytest.mark.parametrize("kind", ["qwen", "llama"])
+def test_a_tokens_bytes_are_those_of_a_row(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    module = load_module(folder, torch.device("cpu"), torch.float32)
+    row = Row(context_length=64)
+    prefill(module, row, [1, 2, 3])
+    config = read_config(folder).get_text_config().to_dict()
+    assert bytes_per_token(config, torch.float32) == row.bytes_per_position

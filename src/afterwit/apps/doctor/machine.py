@@ -13,6 +13,7 @@ from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.home import make_home
 from afterwit.checkpoints import exclusive
 from afterwit.core.errors import AlreadyRunning
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fingerprint import weight_files
 from afterwit.stages.gateway.http import bound_socket
 
@@ -32,6 +33,9 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     yield tested(
         "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
     )
+    engine = settings.engine
+    if isinstance(engine, EmbeddedSettings):
+        yield tested("engine memory", lambda: _kept(engine, folder), remedy="set engine.keep_gib, in GiB")
 
 
 def _writable(home: Path) -> str:
@@ -84,7 +88,6 @@ def _free(settings: Settings) -> str:
 
 def _device(settings: Settings) -> str:
     from afterwit.engines.embedded.load import device_and_dtype
-    from afterwit.engines.embedded.settings import EmbeddedSettings
     from afterwit.learner.parameters import device_of
 
     learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
@@ -92,3 +95,15 @@ def _device(settings: Settings) -> str:
         return f"the engine is the server at {settings.engine.url}, {learner}"
     device, dtype = device_and_dtype(settings.engine)
     return f"the engine runs on {device} in {dtype}, {learner}"
+
+
+def _kept(engine: EmbeddedSettings, folder: Path) -> str:
+    from afterwit.engines.embedded.cache.budget import budget_of, bytes_per_token, in_words
+    from afterwit.engines.embedded.load import device_and_dtype
+    from afterwit.engines.embedded.support import context_of
+    from afterwit.weights.load import read_config
+
+    device, dtype = device_and_dtype(engine)
+    config = read_config(folder).get_text_config().to_dict()
+    token = bytes_per_token(config, dtype)
+    return in_words(budget_of(engine, device), token, context_of(config, engine.context_length))

@@ -41,6 +41,15 @@ def machine_memory(container: Path) -> int:
     return min(machine, int(limit)) if limit.isdigit() else machine
 
 
+def in_words(budget: int, token: int, context_length: int) -> str:
+    """What the budget is, for a model whose tokens take so many bytes, and what its longest text takes."""
+    holds = f"{budget / GIB:.1f} GiB" + (f", {budget // token:,} tokens" if budget else ": nothing is reused")
+    whole = token * context_length / GIB
+    return (
+        f"keys and values are kept in {holds}; a context of {context_length:,} tokens takes {whole:.1f} GiB"
+    )
+
+
 def bytes_per_token(config: Mapping[str, Any], dtype: torch.dtype) -> int:
     """Bytes of the keys and values of one token; `config` is the text model's."""
     heads = config["num_attention_heads"]
