@@ -59,7 +59,9 @@ test-gpu: $(VENV)/.installed-test
 ## What runs against real engine servers, one at a time on the CPU: vLLM and SGLang, each installed in build/servers.
 test-engines: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install vllm sglang $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines tests/engines tests/servers --timeout 1200
+	@for server in vllm sglang; do \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $$server tests/engines tests/servers --timeout 1200 || exit 1; \
+	done
 
 ## Real agents and SDKs against the gateway: installed once beneath build/clients (1.5 GB), minutes after that.
 test-clients: $(VENV)/.installed-test

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
+from afterwit.engines.sglang.settings import SglangSettings
 from afterwit.engines.vllm.settings import VllmSettings
 
 
@@ -20,9 +21,8 @@ def _with_kind(section: Any) -> Any:
     return {"kind": EmbeddedSettings().kind} | section if isinstance(section, dict) else section
 
 
-EngineSettings = Annotated[
-    EmbeddedSettings | VllmSettings, Field(discriminator="kind"), BeforeValidator(_with_kind)
-]
+AnySettings = EmbeddedSettings | VllmSettings | SglangSettings
+EngineSettings = Annotated[AnySettings, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 """The section `engine`: one class for each kind."""
 
 
@@ -42,13 +42,20 @@ async def _open_vllm(folder: Path, settings: VllmSettings) -> Engine:
     return await open_vllm(folder, settings)
 
 
+async def _open_sglang(folder: Path, settings: SglangSettings) -> Engine:
+    from afterwit.engines.sglang.open import open_sglang
+
+    return await open_sglang(folder, settings)
+
+
 KINDS: Mapping[str, Callable[[Path, Any], Awaitable[Engine]]] = {
     "embedded": _open_embedded,
     "vllm": _open_vllm,
+    "sglang": _open_sglang,
 }
 """What opens each kind: it gets the model folder and the settings of its kind."""
 
 
-async def open_engine(folder: Path, settings: EmbeddedSettings | VllmSettings) -> Engine:
+async def open_engine(folder: Path, settings: AnySettings) -> Engine:
     """The engine of `settings.kind`, ready to serve the model. SettingError if it cannot serve it."""
     return await KINDS[settings.kind](folder, settings)

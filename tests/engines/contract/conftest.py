@@ -20,7 +20,14 @@ def models(qwen: Path, newer_qwen: Path, adapters: list[Path], tmp_path: Path) -
     return Models(base=qwen, newer=newer_qwen, adapter=adapters[0], unfit=tmp_path)
 
 
-@pytest.fixture(params=NAMES)
-async def engine(request: pytest.FixtureRequest, models: Models, servers: Servers) -> AsyncIterator[Engine]:
-    async with FACTORIES[request.param](models, servers) as engine:
+@pytest.fixture(params=NAMES, scope="session")
+def name(request: pytest.FixtureRequest) -> str:
+    """Session-wide, so that all tests of one engine come together and its server starts once."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+async def engine(name: str, models: Models, servers: Servers) -> AsyncIterator[Engine]:
+    async with FACTORIES[name](models, servers) as engine:
         yield engine

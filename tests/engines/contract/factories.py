@@ -12,7 +12,8 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import Swap
-from tests.engines.vllm.servers import opened
+from tests.engines.sglang.servers import opened as opened_sglang
+from tests.engines.vllm.servers import opened as opened_vllm
 from tests.fakes.engine import FakeEngine
 from tests.servers.server import Servers
 
@@ -54,16 +55,24 @@ async def fake(models: Models, servers: Servers) -> AsyncIterator[Engine]:
 
 @asynccontextmanager
 async def vllm(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterator[Engine]:
-    async with opened(servers, models.base, swap=swap) as engine:
+    async with opened_vllm(servers, models.base, swap=swap) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def sglang(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterator[Engine]:
+    async with opened_sglang(servers, models.base, swap=swap) as engine:
         yield engine
 
 
 FACTORIES: Mapping[str, Factory] = {
     "embedded": embedded,
     "fake": fake,
+    "sglang": partial(sglang, swap="adapters"),
+    "sglang whole": partial(sglang, swap="whole"),
     "vllm": partial(vllm, swap="adapters"),
     "vllm whole": partial(vllm, swap="whole"),
 }
 """Each yields an engine over `models.base` and closes it."""
-SERVED = frozenset({"vllm", "vllm whole"})
+SERVED = frozenset({"sglang", "sglang whole", "vllm", "vllm whole"})
 """Those that need a real server: run by `make test-engines`."""

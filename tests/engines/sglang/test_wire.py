@@ -187,7 +187,7 @@ async def test_the_server_reads_no_state_of_the_learner(
     assert [path.name for path in folder.parent.glob("*")] == ["000003"]
 
 
-async def test_a_folder_without_state_is_read_as_it_is(
+async def test_weights_are_read_then_what_was_cached_is_forgotten(
     server: SglangServer, recorded: Recorded, qwen: Path
 ) -> None:
     await server.load_weights(qwen, "afterwit-4")
@@ -195,10 +195,11 @@ async def test_a_folder_without_state_is_read_as_it_is(
         {
             "model_path": str(qwen),
             "abort_all_requests": True,
-            "flush_cache": True,
+            "flush_cache": False,
             "weight_version": "afterwit-4",
         }
     ]
+    assert list(recorded.asked)[-2:] == ["/update_weights_from_disk", "/flush_cache"]
 
 
 @pytest.mark.parametrize("load", ["load_adapter", "load_weights"])

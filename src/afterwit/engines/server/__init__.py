@@ -7,6 +7,7 @@ engine     the engine port over a `Server`: requests outlive a swap, and a resta
 response   what a response has said, and what is left to ask for: pure
 door       closed while the server is away or takes new weights; requests wait at it
 swaps      how new weights come in: `adapters`, beside each other, or `whole`, in place of each other
+presence   waiting until it answers at all
 facts      what the local model folder says, and whether the server's model is that one
 launch     a server that Afterwit starts itself: its command, its log, its restarts
 

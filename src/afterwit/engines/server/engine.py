@@ -72,7 +72,7 @@ class ServerEngine:
         A server that kept the weights of an earlier run reads the base's first.
         """
         base = await asyncio.to_thread(base.resolve)
-        if settings.swap == "whole" and is_ours(await server.check()):
+        if is_ours(await server.check()):
             await server.load_weights(base, "base")
         ids = sample_ids(facts.vocabulary)
         proof = Proof(ids=ids, logprobs=tuple(await server.score(ids, None)))

@@ -1,1 +1,1 @@
-"""SGLang as the engine: `server` speaks its wire, `inspect` asks what it can do, `open` makes the engine."""
+"""SGLang as the engine: `server` speaks its wire, `inspect` asks what it can do, `command` starts one."""

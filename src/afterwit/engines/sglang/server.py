@@ -19,6 +19,8 @@ from afterwit.engines.sglang.clean import CleanFolders
 GENERATE = "/generate"
 CHECK_S = 30.0
 SHORT_S = 10.0
+IDLE_S = 60
+"""Seconds until nothing runs on a server that was told to end everything."""
 ENDS = {"stop": "stop", "length": "length"}
 UNKNOWN = ("never been loaded", "not loaded")
 """What the server says of an adapter that it does not have."""
@@ -118,17 +120,21 @@ class SglangServer:
         await self._client.post("/unload_lora_adapter", {"lora_name": name}, within_s=SHORT_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
-        """One request does it all. A server that other programs use too ends their responses as well."""
+        """A server that other programs use too ends their responses as well.
+
+        What it ended may still take a step: keys and values are forgotten afterwards, once nothing runs.
+        """
         name = uuid4().hex[:8]
         path = await asyncio.to_thread(self._folders.make, name, folder)
         body = {
             "model_path": str(path),
             "abort_all_requests": True,
-            "flush_cache": True,
+            "flush_cache": False,
             "weight_version": label,
         }
         try:
             await self._client.post("/update_weights_from_disk", body)
+            await self._client.post(f"/flush_cache?timeout={IDLE_S}")
         except Refused as error:
             raise EngineError(
                 f"The weights in {folder} do not fit the served model: {_words(error)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import EngineUnavailable, SettingError
+from afterwit.core.errors import SettingError
 from afterwit.core.turn import Basis
 from afterwit.engines.port import Capabilities
 from afterwit.engines.server.client import ServerClient
@@ -26,7 +26,6 @@ RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
 HOT, COLD, TOP = 1.0, 0.5, 5
-LOOK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +42,6 @@ class Found:
     basis: Basis
     priorities: bool
     labels: bool
-
-
-async def answered(client: ServerClient, patience_s: float) -> None:
-    """Wait until a server answers. SettingError if none does within `patience_s` seconds."""
-    try:
-        async with asyncio.timeout(patience_s):
-            while True:
-                try:
-                    await client.get("/health", within_s=patience_s)
-                    return
-                except EngineUnavailable as error:
-                    last = error
-                await asyncio.sleep(LOOK_AGAIN_S)
-    except TimeoutError as error:
-        raise SettingError(
-            f"no vLLM server answered at {client.url} within {patience_s:g} s ({last}): start it, let "
-            "`afterwit up` start one, or correct engine.url"
-        ) from error
 
 
 async def inspect(client: ServerClient, folder: Path, swap: Swap) -> Found:

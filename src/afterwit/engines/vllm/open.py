@@ -10,7 +10,8 @@ from afterwit.core.errors import EngineError, SettingError
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.facts import facts_of
-from afterwit.engines.vllm.inspect import answered, capabilities, inspect
+from afterwit.engines.server.presence import answered
+from afterwit.engines.vllm.inspect import capabilities, inspect
 from afterwit.engines.vllm.server import VllmServer
 from afterwit.engines.vllm.settings import VllmSettings
 
@@ -19,7 +20,7 @@ async def open_vllm(folder: Path, settings: VllmSettings) -> ServerEngine:
     """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag."""
     client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
-        await answered(client, settings.patience_s)
+        await answered(client, "/health", called="vLLM", patience_s=settings.patience_s)
         found = await inspect(client, folder, settings.swap)
         facts = await asyncio.to_thread(
             facts_of,
