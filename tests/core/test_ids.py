@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.ids import (
-    CALL_IN_TEXT,
     MOST_CALLS,
     call_id,
+    calls_in,
     choice_turn,
     turn_id,
     turn_of_call,
@@ -31,7 +31,8 @@ def test_a_call_id_leads_back_to_its_turn_whatever_a_client_drops(now, entropy, 
     assert len(call) <= 40, "the longest id that OpenAI's own API takes"
     for told in (call, call.upper(), "call_" + call[4:], f" {call}-", "toolu" + call[4:]):
         assert turn_of_call(told) == turn
-        assert CALL_IN_TEXT.findall(f"(id={told.strip(' -')}, done)") == [told.strip(" -")]
+        assert calls_in(f"(id={told.strip(' -')}, done)") == [told.strip(" -").lower()]
+        assert calls_in(f"({told.strip(' -')}x or x{told.strip(' -')})") == []
     for prefix in ("", "chatcmpl-", "resp_", "msg_"):
         assert turn_of_response(prefix + turn) == turn
 

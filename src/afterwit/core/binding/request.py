@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 
 from afterwit.core.binding.client_ids import ClientSession
 from afterwit.core.binding.client_text import is_boilerplate
-from afterwit.core.binding.segments import Segment, extend, fingerprints, plain_text, segments_of
+from afterwit.core.binding.segments import (
+    Segment,
+    extend,
+    fingerprints,
+    parts_of,
+    plain_text,
+    segments_of,
+)
 from afterwit.core.binding.side_turns import Shape, shape_of
-from afterwit.core.ids import CALL_IN_TEXT, turn_of_call
+from afterwit.core.ids import calls_in, turn_of_call
+from afterwit.core.kept import Kept
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind, RecordedTurn
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
+MOST_READ_BYTES = 32 * 2**20
+"""Bytes of messages that are known when they come again: 200 conversations of 100 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +106,14 @@ def read_request(
 ) -> IncomingRequest:
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
-    texts = tuple(plain_text(message) for message in messages)
-    segments = segments_of(messages, texts)
+    read = [_read_message(message) for message in messages]
+    segments = tuple(
+        Segment(parts=parts, message=index) for index, one in enumerate(read) for parts in one.segments
+    )
     return IncomingRequest(
         turn=turn,
         messages=messages,
-        texts=texts,
+        texts=tuple(one.text for one in read),
         client=client,
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
@@ -169,15 +182,43 @@ def _mentions(messages: Sequence[Message]) -> dict[str, int]:
     """Turns whose tool-call ids a message holds: as a call, as a result's, or written out in the text."""
     first: dict[str, int] = {}
     for index, message in enumerate(messages):
-        for identifier in _named_calls(message):
-            turn = turn_of_call(identifier)
-            if turn is not None:
-                first.setdefault(turn, index)
+        for turn in _read_message(message).turns:
+            first.setdefault(turn, index)
     return first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadMessage:
+    """What a message alone decides. Agents send each message again with every request."""
+
+    text: str
+    """As it is compared."""
+    segments: tuple[tuple[str, ...], ...]
+    turns: tuple[str, ...]
+    """Whose tool calls it names."""
+
+
+def _read(message: Message) -> _ReadMessage:
+    text = plain_text(message)
+    turns = (turn_of_call(identifier) for identifier in _named_calls(message))
+    return _ReadMessage(
+        text=text,
+        segments=tuple(parts_of(message, text)),
+        turns=tuple(turn for turn in turns if turn is not None),
+    )
+
+
+def _bytes(message: Message, read: _ReadMessage) -> int:
+    """The segments hold the text or pieces of it again; a call's arguments are kept twice."""
+    arguments = sum(getsizeof(call.arguments) for call in message.tool_calls)
+    return getsizeof(message.content) + getsizeof(message.reasoning) + getsizeof(read.text) + 2 * arguments
+
+
+_read_message = Kept(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
 
 
 def _named_calls(message: Message) -> Iterable[str]:
     yield from (call.id for call in message.tool_calls)
     if message.tool_call_id is not None:
         yield message.tool_call_id
-    yield from CALL_IN_TEXT.findall(message.content or "")
+    yield from calls_in(message.content or "")

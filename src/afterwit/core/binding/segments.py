@@ -39,7 +39,7 @@ def segments_of(messages: Sequence[Message], texts: Sequence[str]) -> tuple[Segm
     return tuple(
         Segment(parts=parts, message=index)
         for index, (message, text) in enumerate(zip(messages, texts, strict=True))
-        for parts in _parts(message, text)
+        for parts in parts_of(message, text)
     )
 
 
@@ -69,7 +69,8 @@ def collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def _parts(message: Message, text: str) -> Iterable[tuple[str, ...]]:
+def parts_of(message: Message, text: str) -> Iterable[tuple[str, ...]]:
+    """The parts of each of a message's segments; `text` is its `plain_text`."""
     if message.role in _SYSTEM:
         return
     if message.role == "tool":

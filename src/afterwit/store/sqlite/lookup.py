@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 
 import orjson
 
@@ -152,6 +153,12 @@ def _recent(row: sqlite3.Row, conversation: bytes) -> Recent:
     return Recent(session=row["session"], texts=(*texts, _reply(row)))
 
 
+@lru_cache(maxsize=256)
+def _shape(line: str) -> Shape:
+    """Read once: the turns of a session are nearly all made alike."""
+    return Shape.read(line)
+
+
 def _candidate(row: sqlite3.Row, *, reply: str | None = None, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
@@ -167,6 +174,6 @@ def _candidate(row: sqlite3.Row, *, reply: str | None = None, newest: bool = Fal
         children=row["children"],
         answered=bool(row["answered"]),
         reply=reply,
-        shape=None if row["shape"] is None else Shape.read(row["shape"]),
+        shape=None if row["shape"] is None else _shape(row["shape"]),
         newest=newest,
     )

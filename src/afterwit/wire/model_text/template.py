@@ -47,10 +47,35 @@ def _tojson(
     )
 
 
+MOST_DECIDED = 4096
+"""Attributes of types. A template names a few dozen; one that makes names up is decided each time."""
+_OF_DICTS = frozenset(dir(dict))
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """The same sandbox, faster: it decides once for each attribute of a type, since nothing else counts."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._decided: dict[tuple[type, str], bool] = {}
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        safe = self._decided.get((type(obj), attr))
+        if safe is None:
+            safe = super().is_safe_attribute(obj, attr, value)
+            if len(self._decided) < MOST_DECIDED:
+                self._decided[type(obj), attr] = safe
+        return safe
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """A message's field is not looked for among the attributes of dictionaries first."""
+        if type(obj) is dict and attribute in obj and attribute not in _OF_DICTS:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     return environment
