@@ -1,4 +1,7 @@
-"""A process that ends when the one that started it does."""
+"""A process that ends when the one that started it does.
+
+As a program, `python parent.py PARENT COMMAND ...` becomes the command, which ends with the process PARENT.
+"""
 
 from __future__ import annotations
 
@@ -25,3 +28,11 @@ def end_with(parent: int) -> None:
 def is_gone(parent: int) -> bool:
     """Whether this process has become another one's child."""
     return os.getppid() != parent
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    try:
+        os.execvp(sys.argv[2], sys.argv[2:])
+    except OSError as error:
+        raise SystemExit(f"{sys.argv[2]} cannot be started: {error.strerror}") from error

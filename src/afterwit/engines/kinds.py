@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Engine
+from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.sglang.settings import SglangSettings
 from afterwit.engines.vllm.settings import VllmSettings
 
@@ -54,6 +55,17 @@ KINDS: Mapping[str, Callable[[Path, Any], Awaitable[Engine]]] = {
     "sglang": _open_sglang,
 }
 """What opens each kind: it gets the model folder and the settings of its kind."""
+
+
+def _launch_vllm(folder: Path, settings: VllmSettings, **at: Any) -> ServerCommand:
+    from afterwit.engines.vllm.command import command
+
+    return command(folder, settings, **at)
+
+
+LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm}
+"""What starts a server of each kind that can be started: it gets the model folder, the settings of its kind,
+and `host`, `port` and `lora_rank` by name."""
 
 
 async def open_engine(folder: Path, settings: AnySettings) -> Engine:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from afterwit.apps.cli import demo, doctor, importing, keys, serve, train, turns, versions
+from afterwit.apps.cli import demo, doctor, importing, keys, serve, train, turns, up, versions
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve.serve)
+app.command()(up.up)
 app.command()(demo.demo)
 app.command()(turns.turns)
 app.command()(turns.show)

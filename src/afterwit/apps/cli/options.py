@@ -32,6 +32,13 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override one setting; may be given again."),
 ]
+Engine = Annotated[
+    str | None, typer.Option(help="Which engine samples: embedded, vllm or sglang. Default: embedded.")
+]
+EngineUrl = Annotated[
+    str | None,
+    typer.Option(help="Where the engine's server answers, such as http://127.0.0.1:8000."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 

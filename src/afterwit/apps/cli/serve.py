@@ -6,12 +6,24 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Model, ModelOption, Recipe, Set, chosen_model
+from afterwit.apps.cli.options import (
+    Config,
+    Engine,
+    EngineUrl,
+    Home,
+    Model,
+    ModelOption,
+    Recipe,
+    Set,
+    chosen_model,
+)
 
 
 def serve(
     model: Model = None,
     model_option: ModelOption = None,
+    engine: Engine = None,
+    engine_url: EngineUrl = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
     stages: Annotated[
@@ -40,6 +52,8 @@ def serve(
     off = False if record_only else None
     direct = {
         "model": chosen_model(model, model_option),
+        "engine.kind": engine,
+        "engine.url": engine_url,
         "serve.host": host,
         "serve.port": port,
         "judge.enabled": off,

@@ -1,0 +1,129 @@
+"""A server in memory, behind the protocol: it can die, come back without what it was told, and stall."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.core.turn import Basis
+from afterwit.engines.port import Capabilities, Facts
+from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.server import Ask, Piece
+from afterwit.engines.server.settings import ServerSettings, Swap
+
+FACTS = Facts(
+    name="pretend",
+    model="tiny",
+    context_length=200,
+    vocabulary=100,
+    end_ids=frozenset({2}),
+    dtype="float32",
+    fingerprint="pretend",
+)
+CAPABILITIES = Capabilities(
+    basis=Basis.PROCESSED, base_weights=True, forced_prefix=True, whole_weights=False, adapters=True
+)
+
+
+class PretendServer:
+    """Each id it samples is the length of what it was given, so that a gap or an overlap shows."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.adapters: dict[str, Path] = {}
+        self.weights: Path | None = None
+        """Those that were loaded in place of the base's."""
+        self.label = "default"
+        self.unloaded: list[str] = []
+        self.asked: list[Ask] = []
+        self.refuses: set[Path] = set()
+        """Weights that do not fit."""
+        self.forgetful = False
+        """After a restart it gives other log-probs."""
+        self.breaks_at: set[int] = set()
+        """Lengths at which it dies, once each."""
+        self.holds = asyncio.Event()
+        """Cleared: it samples nothing."""
+        self.holds.set()
+
+    def restart(self) -> None:
+        """A new process: it knows nothing of adapters and weights."""
+        self.up, self.adapters, self.weights, self.label = True, {}, None, "default"
+
+    async def check(self) -> str | None:
+        self._alive()
+        return self.label
+
+    async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+        self._knows(ask.weights)
+        self.asked.append(ask)
+        length, left = len(ask.prompt_ids), ask.sampling.max_tokens
+        while left:
+            await self.holds.wait()
+            await asyncio.sleep(0)
+            if length in self.breaks_at:
+                self.breaks_at.remove(length)
+                self.up = False
+            self._alive()
+            left -= 1
+            yield Piece(ids=(length % 100,), logprobs=(-0.5,), ended=None if left else "length")
+            length += 1
+
+    async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
+        self._knows(weights)
+        folder = self.adapters[weights] if weights else self.weights
+        return [-(1.0 + self.forgetful + len(str(folder)))] * (len(ids) - 1)
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        self._alive()
+        if folder in self.refuses:
+            raise EngineError("it does not fit")
+        self.adapters[name] = folder
+
+    async def unload_adapter(self, name: str) -> None:
+        self._alive()
+        del self.adapters[name]
+        self.unloaded.append(name)
+
+    async def load_weights(self, folder: Path, label: str) -> None:
+        self._alive()
+        if folder in self.refuses:
+            raise EngineError("it does not fit")
+        self.weights, self.label = folder, label
+
+    async def close(self) -> None:
+        self.up = False
+
+    def _alive(self) -> None:
+        if not self.up:
+            raise EngineUnavailable("nobody answers")
+
+    def _knows(self, weights: str | None) -> None:
+        self._alive()
+        if weights is not None and weights not in self.adapters:
+            raise EngineUnavailable(f"no adapter {weights}")
+
+
+@asynccontextmanager
+async def engine_over(
+    server: PretendServer, base: Path, *, swap: Swap = "adapters", patience_s: float = 60.0
+) -> AsyncIterator[ServerEngine]:
+    """An engine that looks at its server all the time."""
+    settings = ServerSettings(swap=swap, patience_s=patience_s, watch_s=0.001)
+    whole = swap == "whole"
+    can = replace(CAPABILITIES, whole_weights=whole, adapters=not whole, base_weights=not whole)
+    engine = await ServerEngine.open(server, base, settings, facts=FACTS, capabilities=can)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Let the engine work until something is true."""
+    while not true():  # noqa: ASYNC110 - what is waited for has no event of its own
+        await asyncio.sleep(0.001)
