@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from afterwit.core.judging.hindsight import reactions
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Kind
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.wire.anthropic_messages.request import parse_count
+from afterwit.wire.anthropic_messages.request import parse_request as parse_messages_request
 from afterwit.wire.openai_responses.request import parse_request
 from tests.core.bindings import Memory, replay, tree
 
@@ -166,8 +167,12 @@ def test_aider_is_followed_through_files_and_reminders_that_move():
 
 
 def anthropic(body: dict[str, Any]) -> Conversation:
+    """A reply is read before a message of the user: at the end it would be the beginning of a response."""
     tools = [{"name": tool["function"]["name"]} for tool in body["tools"]]
-    return parse_count(body | {"tools": tools}, GatewaySettings().request_limits).conversation
+    said = [*body["messages"], {"role": "user", "content": "."}]
+    limits = GatewaySettings().request_limits
+    read = parse_messages_request({**body, "messages": said, "tools": tools}, limits).conversation
+    return replace(read, messages=read.messages[:-1])
 
 
 def test_anthropics_clients_are_followed_as_well():

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from afterwit.core.turn import Sampling
-from afterwit.engines.port import Engine, Generate, Step
+from afterwit.engines.port import Constraint, Engine, Generate, Step, TopLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,20 @@ class Said:
     logprobs: tuple[float, ...]
     versions: tuple[int, ...]
     forced: tuple[bool, ...]
+    top_logprobs: tuple[TopLogprobs, ...]
     ended: str | None
     steps: int
 
 
 def ask(
-    prompt: Any, *, weights: Any = None, background: bool = False, forced: Any = (), **sampling: Any
+    prompt: Any,
+    *,
+    weights: Any = None,
+    background: bool = False,
+    forced: Any = (),
+    constraint: Constraint | None = None,
+    top_logprobs: int | None = None,
+    **sampling: Any,
 ) -> Generate:
     """A request; `sampling` as in `Sampling`, 24 tokens unless told."""
     fields = {"max_tokens": 24} | sampling
@@ -40,6 +48,8 @@ def ask(
         sampling=Sampling(**fields),
         forced_prefix=tuple(forced),
         background=background,
+        constraint=constraint,
+        top_logprobs=top_logprobs,
         **more,
     )
 
@@ -48,7 +58,7 @@ async def say(engine: Engine, request: Generate) -> Said:
     """The response to `request`, gathered from its steps."""
     async with aclosing(engine.generate(request)) as steps:
         taken = [step async for step in steps]
-    columns = ("ids", "logprobs", "versions", "forced")
+    columns = ("ids", "logprobs", "versions", "forced", "top_logprobs")
     gathered = {name: tuple(value for step in taken for value in getattr(step, name)) for name in columns}
     return Said(**gathered, ended=taken[-1].ended, steps=len(taken))
 

@@ -17,7 +17,8 @@ from transformers import (
 )
 
 from afterwit.core.turn import Sampling
-from afterwit.engines.embedded.sample import Draw, draw, min_p, top_k, top_p
+from afterwit.engines.embedded import sample
+from afterwit.engines.embedded.sample import Draw, min_p, top_k, top_p
 
 VOCABULARY = 12
 
@@ -27,8 +28,14 @@ def logits_of(seed: int, rows: int = 1, size: int = VOCABULARY) -> torch.Tensor:
 
 
 def one(uniform: float = 0.5, **fields) -> Draw:
-    more = {name: fields.pop(name) for name in ("counts", "prompt", "forced") if name in fields}
+    columns = ("counts", "prompt", "forced", "mask", "top_logprobs")
+    more = {name: fields.pop(name) for name in columns if name in fields}
     return Draw(sampling=Sampling(**{"max_tokens": 1} | fields), uniform=uniform, **more)
+
+
+def draw(logits_BV: torch.Tensor, how: list[Draw]) -> tuple[list[int], list[float]]:
+    drawn = sample.draw(logits_BV, how)
+    return [row.id for row in drawn], [row.logprob for row in drawn]
 
 
 def support(logits_1V: torch.Tensor, **fields) -> dict[int, float]:
@@ -137,3 +144,29 @@ def test_the_logits_given_are_left_as_they_were() -> None:
     before = logits.clone()
     draw(logits, [one(top_p=0.5, logit_bias=((1, 5.0),), temperature=0.5)])
     torch.testing.assert_close(logits, before)
+
+
+def test_a_mask_leaves_its_own_row_the_allowed_ids_and_the_others_all() -> None:
+    logits = logits_of(5, rows=2)
+    allowed = torch.zeros(VOCABULARY, dtype=torch.bool)
+    allowed[[2, 7, 9]] = True
+    drawn = support(logits[:1], mask=lambda: allowed)
+    assert drawn.keys() <= {2, 7, 9}
+    expected = logits[0, allowed].log_softmax(-1)
+    assert drawn[2] == pytest.approx(expected[0].item(), abs=1e-5)
+    free = one(0.3, temperature=0.9)
+    beside, alone = draw(logits, [one(mask=lambda: allowed), free]), draw(logits[1:], [free])
+    assert (beside[0][1], beside[1][1]) == (alone[0][0], pytest.approx(alone[1][0]))
+
+
+def test_alternatives_are_of_the_models_own_distribution_however_the_id_was_drawn() -> None:
+    logits = logits_of(6)
+    how = {"temperature": 0.3, "top_k": 1, "logit_bias": ((4, 100.0),), "top_logprobs": 3}
+    (drawn,) = sample.draw(logits, [one(**how)])
+    own = logits[0].log_softmax(-1)
+    assert drawn.id == 4
+    assert drawn.top is not None
+    assert drawn.top.sampled == pytest.approx(own[4].item())
+    assert list(drawn.top.ids) == own.topk(3).indices.tolist()
+    assert drawn.top.logprobs == pytest.approx(own.topk(3).values.tolist())
+    assert sample.draw(logits, [one()])[0].top is None

@@ -11,7 +11,7 @@ from afterwit.stages.gateway.http.in_flight import InFlight
 
 
 def test_a_request_that_does_not_fit_is_a_429():
-    places = InFlight(3)
+    places = InFlight(3, 10)
     with places.admit() as first:
         first.take(2)
         with places.admit() as second, pytest.raises(RequestError) as refused:
@@ -25,12 +25,12 @@ def test_a_request_that_does_not_fit_is_a_429():
 
 
 def test_an_idle_server_takes_a_request_of_any_size():
-    with InFlight(2).admit() as alone:
+    with InFlight(2, 10).admit() as alone:
         alone.take(8)
 
 
 async def test_a_drain_refuses_the_new_and_waits_for_the_running():
-    places = InFlight(3)
+    places = InFlight(3, 10)
     with places.admit():
         drain = asyncio.ensure_future(places.drain())
         await asyncio.sleep(0)
@@ -39,3 +39,19 @@ async def test_a_drain_refuses_the_new_and_waits_for_the_running():
         assert refused.value.status == 503
         assert not drain.done()
     await drain
+
+
+def test_bodies_that_do_not_fit_in_memory_together_are_a_429():
+    places = InFlight(3, 10)
+    with places.body() as one:
+        one(6)
+        with places.body() as other:
+            other(4)
+            with pytest.raises(RequestError) as refused:
+                other(1)
+            assert refused.value.status == 429
+        with places.body() as next_one:
+            next_one(4)
+    with places.body() as alone:
+        alone(8)
+        alone(8)

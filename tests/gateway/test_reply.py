@@ -100,7 +100,7 @@ def test_the_tokens_of_a_stop_string_are_recorded_and_the_reply_is_done():
 
 
 def test_a_forced_opening_is_not_matched_with_stop_strings():
-    growing = reply(stops=["\n", "{"])
+    growing = reply(stops=["\n", "{"], given=20)
     growing.push(step(CALL[:20], forced=True))
     assert not growing.done
 
@@ -164,3 +164,9 @@ def test_the_version_is_the_latest_tokens():
     growing.push(step("b", version=5))
     assert growing.version == 5
     assert growing.sampled().versions == (4, 5)
+
+
+def test_a_stop_string_ends_a_reply_that_was_sampled_under_a_constraint():
+    growing = reply(stops=["}"])
+    run(growing, [step('{"a": 1}', forced=True), step("", ended="stop")])
+    assert growing.stop == "}"

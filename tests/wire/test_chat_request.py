@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.json_form import ANY_OBJECT
 from afterwit.wire.openai_chat import OPENAI_CHAT
-from afterwit.wire.request import ModelRequest, RequestLimits, ToolChoice
+from afterwit.wire.request import JsonForm, ModelRequest, RequestLimits, ToolChoice
 
 LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192)
 
 HI = [{"role": "user", "content": "Hi"}]
 READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+
+BEGUN = [*HI, {"role": "assistant", "content": "Once "}]
 
 FIELDS = [
     "model",
@@ -45,6 +48,8 @@ FIELDS = [
     "chat_template_kwargs",
     "stop_token_ids",
     "ignore_eos",
+    "continue_final_message",
+    "add_generation_prompt",
 ]
 """Every field that is read."""
 
@@ -181,11 +186,6 @@ BAD = [
         "invalid_type",
         "messages[0].content[0].text",
     ),
-    (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-        "unsupported_content",
-        "messages[0].content[0]",
-    ),
     ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "invalid_type", "messages[0].tool_calls"),
     (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
@@ -222,7 +222,29 @@ BAD = [
         "invalid_value",
         "tool_choice",
     ),
-    ({"response_format": {"type": "json_object"}}, "unsupported_response_format", "response_format"),
+    ({"response_format": {"type": "xml"}}, "unsupported_response_format", "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "invalid_type", "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+        "invalid_type",
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": nested(260)}}},
+        "invalid_value",
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"title": "x" * 131_072}}}},
+        "invalid_value",
+        "response_format.json_schema.schema",
+    ),
+    ({"continue_final_message": True}, "invalid_value", "continue_final_message"),
+    (
+        {"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": True},
+        "invalid_value",
+        "continue_final_message",
+    ),
     ({"chat_template_kwargs": {"messages": []}}, "invalid_value", "chat_template_kwargs"),
     ({"chat_template_kwargs": {"x": nested(260)}}, "invalid_value", "chat_template_kwargs"),
     (
@@ -232,6 +254,7 @@ BAD = [
     ),
     ({"model": 3}, "invalid_type", "model"),
     ({"top_logprobs": 21}, "invalid_value", "top_logprobs"),
+    ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
 ]
 
 
@@ -240,6 +263,32 @@ def test_what_is_malformed_is_a_400_that_names_the_field(body, code, param):
     with pytest.raises(RequestError) as refused:
         parse(**body)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, code, param)
+
+
+def test_what_is_no_text_is_replaced_by_a_note():
+    parts = [{"type": "text", "text": "See:"}, {"type": "image_url", "image_url": {"url": "x"}}]
+    expected = "See:\n[image omitted: this model reads text]"
+    assert message(role="user", content=parts).content == expected
+    assert message(role="tool", tool_call_id="a", content=parts).content == expected
+
+
+def test_a_response_format_is_read():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert parse(response_format={"type": "text"}).form is None
+    asked = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    assert parse(response_format=asked).form == JsonForm(
+        schema='{"type":"object","properties":{"a":{"type":"string"}}}', strict=False
+    )
+    asked["json_schema"]["strict"] = True
+    assert parse(response_format=asked).form.strict
+    assert parse(response_format={"type": "json_object"}).form == ANY_OBJECT
+
+
+def test_a_last_message_of_the_assistant_is_gone_on_from_if_the_client_says_so():
+    assert len(parse(messages=BEGUN).conversation.messages) == 2
+    request = parse(messages=BEGUN, continue_final_message=True, add_generation_prompt=False)
+    assert request.prefill == "Once "
+    assert [message.role for message in request.conversation.messages] == ["user"]
 
 
 json_values = st.recursive(

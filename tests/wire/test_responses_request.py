@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -150,7 +151,6 @@ def test_every_form_of_tool_choice_is_read(
         ({"input": ["x"]}, "input[0]"),
         ({"input": [{"type": 3}]}, "input[0].type"),
         ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"input": [USER] * 65}, "input"),
         ({"instructions": 3}, "instructions"),
@@ -159,11 +159,12 @@ def test_every_form_of_tool_choice_is_read(
         ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "x"}, "tools": [READ]}, "tool_choice"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "grammar"}}}, "text.format"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     ],
 )
@@ -189,7 +190,28 @@ def test_what_other_servers_understand_is_accepted():
 
 
 def test_log_probs_are_asked_for_by_an_include():
-    assert parse(include=["message.output_text.logprobs"]).logprobs
+    request = parse(include=["message.output_text.logprobs"], top_logprobs=3)
+    assert (request.logprobs, request.top_logprobs, request.echoed["top_logprobs"]) == (True, 3, 3)
+    assert not parse(top_logprobs=3).logprobs
+
+
+def test_a_text_format_is_the_form_of_the_response():
+    request = parse(
+        text={"format": {"type": "json_schema", "name": "n", "schema": PARAMETERS, "strict": True}}
+    )
+    assert request.form is not None
+    assert json.loads(request.form.schema) == PARAMETERS
+    assert request.form.strict
+    assert request.echoed["text"]["format"]["name"] == "n"
+
+
+@pytest.mark.parametrize("kind", ["input_image", "input_file", "input_audio", "hologram"])
+def test_what_is_no_text_is_replaced_by_a_note(kind: str):
+    part = [{"type": "input_text", "text": "See:"}, {"type": kind, "image_url": "x"}]
+    name = kind.removeprefix("input_").replace("hologram", "part")
+    answer = {"type": "function_call_output", "call_id": "c1", "output": part}
+    for message in messages({"role": "user", "content": part}, CALLED, answer)[::2]:
+        assert message.content == f"See:\n[{name} omitted: this model reads text]"
 
 
 EARLIER = a_turn(

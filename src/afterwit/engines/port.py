@@ -54,11 +54,48 @@ class Capabilities:
     """`stage` takes a folder of whole weights. Publisher: `learner.lora_rank = 0` needs it."""
     adapters: bool
     """`stage` takes a LoRA adapter in PEFT's format. Publisher: `learner.lora_rank` above 0 needs it."""
+    constraint: bool = False
+    """It keeps a response's text to a JSON schema. Gateway: JSON formats need it."""
+    top_logprobs: int = 0
+    """Most alternatives of each token that it tells. Gateway: the log-probs that clients ask for."""
     longest_probe: int | None = None
     """Most ids that `probe` scores; None: as many as the context holds. Publisher: cuts its probe to it."""
     remedies: Mapping[str, str] = field(default_factory=dict)
     """What would give a capability that is missing, by its name: a setting, a flag of the server. Whoever
     refuses for its lack says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """The form of a response's text: JSON that a schema allows. Reasoning and tool calls are free.
+
+    The marks are texts, because a model may write them in one token or in several.
+    """
+
+    schema: str
+    """A JSON schema, as JSON text."""
+    lenient: bool = False
+    """Ignore what the engine cannot follow of the schema. Otherwise that is RequestRefused("constraint")."""
+    starts_after: str = ""
+    """The form begins behind this: the prompt left the reasoning open. "": it begins with the first token."""
+    reasoning: tuple[tuple[str, str], ...] = ()
+    """Beginning and end of reasoning that the response may open by itself: the form begins behind the end."""
+    call_openings: tuple[str, ...] = ()
+    """What tool calls begin with. A text that begins with one of them has no form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopLogprobs:
+    """What the model itself would have said at one place: log-probs of its own distribution.
+
+    That is at temperature 1, before penalties, truncation and constraint.
+    """
+
+    sampled: float
+    """Of the id that was sampled."""
+    ids: tuple[int, ...]
+    """The most likely ids, falling; as many as the request asks for."""
+    logprobs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +106,10 @@ class Generate:
     sampling: Sampling
     forced_prefix: tuple[int, ...] = ()
     """Ids that the response must begin with: emitted first, flagged as forced."""
+    constraint: Constraint | None = None
+    """The form of what follows the forced prefix. Tokens sampled under it are flagged as forced."""
+    top_logprobs: int | None = None
+    """Tell the alternatives of each token, this many; None: do not. At most `Capabilities.top_logprobs`."""
     weights: Weights = Weights.LIVE
     background: bool = False
     """It yields to requests that are not in the background."""
@@ -83,6 +124,9 @@ class Step:
     versions: tuple[int, ...]
     """The weight version that sampled each token."""
     forced: tuple[bool, ...]
+    """Given by the request, or sampled under its constraint: in no loss."""
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    """One for each token if the request asks, else empty."""
     cache_version: int | None = None
     """The oldest version whose keys and values these tokens attended to; None: the engine does not know."""
     ended: str | None = None

@@ -23,6 +23,8 @@ class Field(StrEnum):
     TOOL_CHOICE = "tool_choice"
     LOGIT_BIAS = "logit_bias"
     STOP_IDS = "stop_ids"
+    FORMAT = "response_format"
+    TOP_LOGPROBS = "top_logprobs"
 
 
 class ToolChoice(StrEnum):
@@ -31,6 +33,16 @@ class ToolChoice(StrEnum):
     AUTO = "auto"
     NONE = "none"
     REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonForm:
+    """The form that the content of a response must have."""
+
+    schema: str
+    """A JSON schema, as JSON text."""
+    strict: bool
+    """Refuse a schema that cannot be followed in full, instead of following it as far as possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +83,14 @@ class ModelRequest:
     parallel_calls: bool = True
     show_reasoning: bool = True
     """Send the reasoning to the client. Only a dialect in which clients ask for it reads this."""
+    form: JsonForm | None = None
+    """What the content must look like; None: it is free. Reasoning and tool calls always are."""
+    prefill: str = ""
+    """How the content begins: the response goes on from here, and does not repeat it."""
     logprobs: bool = False
     """Return the log-prob of each sampled token."""
+    top_logprobs: int = 0
+    """Return this many of the most likely tokens with each, if log-probs are returned."""
     follows: str | None = None
     """The turn that the client names as the one before; None if it names none."""
     echoed: Mapping[str, Any] = field(default_factory=dict)

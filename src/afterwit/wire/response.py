@@ -39,10 +39,12 @@ ResponseEvent = TextDelta | ReasoningDelta | ParsedCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    """The log-prob of one sampled token."""
+    """The log-prob of one token."""
 
     text: str
     logprob: float
+    top: Sequence[TokenLogprob] = ()
+    """The most likely tokens at its place, falling; empty unless the client asked for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.engines.embedded.cache.budget import budget_of
 from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
 from afterwit.engines.embedded.forward import score
+from afterwit.engines.embedded.grammar import Grammars
+from afterwit.engines.embedded.guide import Guide
 from afterwit.engines.embedded.load import (
     check_attention,
     device_and_dtype,
@@ -32,7 +35,7 @@ from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fit import check_fits
-from afterwit.engines.port import Facts, Generate, Step, Weights
+from afterwit.engines.port import Constraint, Facts, Generate, Step, Weights
 from afterwit.weights.load import read_config
 
 Loader = Callable[[Path], nn.Module]
@@ -61,15 +64,18 @@ class EmbeddedEngine:
         load: Loader,
         kept_bytes: int = 0,
         in_place: int | None = IN_PLACE,
+        grammars: Grammars | None = None,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
         """`load` reads a staged version's folder. `seed` makes requests that have none reproducible.
 
+        Without `grammars` it follows no constraint.
         `kept_bytes` is the memory for keys and values of earlier requests; `in_place` as in `ModelRunner`.
         """
         self.facts = facts
-        self.capabilities = CAPABILITIES
+        self.capabilities = replace(CAPABILITIES, constraint=grammars is not None)
+        self._grammars = grammars
         self._load = load
         self._script = script
         self._seeds = random.Random(seed)
@@ -118,6 +124,7 @@ class EmbeddedEngine:
             load=partial(load_version, base=module, device=device, dtype=dtype),
             kept_bytes=budget_of(settings, device),
             in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
+            grammars=Grammars(folder, facts),
             script=script,
             seed=seed,
         )
@@ -138,7 +145,7 @@ class EmbeddedEngine:
         self._check_open()
         events: asyncio.Queue[Step | Exception] = asyncio.Queue()
         deliver = partial(self._events.put, asyncio.get_running_loop(), events)
-        runner, sequence = self._runners[request.weights], self._sequence(request, deliver)
+        runner, sequence = self._runners[request.weights], await self._sequence(request, deliver)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
@@ -160,7 +167,7 @@ class EmbeddedEngine:
         self._check_open()
         batch = BatchFuture(len(requests))
         sequences = [
-            (self._runners[request.weights], self._sequence(request, batch.deliver(index)))
+            (self._runners[request.weights], await self._sequence(request, batch.deliver(index)))
             for index, request in enumerate(requests)
         ]
 
@@ -202,20 +209,29 @@ class EmbeddedEngine:
         self._staged = None
         await asyncio.wrap_future(self._worker.stop(EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
+        if self._grammars is not None:
+            self._grammars.close()
 
     def _route(self, version: int, module: nn.Module) -> None:
         """In the worker's thread, between two decode steps."""
         self._runners[Weights.LIVE].swap(module, version)
 
-    def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
+    async def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
         check_fits(request, self.facts)
+        given = scripted(self._script, request.prompt_ids, self.facts.end_ids)
+        seed = self._seeds.getrandbits(63)
+        guide = None if given or request.constraint is None else await self._guide(request.constraint)
+        self._check_open()
         return ResponseSequence(
-            request,
-            facts=self.facts,
-            scripted=scripted(self._script, request.prompt_ids, self.facts.end_ids),
-            seed=self._seeds.getrandbits(63),
-            deliver=deliver,
+            request, facts=self.facts, scripted=given, seed=seed, deliver=deliver, guide=guide
         )
+
+    async def _guide(self, constraint: Constraint) -> Guide:
+        """What follows a constraint. Its schema is compiled in a thread, so that nobody else waits."""
+        if self._grammars is None:
+            raise RequestRefused("This engine follows no constraint.", field="constraint")
+        make = partial(Guide, constraint, self._grammars)
+        return await asyncio.get_running_loop().run_in_executor(self._grammars.compilers, make)
 
     def _staged_weights(self) -> tuple[int, nn.Module]:
         if self._staged is None:

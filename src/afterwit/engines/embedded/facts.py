@@ -17,7 +17,13 @@ from afterwit.engines.port import Capabilities, Facts
 from afterwit.wire.model_text.folder import end_ids
 
 CAPABILITIES = Capabilities(
-    basis=Basis.PROCESSED, base_weights=True, forced_prefix=True, whole_weights=True, adapters=True
+    basis=Basis.PROCESSED,
+    base_weights=True,
+    forced_prefix=True,
+    whole_weights=True,
+    adapters=True,
+    constraint=True,
+    top_logprobs=20,
 )
 
 

@@ -1,20 +1,21 @@
 """From next-token logits to ids and log-probs, for all rows at once. Axes: B rows, V vocabulary.
 
-The order is that of transformers: penalties and bias, temperature, top-k, top-p, min-p. A log-prob is of the
-distribution that was drawn from, after all of these, renormalised. A greedy row (`Sampling.greedy`) takes
-the most likely id, the lower of two equal ones; its log-prob is at temperature 1, without truncation. A
-forced id replaces the draw and is never truncated away, so its log-prob is finite.
+The mask comes first. The rest has the order of transformers: penalties and bias, temperature, top-k, top-p,
+min-p. A log-prob is of the distribution that was drawn from, after all of these, renormalised. A greedy row
+(`Sampling.greedy`) takes the most likely id, the lower of two equal ones; its log-prob is at temperature 1,
+without truncation. A forced id replaces the draw and is never truncated away, so its log-prob is finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from afterwit.core.turn import Sampling
+from afterwit.engines.port import TopLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,63 @@ class Draw:
     prompt: frozenset[int] = frozenset()
     """The ids of the prompt. Read if the sampling has a repetition penalty."""
     forced: int | None = None
+    mask: Callable[[], Tensor | None] | None = None
+    """Whether each id may be drawn, [V]; all may if it gives None. Called once the logits are there."""
+    top_logprobs: int | None = None
+    """How many alternatives to tell; None: none, and not the model's own log-prob either."""
 
 
-def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
-    """Each row's next id and its log-prob, [B] and [B]. The log-prob is not finite if the logits are not."""
-    scaled_BV = _truncated(_tempered(_penalised(logits_BV.float(), draws), draws), draws)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One row's next id."""
+
+    id: int
+    logprob: float
+    """Not finite if the logits are not."""
+    top: TopLogprobs | None = None
+    """If the row asks for it."""
+
+
+def draw(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
+    """Each row's next id."""
+    logits_BV = logits_BV.float()
+    masked_BV = _masked(logits_BV, draws)
+    scaled_BV = _truncated(_tempered(_penalised(masked_BV, draws), draws), draws)
     relative_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     cdf_BV = relative_BV.exp().cumsum(-1, dtype=_precise(relative_BV.device))
     ids_B = _chosen(relative_BV, cdf_BV, draws)
     logprobs_B = relative_BV.gather(-1, ids_B[:, None])[:, 0] - cdf_BV[:, -1].log()
-    return ids_B.tolist(), logprobs_B.tolist()
+    return [
+        Drawn(id=index, logprob=logprob, top=_top(logits_V, index, row.top_logprobs))
+        for index, logprob, logits_V, row in zip(
+            ids_B.tolist(), logprobs_B.tolist(), logits_BV, draws, strict=True
+        )
+    ]
+
+
+def _top(logits_V: Tensor, drawn: int, count: int | None) -> TopLogprobs | None:
+    """The model's own distribution at one place, as far as it is asked for."""
+    if count is None:
+        return None
+    logprobs_V = logits_V.log_softmax(-1)
+    likeliest = logprobs_V.topk(min(count, len(logprobs_V)))
+    return TopLogprobs(
+        sampled=logprobs_V[drawn].item(),
+        ids=tuple(likeliest.indices.tolist()),
+        logprobs=tuple(likeliest.values.tolist()),
+    )
+
+
+def _masked(logits_BV: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """-inf for the ids that a row may not draw. Without a mask, the same tensor."""
+    masks = {index: row.mask() for index, row in enumerate(draws) if row.mask is not None}
+    if all(mask_V is None for mask_V in masks.values()):
+        return logits_BV
+    left_BV = logits_BV.clone()
+    for index, mask_V in masks.items():
+        if mask_V is not None:
+            left_BV[index].masked_fill_(~mask_V.to(left_BV.device), -torch.inf)
+    return left_BV
 
 
 def _chosen(relative_BV: Tensor, cdf_BV: Tensor, draws: Sequence[Draw]) -> Tensor:

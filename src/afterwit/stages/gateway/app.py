@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from starlette.routing import Route, Router
@@ -31,6 +32,10 @@ from afterwit.wire.model_text.conventions import AUTO, NO_CALLS, unknown_templat
 from afterwit.wire.model_text.render import Renderer
 
 log = logging.getLogger("afterwit.gateway")
+
+
+READERS = 4
+"""Threads that read and render long requests. The event loop waits its turn among them."""
 
 
 class GatewayApp:
@@ -84,8 +89,9 @@ def build_app(
         dialects=dialects,
         settings=settings,
         keys=keys,
-        in_flight=InFlight(settings.max_requests),
+        in_flight=InFlight(settings.max_requests, settings.max_pending_bytes),
         metrics=Metrics(),
+        readers=ThreadPoolExecutor(READERS, thread_name_prefix="afterwit-read"),
         wake_judge=wake_judge,
         now=now,
         entropy=entropy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from afterwit.engines.port import Engine
@@ -35,6 +36,8 @@ class Gateway:
     keys: KeyCache
     in_flight: InFlight
     metrics: Metrics
+    readers: Executor
+    """Where long requests are read and rendered."""
     wake_judge: Callable[[], None]
     now: Callable[[], float]
     """Seconds since the epoch."""
@@ -42,6 +45,8 @@ class Gateway:
     started: float
     faults: dict[str, Fault] = field(default_factory=dict)
     """The last fault of `store` and of `engine`; removed when it works again."""
+    omitted: set[str] = field(default_factory=set)
+    """What was left out of a request first because the model reads text: the log says it once."""
 
     @property
     def names(self) -> tuple[str, ...]:

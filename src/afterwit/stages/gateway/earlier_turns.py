@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
+from afterwit.core.binding import ClientSession, client_session_of
 from afterwit.core.errors import RequestError, StoreError, TurnNotFound
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.stages.gateway.auth import Caller, owner_of
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.reading import READ_TIMES, off_loop, reading
 from afterwit.store import Store
-from afterwit.wire.dialect import EarlierTurns, Parse, ReferringParser
+from afterwit.wire.dialect import EarlierTurns, Parse, References, ReferringParser
 from afterwit.wire.request import ModelRequest
 
 T = TypeVar("T")
 
 
-async def parse_body(gateway: Gateway, parse: Parse, body: dict[str, Any], caller: Caller) -> ModelRequest:
-    """A body parsed, with the turns that it refers to. Raises what `parse` raises, and 503."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedRequest:
+    """A request, read. Its body is gone: a long one would be in memory for as long as its response takes."""
+
+    asked: ModelRequest
+    client: ClientSession
+    size: int
+    """Characters to render, or bytes of the body if they are more: a short body may refer to a long one."""
+
+
+async def parse_body(
+    gateway: Gateway, parse: Parse, data: bytes, headers: Mapping[str, str], caller: Caller
+) -> ParsedRequest:
+    """A body parsed, with the turns that it refers to. Raises what `parse` raises, 400 and 503."""
     limits = gateway.settings.request_limits
+
+    def parsed(asked: ModelRequest, body: Mapping[str, Any]) -> ParsedRequest:
+        size = max(len(data), asked.conversation.characters)
+        return ParsedRequest(asked=asked, client=client_session_of(headers, body), size=size)
+
     if not isinstance(parse, ReferringParser):
-        return parse(body, limits)
-    references = parse.references(body)
+        return await reading(gateway, data, lambda body: parsed(parse(body, limits), body))
+    body, references = await reading(gateway, data, lambda body: (body, parse.references(body)))
+    earlier = await _earlier(gateway, references, caller)
+    work = partial(parse.parse, body, limits, earlier)
+    return parsed(await off_loop(gateway, len(data) // READ_TIMES, work), body)
+
+
+async def _earlier(gateway: Gateway, references: References, caller: Caller) -> EarlierTurns:
     previous = None if references.previous is None else await own_turn(gateway, references.previous, caller)
     quoted = await _own_messages(gateway, references.quoted, caller) if references.quoted else {}
-    return parse.parse(body, limits, EarlierTurns(previous=previous, quoted=quoted))
+    return EarlierTurns(previous=previous, quoted=quoted)
 
 
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:

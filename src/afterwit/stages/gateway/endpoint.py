@@ -8,7 +8,7 @@ from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.core.binding import ClientSession, client_session_of, read_request
+from afterwit.core.binding import ClientSession, read_request
 from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
 from afterwit.stages.gateway.auth import Caller, Permission, scope_of
@@ -16,7 +16,8 @@ from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import until_disconnect
 from afterwit.stages.gateway.middleware import CALLER, HEADERS
-from afterwit.stages.gateway.reading import off_loop, read_body
+from afterwit.stages.gateway.omissions import note_omissions
+from afterwit.stages.gateway.reading import off_loop, read_bytes
 from afterwit.stages.gateway.turn import (
     Bound,
     Choice,
@@ -26,9 +27,9 @@ from afterwit.stages.gateway.turn import (
     ResponseWriter,
     RunningResponse,
     bind_request,
+    check_capabilities,
     check_model,
     check_token_ids,
-    check_tool_choice,
     prepare,
     try_store,
 )
@@ -49,22 +50,24 @@ class ModelEndpoint:
         gateway, headers = self._gateway, scope[HEADERS]
         caller: Caller = scope[CALLER]
         caller.require(Permission.CHAT)
-        with gateway.in_flight.admit() as admission:
-            body, size = await read_body(gateway, scope, receive)
-            asked = await parse_body(gateway, self._dialect.parse, body, caller)
+        with gateway.in_flight.admit() as admission, gateway.in_flight.body() as hold:
+            body = read_bytes(gateway, scope, receive, hold)
+            read = await parse_body(gateway, self._dialect.parse, await body, headers, caller)
+            asked = read.asked
             check_model(asked, gateway.names)
             check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
-            check_tool_choice(asked.tool_choice, gateway.engine.capabilities)
+            check_capabilities(asked, gateway.engine.capabilities)
             admission.take(asked.choices)
             user = scope_of(caller, headers.get("user-agent"))
-            work = partial(self._prepare, asked, caller, user, client_session_of(headers, body))
-            await self._respond(await off_loop(gateway, asked, size, work), receive, send)
+            work = partial(self._prepare, asked, caller, user, read.client)
+            await self._respond(await off_loop(gateway, read.size, work), receive, send)
 
     def _prepare(
         self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession
     ) -> PreparedRequest:
         """Render the conversation, and hash its segments for binding."""
         gateway, now = self._gateway, self._gateway.now()
+        note_omissions(asked.conversation, gateway.omitted)
         context_length = gateway.engine.facts.context_length
         return PreparedRequest(
             asked=asked,
@@ -120,6 +123,8 @@ class ModelEndpoint:
                 ),
                 stops=prompt.sampling.stop,
                 one_call=not asked.parallel_calls,
+                given=len(prompt.forced),
+                unsaid=len(asked.prefill),
                 basis=self._gateway.engine.capabilities.basis,
                 text_of=renderer.decode if asked.logprobs else None,
             ),

@@ -9,10 +9,12 @@ from afterwit.stages.gateway.auth import Caller, Permission, owner_of
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.http import send_json
 from afterwit.stages.gateway.middleware import CALLER
-from afterwit.stages.gateway.reading import read_body
+from afterwit.stages.gateway.reading import read_bytes, reading
 from afterwit.store import FeedbackOutcome, Store
 from afterwit.wire.feedback import FeedbackRequest, feedback_body, parse_feedback
 
+MOST_BYTES = 2**20
+"""Of one feedback: words of a person."""
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
 """The same for a response of another key: nobody learns what others have."""
 
@@ -26,8 +28,10 @@ class FeedbackEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway, caller = self._gateway, scope[CALLER]
         caller.require(Permission.TEACH)
-        body, _ = await read_body(gateway, scope, receive)
-        outcome = await self._record(parse_feedback(body), caller)
+        with gateway.in_flight.body() as hold:
+            data = await read_bytes(gateway, scope, receive, hold, most=MOST_BYTES)
+            request = await reading(gateway, data, parse_feedback)
+        outcome = await self._record(request, caller)
         if outcome.trains:
             gateway.wake_judge()
         await send_json(send, 200, feedback_body(outcome.turn, outcome.state, trains=outcome.trains))

@@ -22,6 +22,8 @@ class GatewaySettings:
     """Bytes. The largest real request seen has 60 kB; a context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
     """Requests being read, and choices being sampled or waiting for the engine. One more gets a 429."""
+    max_pending_bytes: int = 256 * 2**20
+    """Bytes of the bodies of all requests that are not answered yet. More get a 429."""
     retry_after_s: int = 2
     """Seconds that a client should wait after a 429 or 503."""
     max_choices: int = 16
@@ -45,10 +47,10 @@ class GatewaySettings:
     table in [Models](models.md) is for a template that does not show it. `none`: calls stay text."""
     thread_from_bytes: int = 16_384
     """Bytes of a request's body, or characters of its conversation. Longer ones are rendered in a thread, so
-    that streams go on."""
+    that streams go on. From eight times as much on, the body is read there too."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "max_body_bytes", "max_requests", "max_choices", "max_tokens")
+        at_least(self, 1, "max_body_bytes", "max_pending_bytes", "max_requests", "max_choices", "max_tokens")
         above(self, 0, "body_timeout_s", "response_timeout_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")

@@ -10,8 +10,8 @@ from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import send_json
-from afterwit.stages.gateway.middleware import CALLER
-from afterwit.stages.gateway.reading import off_loop, read_body
+from afterwit.stages.gateway.middleware import CALLER, HEADERS
+from afterwit.stages.gateway.reading import off_loop, read_bytes
 from afterwit.stages.gateway.turn import check_model, count_tokens
 from afterwit.wire.dialect import TokenCount
 
@@ -26,13 +26,14 @@ class TokenCountEndpoint:
         gateway = self._gateway
         caller = scope[CALLER]
         caller.require(Permission.CHAT)
-        with gateway.in_flight.admit():
-            body, size = await read_body(gateway, scope, receive)
-            asked = await parse_body(gateway, self._route.parse, body, caller)
+        with gateway.in_flight.admit(), gateway.in_flight.body() as hold:
+            body = read_bytes(gateway, scope, receive, hold)
+            read = await parse_body(gateway, self._route.parse, await body, scope[HEADERS], caller)
+            asked = read.asked
             check_model(asked, gateway.names)
             context_length = gateway.engine.facts.context_length
             count = partial(
                 count_tokens, asked, gateway.renderer, context_length=context_length, now=gateway.now()
             )
-            tokens = await off_loop(gateway, asked, size, count)
+            tokens = await off_loop(gateway, read.size, count)
         await send_json(send, 200, self._route.body(tokens))

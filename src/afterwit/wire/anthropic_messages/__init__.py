@@ -2,7 +2,7 @@
 
 from afterwit.wire.anthropic_messages.encoder import encoder
 from afterwit.wire.anthropic_messages.errors import error_body
-from afterwit.wire.anthropic_messages.request import parse_count, parse_request
+from afterwit.wire.anthropic_messages.request import parse_request
 from afterwit.wire.dialect import Dialect, TokenCount
 
 _PATH = "/v1/messages"
@@ -15,7 +15,7 @@ ANTHROPIC_MESSAGES = Dialect(
     error_body=error_body,
     extra_routes=(
         TokenCount(
-            path=_PATH + "/count_tokens", parse=parse_count, body=lambda tokens: {"input_tokens": tokens}
+            path=_PATH + "/count_tokens", parse=parse_request, body=lambda tokens: {"input_tokens": tokens}
         ),
     ),
     request_id_header="request-id",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text, shown
+from afterwit.wire.fields import as_list, as_object, as_text
+from afterwit.wire.omitted import omitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +45,12 @@ def _block(value: Any, where: str) -> Block:
 
 
 def text_of(block: Block) -> str | None:
-    """What a block says; None for blocks that say nothing to this model. Raises 400 if it cannot be text."""
+    """What a block says, None for blocks that say nothing to this model; or that it was left out."""
     if block.kind in _TEXTS:
         return _TEXTS[block.kind](block)
     if block.kind in _SILENT or block.kind.endswith(_SERVER_RESULT):
         return None
-    raise _unsupported(block)
+    return omitted(block.kind)
 
 
 def joined(blocks: list[Block]) -> str:
@@ -60,22 +60,35 @@ def joined(blocks: list[Block]) -> str:
 
 
 def _document(block: Block) -> str:
-    """A document's text. Its file, if it is one, cannot be read here."""
+    """A document's text. Its file, if it is one, is left out."""
     where = f"{block.where}.source"
     source = as_object(block.data.get("source"), where)
-    if source.get("type") == "text":
-        return as_text(source.get("data"), f"{where}.data")
-    raise _unsupported(block)
+    match source.get("type"):
+        case "text":
+            return as_text(source.get("data"), f"{where}.data")
+        case "content":
+            return _plain(source.get("content"), f"{where}.content")
+        case _:
+            return omitted(block.kind)
 
 
-def _unsupported(block: Block) -> RequestError:
-    message = f"{block.where} is of type {shown(block.kind)}: this model reads text only"
-    return RequestError(400, "unsupported_content", message, param=block.where)
+def _found(block: Block) -> str:
+    """A search result: where it was found, and its text."""
+    heads = (block.data.get(name) for name in ("title", "source"))
+    texts = [head for head in heads if isinstance(head, str)]
+    return "\n".join([*texts, _plain(block.data.get("content"), f"{block.where}.content")])
+
+
+def _plain(value: Any, where: str) -> str:
+    """The text of a content inside a block. What else it holds is left out, however deep it nests."""
+    blocks = parse_blocks(value, where)
+    return "\n".join(block.text("text") if block.kind == "text" else omitted(block.kind) for block in blocks)
 
 
 _TEXTS: dict[str, Callable[[Block], str]] = {
     "text": lambda block: block.text("text"),
     "document": _document,
+    "search_result": _found,
 }
 _SILENT = frozenset(
     {"thinking", "redacted_thinking", "server_tool_use", "tool_reference", "container_upload"}

@@ -43,6 +43,16 @@ def parse_conversation(system: Any, messages: Any, limits: RequestLimits) -> tup
     return (*((Message(role="system", content=text),) if text else ()), *rest)
 
 
+def parse_begun(system: Any, messages: Any, limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
+    """The messages before the response, and how the response begins: with a last message of the assistant."""
+    *before, last = parse_conversation(system, messages, limits)
+    if last.role != "assistant" or last.tool_calls:
+        return (*before, last), ""
+    if all(map(_is_system, before)):
+        raise wrong_value("messages", "must hold at least one message of the user")
+    return tuple(before), (last.content or "").strip()
+
+
 def _is_system(message: Message) -> bool:
     return message.role == "system"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
-from afterwit.wire.anthropic_messages.messages import parse_conversation
+from afterwit.wire.anthropic_messages.messages import parse_begun
 from afterwit.wire.anthropic_messages.tools import parse_tool_choice, parse_tools
 from afterwit.wire.fields import as_object, as_text, flag, text
-from afterwit.wire.request import ModelRequest, RequestLimits
+from afterwit.wire.json_form import parse_schema, unknown_form
+from afterwit.wire.request import JsonForm, ModelRequest, RequestLimits
 from afterwit.wire.sampling_fields import (
     parse_max_tokens,
     parse_stops,
@@ -23,20 +23,11 @@ from afterwit.wire.sampling_fields import (
 
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Whatever is malformed raises RequestError 400, naming the field."""
-    request = parse_count(body, limits)
-    if request.conversation.messages[-1].role == "assistant":
-        message = "This server does not continue a message of the assistant: end with a message of the user."
-        raise RequestError(400, "unsupported_prefill", message, param="messages")
-    return request
-
-
-def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
-    """Read a request whose tokens are to be counted: it may end with a message of the assistant."""
     data = as_object(body, "the body")
-    _refuse_unsupported(data)
     thinking = _thinking(data.get("thinking"))
+    messages, prefill = parse_begun(data.get("system"), data.get("messages"), limits)
     conversation = Conversation(
-        messages=parse_conversation(data.get("system"), data.get("messages"), limits),
+        messages=messages,
         tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args={} if thinking is None else {"enable_thinking": thinking},
     )
@@ -52,6 +43,8 @@ def parse_count(body: Any, limits: RequestLimits) -> ModelRequest:
         required_tool=required_tool,
         parallel_calls=parallel_calls,
         show_reasoning=bool(thinking),
+        form=_form(data),
+        prefill=prefill,
     )
 
 
@@ -72,12 +65,15 @@ def _thinking(value: Any) -> bool | None:
     return as_text(as_object(value, "thinking").get("type"), "thinking.type") != "disabled"
 
 
-def _refuse_unsupported(data: Mapping[str, Any]) -> None:
-    """Raise 400 for what the client would rely on and would not get."""
+def _form(data: Mapping[str, Any]) -> JsonForm | None:
+    """The form asked for, in today's field or in that of the beta."""
     config = data.get("output_config")
     config = {} if config is None else as_object(config, "output_config")
     forms = {"output_config.format": config.get("format"), "output_format": data.get("output_format")}
-    for param, value in forms.items():
+    for where, value in forms.items():
         if value is not None:
-            message = f"{param} is not served: this server cannot force a form of text"
-            raise RequestError(400, "unsupported_response_format", message, param=param)
+            form = as_object(value, where)
+            if form.get("type") != "json_schema":
+                raise unknown_form(form.get("type"), where)
+            return parse_schema(form.get("schema"), f"{where}.schema", strict=True)
+    return None

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_object, as_text, shallow, shown, wrong_type
+from afterwit.wire.fields import as_object, as_text, shallow, wrong_type
+from afterwit.wire.omitted import omitted
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Types of content parts that are text, and the field that holds it."""
@@ -25,7 +25,10 @@ def text_of(value: Any, where: str) -> str | None:
 
 
 def _part(value: Any, where: str) -> str | None:
-    """A part's text, None for reasoning: templates get it from its own field, if at all."""
+    """A part's text, None for reasoning: templates get it from its own field, if at all.
+
+    In place of anything else stands that it was left out.
+    """
     if isinstance(value, str):
         return value
     part = as_object(value, where)
@@ -33,12 +36,7 @@ def _part(value: Any, where: str) -> str | None:
     if kind in _REASONING_PARTS:
         return None
     if kind not in _TEXT_PARTS:
-        raise RequestError(
-            400,
-            "unsupported_content",
-            f"{where} is of type {shown(kind)}: this model reads text only",
-            param=where,
-        )
+        return omitted(kind)
     return as_text(part.get(_TEXT_PARTS[kind]), f"{where}.{_TEXT_PARTS[kind]}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.message import ROLES, Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, flag, shown, wrong_value
 from afterwit.wire.openai import arguments_text, text_of
 from afterwit.wire.request import RequestLimits
 
@@ -21,6 +21,23 @@ def parse_messages(value: Any, limits: RequestLimits) -> tuple[Message, ...]:
     if calls > limits.max_calls:
         raise wrong_value("messages", f"hold {calls} tool calls, more than {limits.max_calls}")
     return messages
+
+
+def parse_begun(data: Mapping[str, Any], limits: RequestLimits) -> tuple[tuple[Message, ...], str]:
+    """The messages before the response, and how the response begins.
+
+    It begins with the last message if the client says `continue_final_message`, as to vLLM and SGLang.
+    """
+    messages = parse_messages(data.get("messages"), limits)
+    if not flag(data, "continue_final_message"):
+        return messages, ""
+    if flag(data, "add_generation_prompt"):
+        raise wrong_value("continue_final_message", "contradicts add_generation_prompt")
+    *before, last = messages
+    if last.role != "assistant" or last.tool_calls or not before:
+        message = "needs a last message of the assistant, without tool calls, to go on from"
+        raise wrong_value("continue_final_message", message)
+    return tuple(before), last.content or ""
 
 
 def _message(value: Any, where: str) -> Message:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
-from afterwit.wire.fields import as_object, flag, integer, shown, text
-from afterwit.wire.openai import parse_sampling, parse_template_args
-from afterwit.wire.openai_chat.messages import parse_messages
+from afterwit.wire.fields import as_object, flag, integer, text, wrong_value
+from afterwit.wire.openai import parse_form, parse_sampling, parse_template_args, parse_top_logprobs
+from afterwit.wire.openai_chat.messages import parse_begun
 from afterwit.wire.openai_chat.tools import parse_tool_choice, parse_tools
-from afterwit.wire.request import ModelRequest, RequestLimits
+from afterwit.wire.request import Field, ModelRequest, RequestLimits
 
 LENGTHS = ("max_completion_tokens", "max_tokens")
 """Fields that limit the tokens of the response, the newer name first."""
@@ -20,9 +19,9 @@ LENGTHS = ("max_completion_tokens", "max_tokens")
 def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Whatever is malformed raises RequestError 400, naming the field."""
     data = as_object(body, "the body")
-    _refuse_unsupported(data)
+    messages, prefill = parse_begun(data, limits)
     conversation = Conversation(
-        messages=parse_messages(data.get("messages"), limits),
+        messages=messages,
         tools=parse_tools(data.get("tools"), limits.max_tools),
         template_args=parse_template_args(data.get("chat_template_kwargs")),
     )
@@ -37,7 +36,10 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
         tool_choice=tool_choice,
         required_tool=required_tool,
         parallel_calls=flag(data, "parallel_tool_calls", True),
+        form=parse_form(data.get("response_format"), Field.FORMAT, nested=True),
+        prefill=prefill,
         logprobs=flag(data, "logprobs"),
+        top_logprobs=_top_logprobs(data),
     )
 
 
@@ -45,13 +47,8 @@ def _include_usage(value: Any) -> bool:
     return value is not None and flag(as_object(value, "stream_options"), "include_usage")
 
 
-def _refuse_unsupported(data: Mapping[str, Any]) -> None:
-    """Raise 400 for what the client would rely on and would not get."""
-    value = data.get("response_format")
-    kind = "text" if value is None else as_object(value, "response_format").get("type")
-    if kind != "text":
-        message = f"response_format {shown(str(kind))} is not served"
-        raise RequestError(400, "unsupported_response_format", message, param="response_format")
-    if integer(data, "top_logprobs", low=0, high=20):
-        message = "Only the sampled token's log-prob is served: logprobs without top_logprobs."
-        raise RequestError(400, "unsupported_parameter", message, param="top_logprobs")
+def _top_logprobs(data: Mapping[str, Any]) -> int:
+    count = parse_top_logprobs(data)
+    if count and not flag(data, "logprobs"):
+        raise wrong_value("top_logprobs", "needs logprobs to be true")
+    return count

@@ -8,7 +8,11 @@ from afterwit.core.errors import RequestError
 from afterwit.wire.openai import error_form
 from afterwit.wire.request import Field
 
-PARAMS: dict[str | None, str] = {Field.MESSAGES: "input", Field.STOP_IDS: "stop_token_ids"}
+PARAMS: dict[str | None, str] = {
+    Field.MESSAGES: "input",
+    Field.STOP_IDS: "stop_token_ids",
+    Field.FORMAT: "text.format",
+}
 """What clients call a field whose name here differs."""
 
 

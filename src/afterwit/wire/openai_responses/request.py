@@ -8,13 +8,13 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.dialect import EarlierTurns
-from afterwit.wire.fields import as_object, flag, shallow, shown, text, wrong_value
-from afterwit.wire.openai import parse_sampling, parse_template_args
+from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
+from afterwit.wire.openai import parse_form, parse_sampling, parse_template_args, parse_top_logprobs
 from afterwit.wire.openai_responses.items import parse_input
 from afterwit.wire.openai_responses.references import previous_turn, said_before
 from afterwit.wire.openai_responses.response import DEFAULTS
 from afterwit.wire.openai_responses.tools import parse_tool_choice, parse_tools
-from afterwit.wire.request import ModelRequest, RequestLimits
+from afterwit.wire.request import JsonForm, ModelRequest, RequestLimits
 
 LENGTHS = ("max_output_tokens",)
 LOGPROBS = "message.output_text.logprobs"
@@ -23,7 +23,6 @@ NOT_SERVED = {
     "background": "Responses in the background are not served: leave out background.",
     "conversation": "Conversations are not kept by name: send previous_response_id, or the whole input.",
     "prompt": "Stored prompts are not served: send instructions and input.",
-    "top_logprobs": "Only the sampled token's log-prob is served: leave out top_logprobs.",
 }
 """Fields that a client would rely on, with what to do instead."""
 NO_EARLIER_TURNS = EarlierTurns()
@@ -54,7 +53,9 @@ def parse_request(body: Any, limits: RequestLimits, earlier: EarlierTurns = NO_E
         tool_choice=asked,
         required_tool=required_tool,
         parallel_calls=flag(data, "parallel_tool_calls", True),
+        form=_form(data.get("text")),
         logprobs=LOGPROBS in _included(data.get("include")),
+        top_logprobs=parse_top_logprobs(data),
         follows=None if previous is None else previous.id,
         echoed=_echoed(data),
     )
@@ -79,6 +80,10 @@ def _messages(
     return messages
 
 
+def _form(value: Any) -> JsonForm | None:
+    return parse_form(as_object(value or {}, "text").get("format"), "text.format", nested=False)
+
+
 def _included(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -96,8 +101,3 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
     for name, message in NOT_SERVED.items():
         if data.get(name):
             raise RequestError(400, "unsupported_parameter", message, param=name)
-    format = as_object(data.get("text") or {}, "text").get("format")
-    kind = "text" if format is None else as_object(format, "text.format").get("type")
-    if kind != "text":
-        message = f"text.format {shown(str(kind))} is not served"
-        raise RequestError(400, "unsupported_response_format", message, param="text.format")

@@ -14,7 +14,7 @@ from afterwit.engines.embedded.cache.common import common_prefix
 from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.sample import Draw, draw
+from afterwit.engines.embedded.sample import Draw, Drawn, draw
 from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.scheduling.prompts import LOST, Prompts
 from afterwit.engines.embedded.scheduling.queue import RequestQueue
@@ -132,7 +132,7 @@ class ModelRunner:
 
     def _decode_rows(
         self, first: int, sequences: Sequence[ResponseSequence], draws: Sequence[Draw]
-    ) -> list[Drawn]:
+    ) -> list[Outcome]:
         """The next id of rows first.., all in one forward."""
         last = [sequence.last_id for sequence in sequences]
         positions = [sequence.cached for sequence in sequences]
@@ -142,7 +142,7 @@ class ModelRunner:
             sequence.extend_cache(1, self.version)
         return drawn
 
-    def _decode_alone(self, row: int, sequence: ResponseSequence, how: Draw) -> Drawn:
+    def _decode_alone(self, row: int, sequence: ResponseSequence, how: Draw) -> Outcome:
         """After a failed forward over all rows: only those that fail alone end with an error."""
         try:
             return self._decode_rows(row, [sequence], [how])[0]
@@ -172,7 +172,7 @@ class ModelRunner:
         if outcome is not None:
             self._deliver(sequence, outcome)
 
-    def _read_piece(self, sequence: ResponseSequence, size: int) -> Drawn | None:
+    def _read_piece(self, sequence: ResponseSequence, size: int) -> Outcome | None:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
         logits_1V = prefill(self.module, _row(sequence), ids)
         sequence.read += size
@@ -190,13 +190,14 @@ class ModelRunner:
         self._prompts.remove(sequence)
         self._decoding.append(sequence)
 
-    def _deliver(self, sequence: ResponseSequence, outcome: Drawn) -> None:
+    def _deliver(self, sequence: ResponseSequence, outcome: Outcome) -> None:
         """Deliver what was drawn, or why nothing was; free the slot of a response that is over."""
+        outcome = sequence.refusal or outcome
         if isinstance(outcome, EngineError):
             sequence.deliver(outcome)
             self._release(sequence, failed=True)
             return
-        step = sequence.accept(*outcome, self.version)
+        step = sequence.accept(outcome, self.version)
         sequence.deliver(step)
         if step.ended:
             self._release(sequence)
@@ -241,14 +242,14 @@ class ModelRunner:
             log.exception("a response's keys and values could not be kept")
 
 
-Drawn = tuple[int, float] | EngineError
+Outcome = Drawn | EngineError
 
 
-def _drawn(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-    """Each row's (id, log-prob), or an error if its log-prob is not finite."""
+def _drawn(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
+    """Each row's next id, or an error if its log-prob is not finite."""
     return [
-        (token, logprob) if math.isfinite(logprob) else EngineError("The model's logits are not finite.")
-        for token, logprob in zip(*draw(logits_BV, draws), strict=True)
+        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
+        for drawn in draw(logits_BV, draws)
     ]
 
 

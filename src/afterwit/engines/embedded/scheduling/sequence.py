@@ -7,9 +7,11 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 
+from afterwit.core.errors import RequestRefused
 from afterwit.engines.embedded.cache.batch import Beginning
 from afterwit.engines.embedded.cache.row import Row
-from afterwit.engines.embedded.sample import Draw
+from afterwit.engines.embedded.guide import Guide
+from afterwit.engines.embedded.sample import Draw, Drawn
 from afterwit.engines.port import Facts, Generate, Step
 
 Deliver = Callable[[Step | Exception], None]
@@ -23,9 +25,16 @@ class ResponseSequence:
     """
 
     def __init__(
-        self, request: Generate, *, facts: Facts, scripted: tuple[int, ...], seed: int, deliver: Deliver
+        self,
+        request: Generate,
+        *,
+        facts: Facts,
+        scripted: tuple[int, ...],
+        seed: int,
+        deliver: Deliver,
+        guide: Guide | None = None,
     ) -> None:
-        """The request fits the model. `seed` is used if it has none."""
+        """The request fits the model. `seed` is used if it has none. `guide` follows its constraint."""
         sampling = request.sampling
         self.request = request
         self.deliver = deliver
@@ -41,7 +50,9 @@ class ResponseSequence:
         self.debt = 0.0
         """Work spent on its prompt ahead of its share, see `pace`."""
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
-        self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
+        goes_on = sampling.ignore_eos and guide is None
+        self._end_ids = frozenset(sampling.stop_ids) | (frozenset() if goes_on else facts.end_ids)
+        self._guide = guide
         self._rng = random.Random(seed if sampling.seed is None else sampling.seed)
         self._given = deque([(token, True) for token in request.forced_prefix])
         self._given.extend((token, False) for token in scripted)
@@ -85,30 +96,49 @@ class ResponseSequence:
         if self._cache_version is None:
             self._cache_version = version
 
+    @property
+    def refusal(self) -> RequestRefused | None:
+        """Why it cannot go on, once its constraint has become too much work."""
+        return None if self._guide is None else self._guide.refusal
+
     def draw(self) -> Draw:
         """How the next id is drawn; takes one number from the sequence's generator."""
+        guide = None if self._given else self._guide
         return Draw(
             sampling=self.request.sampling,
             uniform=self._rng.random(),
             counts=self._counts,
             prompt=self._in_prompt,
             forced=self._given[0][0] if self._given else None,
+            mask=None if guide is None else guide.mask,
+            top_logprobs=self.request.top_logprobs,
         )
 
-    def accept(self, token: int, logprob: float, version: int) -> Step:
+    def accept(self, drawn: Drawn, version: int) -> Step:
         """Append the drawn id; returns the step to deliver."""
-        forced = self._given.popleft()[1] if self._given else False
+        token = drawn.id
+        forced = self._given.popleft()[1] if self._given else self._guided(token)
         self.response_ids.append(token)
         if self.request.sampling.penalised:
             self._counts[token] += 1
         return Step(
             ids=(token,),
-            logprobs=(logprob,),
+            logprobs=(drawn.logprob,),
             versions=(version,),
             forced=(forced,),
+            top_logprobs=() if drawn.top is None else (drawn.top,),
             cache_version=self._cache_version,
             ended=self._ended(token),
         )
+
+    def _guided(self, token: int) -> bool:
+        """Go on in the constraint; whether it chose among less than all ids."""
+        if self._guide is None:
+            return False
+        masked = self._guide.masks
+        if token not in self._end_ids:
+            self._guide.accept(token)
+        return masked
 
     def _ended(self, token: int) -> str | None:
         if token in self._end_ids:

@@ -1,6 +1,6 @@
 """HTTP below the endpoints: the socket, bodies, limits, responses and disconnects."""
 
-from afterwit.stages.gateway.http.body import read_json
+from afterwit.stages.gateway.http.body import parse_json, read_body
 from afterwit.stages.gateway.http.connections import ConnectionLimits
 from afterwit.stages.gateway.http.disconnect import until_disconnect
 from afterwit.stages.gateway.http.in_flight import InFlight
@@ -13,7 +13,8 @@ __all__ = [
     "InFlight",
     "Listener",
     "bound_socket",
-    "read_json",
+    "parse_json",
+    "read_body",
     "send_error",
     "send_json",
     "until_disconnect",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -15,6 +17,11 @@ from afterwit.wire.surrogates import without_halves
 
 HEARD_OUT = 4
 """Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
+
+MOST_VALUES = 262_144
+"""Values of one body. An agent's request has thousands; to decode this many takes a fraction of a second."""
+_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
+"""A string, or a mark that begins a value."""
 
 
 def check_headers(headers: Mapping[str, str], limit: int) -> None:
@@ -29,12 +36,20 @@ def check_headers(headers: Mapping[str, str], limit: int) -> None:
         raise RequestError(415, "unsupported_media_type", f"Send application/json, not {kind or 'nothing'}.")
 
 
-async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
-    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece.
+async def read_body(
+    headers: Mapping[str, str],
+    receive: Receive,
+    *,
+    limit: int,
+    pause_s: float,
+    hold: Callable[[int], None] = lambda size: None,
+) -> bytes:
+    """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
 
     A body that is somewhat too large is read to its end first, because a client that is cut off does not
-    read the answer.
+    read the answer. `hold` is told of the bytes that are kept, and may raise.
     """
+    check_headers(headers, limit)
     pieces: list[bytes] = []
     size = 0
     more = True
@@ -43,6 +58,7 @@ async def read_body(receive: Receive, *, limit: int, pause_s: float) -> bytes:
         piece = message.get("body", b"")
         size += len(piece)
         if size <= limit:
+            hold(len(piece))
             pieces.append(piece)
         more = message.get("more_body", False)
     if size > limit:
@@ -61,17 +77,9 @@ async def _next(receive: Receive, pause_s: float) -> Message:
     return message
 
 
-async def read_json(
-    headers: Mapping[str, str], receive: Receive, *, limit: int, pause_s: float
-) -> tuple[dict[str, Any], int]:
-    """The body as a JSON object, and its size in bytes. Raises 400, 408, 413 and 415."""
-    check_headers(headers, limit)
-    data = await read_body(receive, limit=limit, pause_s=pause_s)
-    return parse_json(data), len(data)
-
-
 def parse_json(data: bytes) -> dict[str, Any]:
     """The body as a JSON object, else 400. Halves of surrogate pairs are read as U+FFFD."""
+    _check_values(data)
     try:
         parsed = _loads(data)
     except orjson.JSONDecodeError as error:
@@ -79,6 +87,19 @@ def parse_json(data: bytes) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise RequestError(400, "invalid_json", "The body must be a JSON object.")
     return parsed
+
+
+def _check_values(data: bytes) -> None:
+    """Raise 400 for more values than any request has: nothing else runs while JSON is decoded.
+
+    Commas and brackets are counted first wherever they are, and one by one only if they are too many: those
+    within strings are text.
+    """
+    if sum(map(data.count, (b",", b"[", b"{"))) <= MOST_VALUES:
+        return
+    marks = (found for found in _STRINGS_AND_MARKS.finditer(data) if found[0][:1] != b'"')
+    if next(islice(marks, MOST_VALUES, None), None) is not None:
+        raise RequestError(400, "invalid_json", f"The body holds more than {MOST_VALUES} values.")
 
 
 def _loads(data: bytes) -> Any:

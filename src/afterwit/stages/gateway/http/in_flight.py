@@ -1,20 +1,25 @@
-"""Requests in flight: the limit behind 429, and how a server waits for them or cuts them short."""
+"""Requests in flight: the limits behind 429, and how a server waits for them or cuts them short."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from afterwit.core.errors import RequestError
 
 
 class InFlight:
-    """Counts places: one for each request that is being read, then one for each choice until its end."""
+    """Counts places: one for each request that is being read, then one for each choice until its end.
 
-    def __init__(self, limit: int) -> None:
+    Beside them it counts the bytes of the bodies: memory is taken before anything is known of a request.
+    """
+
+    def __init__(self, limit: int, most_bytes: int) -> None:
         self.limit = limit
         self.count = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self.draining = False
         self._timeouts: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
@@ -31,6 +36,24 @@ class InFlight:
             yield admission
         finally:
             self._add(-admission.places)
+
+    @contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Hold the bytes of one body, told piece by piece. More than fit beside others raise 429."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            others = self._bytes - held
+            if others and self._bytes + size > self._most_bytes:
+                raise RequestError(429, "queue_full", "Too much is being read at once; try again shortly.")
+            self._bytes += size
+            held += size
+
+        try:
+            yield hold
+        finally:
+            self._bytes -= held
 
     def _add(self, places: int) -> None:
         self.count += places

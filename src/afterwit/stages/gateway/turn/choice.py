@@ -27,5 +27,9 @@ class Choice:
         return ids.call_id(self.turn, index)
 
     def message(self) -> Message:
-        """The response as the client receives it."""
+        """The response as it is recorded."""
         return self.reply.message(self.call_id)
+
+    def sent(self) -> Message:
+        """The response as the client receives it: without the words that it brought itself."""
+        return self.reply.sent(self.call_id)

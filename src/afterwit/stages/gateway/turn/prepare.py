@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation
 from afterwit.core.turn import Sampling
-from afterwit.engines.port import Capabilities
-from afterwit.wire.fields import shown
+from afterwit.engines.port import Constraint
 from afterwit.wire.model_text.conventions import Convention, Thought
 from afterwit.wire.request import Field, ModelRequest, ToolChoice
 
@@ -51,39 +49,17 @@ class Prompt:
     thought: Thought | None
     """The reasoning that the response begins inside."""
     forced: tuple[int, ...]
-    """Ids that make the response call a tool; empty if it is free."""
-
-
-def check_model(request: ModelRequest, names: Collection[str]) -> None:
-    """Raise 400 without a model, 404 for one that is not served here."""
-    if not request.model:
-        raise RequestError(400, "missing_model", "Name a model.", param=Field.MODEL)
-    if request.model not in names:
-        message = f"The model {shown(request.model)} is not served here: {', '.join(names)}."
-        raise RequestError(404, "model_not_found", message, param=Field.MODEL)
-
-
-def check_token_ids(sampling: Sampling, vocabulary: int) -> None:
-    """Raise 400 for a token id that the model does not have."""
-    named = {Field.LOGIT_BIAS: [id for id, _ in sampling.logit_bias], Field.STOP_IDS: sampling.stop_ids}
-    for field, ids in named.items():
-        if max(ids, default=0) >= vocabulary:
-            message = f"The model has no token {max(ids)}: its vocabulary has {vocabulary}."
-            raise RequestError(400, "invalid_value", message, param=field)
-
-
-def check_tool_choice(choice: ToolChoice, capabilities: Capabilities) -> None:
-    """Raise 400 if a tool call is required and the engine cannot force one."""
-    if choice is ToolChoice.REQUIRED and not capabilities.forced_prefix:
-        message = "This server's engine cannot force a tool call."
-        raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
+    """Ids that make the response call a tool, or go on from words of the client; empty if it is free."""
+    constraint: Constraint | None
+    """What keeps the response to the form that the client asked for."""
 
 
 def count_tokens(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> int:
     """Tokens of a request's prompt. Raises 400 if the template refuses it, or for much more than fits."""
     conversation = renderer.dated(_offered(request), now)
     check_length(conversation, renderer, context_length)
-    return len(encode_within(renderer.text(conversation), renderer, context_length))
+    text = renderer.text(conversation) + request.prefill
+    return len(encode_within(text, renderer, context_length))
 
 
 def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: int, now: float) -> Prompt:
@@ -94,14 +70,16 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
     ids = encode_within(text, renderer, context_length)
     convention = renderer.convention if conversation.tools else renderer.convention.without_calls
     thought = convention.open_thought(text)
-    forced = renderer.encode(_opening(request, convention, thought))
+    begun = renderer.encode(_begun(request.prefill, convention, thought))
+    forced = (*renderer.encode(_opening(request, convention, thought)), *begun)
     return Prompt(
         conversation=conversation,
         ids=ids,
-        sampling=fitted(request.sampling, len(ids), len(forced), context_length),
+        sampling=fitted(_beyond(request.sampling, begun), len(ids), len(forced), context_length),
         convention=convention,
         thought=thought,
         forced=forced,
+        constraint=_constraint(request, convention, thought),
     )
 
 
@@ -159,3 +137,31 @@ def _opening(request: ModelRequest, convention: Convention, thought: Thought | N
         message = "This model's chat template teaches no tool calls that are known here."
         raise RequestError(400, "unsupported_tool_choice", message, param=Field.TOOL_CHOICE)
     return opening
+
+
+def _begun(prefill: str, convention: Convention, thought: Thought | None) -> str:
+    """The words that the response goes on from. Reasoning that the prompt left open is closed first."""
+    return (thought.closing if thought else convention.content_mark) + prefill if prefill else ""
+
+
+def _beyond(sampling: Sampling, begun: tuple[int, ...]) -> Sampling:
+    """The client's limit counts what is new."""
+    return replace(sampling, max_tokens=sampling.max_tokens + len(begun))
+
+
+def _constraint(request: ModelRequest, convention: Convention, thought: Thought | None) -> Constraint | None:
+    """A response that must call a tool has no content that could have a form."""
+    form = request.form
+    if form is None or request.tool_choice is ToolChoice.REQUIRED:
+        return None
+    return Constraint(
+        schema=form.schema,
+        lenient=not form.strict,
+        starts_after=convention.content_mark or (thought.end if thought else ""),
+        reasoning=tuple((mark.begin, mark.end) for mark in convention.thoughts),
+        call_openings=(
+            *(call.begin for call in convention.calls),
+            *convention.wrappers,
+            *convention.openings,
+        ),
+    )

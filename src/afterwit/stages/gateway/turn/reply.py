@@ -11,7 +11,9 @@ from afterwit.core.turn import Basis, Finish, Sampled
 from afterwit.engines.port import Step
 from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
 from afterwit.wire.model_text.response.parser import ResponseParser
-from afterwit.wire.response import ParsedCall, ResponseEvent, TokenLogprob
+from afterwit.wire.response import ParsedCall, ResponseEvent, TextDelta, TokenLogprob
+
+TextOf = Callable[[Sequence[int]], str]
 
 
 class Reply:
@@ -24,13 +26,21 @@ class Reply:
         parser: ResponseParser,
         stops: Sequence[str] = (),
         one_call: bool = False,
+        given: int = 0,
+        unsaid: int = 0,
         basis: Basis = Basis.PROCESSED,
-        text_of: Callable[[Sequence[int]], str] | None = None,
+        text_of: TextOf | None = None,
     ) -> None:
         self._detokenizer, self._parser = detokenizer, parser
         self._stops = StopStrings(stops)
         self._any_stops = any(stops)
         self._one_call = one_call
+        self._given = given
+        """Tokens at its beginning that the request gave: no stop string begins in them."""
+        self._repeats = unsaid
+        """Characters of its content that the client has already."""
+        self._unsaid = unsaid
+        """Those of them that did not come yet."""
         self._basis = basis
         self._text_of = text_of
         """Reads a token's text; None unless the client asked for log-probs."""
@@ -74,11 +84,11 @@ class Reply:
         """The events that the step's tokens complete."""
         if step.ids:
             self._steps.append(step)
-        self.completion += len(step.ids)
         if self._by_token:
             text = "".join(self._clear(step, place) for place in range(len(step.ids)))
         else:
             text = self._detokenizer.push(step.ids)
+        self.completion += len(step.ids)
         events = self._keep(self._parser.push(text)) if text else []
         if self._stops.matched is not None or (self._one_call and self._calls):
             self._ended = "stop"
@@ -103,9 +113,16 @@ class Reply:
         return shown
 
     def message(self, call_id: Callable[[int], str]) -> Message:
-        """The response as the client receives it."""
+        """The response with the words that it went on from."""
         message = self._parser.message(call_id)
         return replace(message, tool_calls=message.tool_calls[:1]) if self._one_call else message
+
+    def sent(self, call_id: Callable[[int], str]) -> Message:
+        """The response as the client receives it."""
+        message = self.message(call_id)
+        return (
+            replace(message, content=(message.content or "")[self._repeats :]) if self._repeats else message
+        )
 
     def sampled(self) -> Sampled:
         """Exactly what the engine sampled, a stop string's tokens and the end token included."""
@@ -121,24 +138,44 @@ class Reply:
         )
 
     def _clear(self, step: Step, place: int) -> str:
-        """The text that the token at a place lets through. A forced token is not part of a stop string."""
+        """The text that the token at a place lets through. `completion` counts the tokens before the step."""
         piece = self._detokenizer.push((step.ids[place],))
         self._read += len(piece)
-        shown = self._stops.push(piece) if self._any_stops and not step.forced[place] else piece
+        given = self.completion + place < self._given
+        shown = self._stops.push(piece) if self._any_stops and not given else piece
         self._cleared += len(shown)
         is_end = step.ended == "stop" and place == len(step.ids) - 1
-        if self._text_of is not None and not is_end:
-            token = TokenLogprob(text=self._text_of((step.ids[place],)), logprob=step.logprobs[place])
-            self._tokens.append((self._read, token))
+        repeats = given and self._repeats
+        if self._text_of is not None and not is_end and not repeats:
+            self._tokens.append((self._read, _told(step, place, self._text_of)))
         return shown
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
-        """Count the calls; if only one may be made, leave out the others."""
-        kept = []
+        """Count the calls; if only one may be made, leave out the others. Leave out what is unsaid."""
+        kept: list[ResponseEvent] = []
         for event in events:
+            if self._unsaid and isinstance(event, TextDelta):
+                text, self._unsaid = event.text[self._unsaid :], max(self._unsaid - len(event.text), 0)
+                if text:
+                    kept.append(TextDelta(text=text))
+                continue
             is_call = isinstance(event, ParsedCall)
             if is_call and self._one_call and self._calls:
                 continue
             self._calls += is_call
             kept.append(event)
         return kept
+
+
+def _told(step: Step, place: int, text_of: TextOf) -> TokenLogprob:
+    """A token's log-prob for the client: the model's own if the engine tells it, else the recorded one."""
+    text = text_of((step.ids[place],))
+    if not step.top_logprobs:
+        return TokenLogprob(text=text, logprob=step.logprobs[place])
+    top = step.top_logprobs[place]
+    others = zip(top.ids, top.logprobs, strict=True)
+    return TokenLogprob(
+        text=text,
+        logprob=top.sampled,
+        top=[TokenLogprob(text=text_of((index,)), logprob=logprob) for index, logprob in others],
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from time import perf_counter
 from typing import Any
@@ -24,6 +24,9 @@ from afterwit.stages.gateway.turn.request import PreparedRequest
 from afterwit.stages.gateway.turn.writer import ResponseWriter
 from afterwit.wire.request import Field
 from afterwit.wire.response import Usage
+
+FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
+"""What a client's request calls a field of `Generate`, if it differs."""
 
 
 class RunningResponse:
@@ -98,8 +101,14 @@ class RunningResponse:
             prompt_ids=self._request.prompt.ids,
             sampling=choice.sampling,
             forced_prefix=self._request.prompt.forced,
+            constraint=self._request.prompt.constraint,
+            top_logprobs=self._request.asked.top_logprobs if self._tells_logprobs() else None,
         )
         return self._gateway.engine.generate(request)
+
+    def _tells_logprobs(self) -> bool:
+        """Whether the engine is asked for the model's own log-probs. Else the recorded ones do."""
+        return self._request.asked.logprobs and self._gateway.engine.capabilities.top_logprobs > 0
 
     async def _take(self, choice: Choice, step: Step) -> None:
         if not choice.reply.completion:
@@ -121,8 +130,14 @@ class RunningResponse:
             raise reported from error
 
     def _usage(self) -> Usage:
-        completion = sum(choice.reply.completion for choice in self._choices)
-        return Usage(prompt=len(self._request.prompt.ids), completion=completion)
+        """What a response goes on from counts as prompt."""
+        prompt, begun = self._request.prompt, self._begun()
+        completion = sum(max(choice.reply.completion - begun, 0) for choice in self._choices)
+        return Usage(prompt=len(prompt.ids) + begun, completion=completion)
+
+    def _begun(self) -> int:
+        """Tokens of each response that the client gave."""
+        return len(self._request.prompt.forced) if self._request.asked.prefill else 0
 
     def _version(self) -> int:
         """The weights that sampled the response's latest token."""
@@ -133,9 +148,7 @@ class RunningResponse:
 def _refused(error: RequestRefused) -> RequestError:
     """The engine's refusal as the client's fault."""
     code = "context_length_exceeded" if isinstance(error, ContextExceeded) else "invalid_value"
-    return RequestError(
-        400, code, str(error), param=Field.MESSAGES if error.field == "prompt" else error.field
-    )
+    return RequestError(400, code, str(error), param=FIELDS.get(error.field, error.field))
 
 
 async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:

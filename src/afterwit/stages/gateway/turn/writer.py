@@ -33,7 +33,7 @@ class ResponseWriter:
         last = self._delta(choice, events, version)
         end = ChoiceEnd(
             choice=choice.index,
-            message=choice.message(),
+            message=choice.sent(),
             finish=choice.reply.ending,
             stop=choice.reply.stop,
             version=version,

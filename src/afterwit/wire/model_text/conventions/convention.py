@@ -73,6 +73,8 @@ class Convention:
     """The text that makes a response call a tool: the one named, or any. None: calls cannot be forced."""
     inner: tuple[str, ...] = ()
     """Marks within a call. A tokenizer may call them, and all marks above, special: they are text here."""
+    content_mark: str = ""
+    """What the content is marked with, if it has a mark of its own: other things may come before."""
     grammar: Literal["marks", "harmony"] = "marks"
     """`harmony`: the whole response is messages in channels."""
 

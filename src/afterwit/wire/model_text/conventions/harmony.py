@@ -52,5 +52,6 @@ HARMONY = Convention(
     read=_read,
     opening=_opening,
     inner=(START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS),
+    content_mark=f"{CHANNEL}final{MESSAGE}",
     grammar="harmony",
 )

@@ -1,0 +1,165 @@
+"""Where the embedded engine keeps to a schema, and where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from tokenizers import Tokenizer
+
+from afterwit.core.errors import RequestRefused
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.port import Constraint
+from tests.engines.talk import Said, ask, say
+
+PROMPT = range(3, 40)
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 9}
+
+
+def constraint(schema: Any = NUMBER, **changes: Any) -> Constraint:
+    marks = {"reasoning": (("<think>", "</think>"),), "call_openings": ("<tool_call>",)}
+    return Constraint(schema=json.dumps(schema), **marks | changes)
+
+
+def plain(schema: Any = NUMBER, **changes: Any) -> Constraint:
+    """A form that begins with the first token."""
+    return Constraint(schema=json.dumps(schema), **changes)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(qwen: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(qwen / "tokenizer.json"))
+
+
+def wanting(tokenizer: Tokenizer, mark: str) -> tuple[tuple[int, float], ...]:
+    """A bias that makes a model say a mark wherever it may."""
+    return ((tokenizer.token_to_id(mark), 100.0),)
+
+
+def flags(tokenizer: Tokenizer, said: Said) -> list[tuple[str, bool]]:
+    texts = (tokenizer.decode([index], skip_special_tokens=False) for index in said.ids)
+    return list(zip(texts, said.forced, strict=True))
+
+
+async def test_reasoning_is_free_and_the_form_begins_behind_it(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    wants = wanting(tokenizer, "</think>")
+    said = await say(engine, ask(PROMPT, constraint=constraint(starts_after="</think>"), logit_bias=wants))
+    (first, *rest) = flags(tokenizer, said)
+    assert first == ("</think>", False)
+    assert all(masked for _, masked in rest)
+    *number, end = ["".join(text for text, _ in rest)[:-10], rest[-1][0]]
+    assert 0 <= int(number[0]) <= 9
+    assert end == "<|im_end|>"
+
+
+async def test_a_response_may_open_its_own_reasoning(engine: EmbeddedEngine, tokenizer: Tokenizer) -> None:
+    wants = wanting(tokenizer, "<think>")
+    said = await say(engine, ask(PROMPT, constraint=constraint(), logit_bias=wants, max_tokens=4))
+    assert flags(tokenizer, said) == [("<think>", True), *[("<think>", False)] * 3]
+
+
+async def test_a_tool_call_has_no_form(engine: EmbeddedEngine, tokenizer: Tokenizer) -> None:
+    wants = wanting(tokenizer, "<tool_call>")
+    said = await say(engine, ask(PROMPT, constraint=constraint(), logit_bias=wants, max_tokens=4))
+    assert flags(tokenizer, said) == [("<tool_call>", True), *[("<tool_call>", False)] * 3]
+
+
+async def test_an_opening_of_several_tokens_may_be_said_too(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    opening = "<call>"
+    ids = tokenizer.encode(opening, add_special_tokens=False).ids
+    assert len(ids) > 1
+    marks = plain(call_openings=("{", opening))
+    said = await say(engine, ask(PROMPT, constraint=marks, logit_bias=((ids[0], 100.0),), max_tokens=12))
+    assert list(said.ids[: len(ids)]) == ids
+    assert said.forced == (True,) * len(ids) + (False,) * (12 - len(ids))
+
+
+async def test_an_opening_that_json_may_begin_with_leads_to_json(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    said = await say(engine, ask(PROMPT, constraint=plain({"const": {}}, call_openings=("{",))))
+    assert json.loads(tokenizer.decode(said.ids)) == {}
+
+
+async def test_an_end_that_is_ignored_ends_a_form_all_the_same(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    said = await say(engine, ask(PROMPT, constraint=plain(), ignore_eos=True, max_tokens=100))
+    assert said.ended == "stop"
+    assert 0 <= int(tokenizer.decode(said.ids)) <= 9
+
+
+async def test_responses_beside_a_form_are_what_they_are_alone(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    free = [ask(PROMPT, seed=seed, max_tokens=30) for seed in range(3)]
+    formed = [
+        ask(PROMPT, constraint=plain({"type": "array", "items": NUMBER}), seed=seed) for seed in range(3)
+    ]
+    together = await asyncio.gather(*(say(engine, request) for request in (*free, *formed)))
+    for request, beside in zip(free, together[:3], strict=True):
+        assert (await say(engine, request)).ids == beside.ids
+        assert not any(beside.forced)
+    assert all(tokenizer.decode(said.ids).startswith("[") for said in together[3:])
+
+
+async def test_white_space_between_the_marks_of_json_has_an_end(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    wants = tuple((tokenizer.encode(space).ids[0], 100.0) for space in (" ", "\n"))
+    schema = {"type": "object", "properties": {"a": NUMBER}, "required": ["a"], "additionalProperties": False}
+    request = ask(PROMPT, constraint=plain(schema), logit_bias=wants, max_tokens=1000)
+    said = await say(engine, request)
+    assert said.ended == "stop"
+    jsonschema_rs.validate(schema, json.loads(tokenizer.decode(said.ids)))
+
+
+def doubled(depth: int) -> dict[str, Any]:
+    """A schema of a few hundred bytes that asks 2^depth questions."""
+    definitions: dict[str, Any] = {"0": NUMBER}
+    for level in range(1, depth):
+        reference = {"$ref": f"#/$defs/{level - 1}"}
+        definitions[str(level)] = {"allOf": [reference, {"anyOf": [reference, {"type": "string"}]}]}
+    return {"$defs": definitions, "$ref": f"#/$defs/{depth - 1}"}
+
+
+COSTLY = {
+    "questions by the million": doubled(40),
+    "a pattern of large repeats": {"type": "string", "pattern": "^((a{1,500}){1,500}){1,500}$"},
+    "a long string that may match anywhere": {"type": "string", "pattern": ".*a.{4000}b"},
+    "many values": {"enum": [f"value {index}" for index in range(5000)]},
+    "a deep nest": json.loads('{"type":"array","items":' * 90 + "{}" + "}" * 90),
+    "references in a circle": {"$ref": "#"},
+    "long strings": {"type": "string", "minLength": 100_000, "maxLength": 200_000},
+    "many items": {"type": "array", "items": NUMBER, "minItems": 100_000},
+}
+
+
+@pytest.mark.parametrize("schema", COSTLY.values(), ids=COSTLY)
+async def test_a_costly_schema_is_followed_or_refused_and_the_engine_goes_on(
+    engine: EmbeddedEngine, tokenizer: Tokenizer, schema: Any
+) -> None:
+    failure = None
+    try:
+        await say(engine, ask(PROMPT, constraint=plain(schema), max_tokens=20))
+    except RequestRefused as refused:
+        failure = refused
+    assert failure is None or (failure.field == "constraint" and len(str(failure)) < 400)
+    said = await say(engine, ask(PROMPT, constraint=plain()))
+    assert 0 <= int(tokenizer.decode(said.ids)) <= 9
+
+
+async def test_a_clients_own_options_of_the_library_do_nothing(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    schema = {**NUMBER, "x-guidance": {"lenient": True, "whitespace_pattern": "("}, "cheese": 1}
+    lenient = await say(engine, ask(PROMPT, constraint=plain(schema, lenient=True)))
+    assert 0 <= int(tokenizer.decode(lenient.ids)) <= 9
