@@ -51,6 +51,12 @@ def test_attention_that_is_not_standard_is_named_with_what_to_do(kind: str, fiel
     assert "Serve" in reason or "serve" in reason
 
 
+@pytest.mark.parametrize("kind", ["gpt_oss", "qwen3_5_text"])
+def test_a_remote_engine_is_named_for_a_model_that_is_refused(kind: str) -> None:
+    reason = refusal(configured(kind), 512) or ""
+    assert 'engine.kind = "vllm"' in reason
+
+
 def test_a_window_that_the_context_never_leaves_is_served() -> None:
     mistral = configured("mistral", sliding_window=4096)
     assert refusal(mistral, 4096) is None

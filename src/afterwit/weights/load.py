@@ -35,7 +35,6 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation="sdpa",
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,

@@ -8,7 +8,10 @@ from typing import Any
 LINEAR = ("linear_attention", "mamba", "recurrent", "conv")
 STATE_SPACE = ("mamba", "rwkv", "xlstm", "recurrent_gemma", "jamba", "bamba", "zamba")
 WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-REMEDY = "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...)."
+REMEDY = (
+    "Serve a model with standard attention (Qwen3, Llama, Qwen2, SmolLM, ...), or let a server of its own "
+    'serve this one (engine.kind = "vllm").'
+)
 
 
 def context_of(config: Mapping[str, Any], asked: int, most: int = 32768) -> int:
@@ -45,7 +48,7 @@ def _windowed(config: Mapping[str, Any], context: int) -> str | None:
         return None
     return (
         f"{config.get('model_type')} looks back {window} tokens only (sliding-window attention), but the "
-        f"context is {context}. Set context_length to at most {window}, or serve a model with full attention."
+        f"context is {context}. Set context_length to at most {window}. {REMEDY}"
     )
 
 
