@@ -132,6 +132,7 @@ def calls(
 
 HI, MORE = says("user", "Hi"), says("user", "More, please")
 HELLO, SURE = says("assistant", "Hello!"), says("assistant", "Sure.")
+FINE = says("assistant", "They pass.")
 
 
 def recorded(name: str) -> list[dict[str, Any]]:

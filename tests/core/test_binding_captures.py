@@ -195,7 +195,7 @@ def test_codex_grows_one_line_and_goes_on_in_its_session_behind_a_compaction():
     (result,) = rows[0].said
     assert result is not None
     assert result.endswith("hello-from-tool\n")
-    assert rows[1].said == ()
+    assert rows[1].said == ("Thanks, good",)
 
 
 def test_claude_code_is_followed_through_reminders_and_a_resume():

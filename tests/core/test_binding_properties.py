@@ -168,7 +168,13 @@ anything = st.builds(
     st.none() | words,
 )
 hashes = st.binary(min_size=16, max_size=16)
-retellable = st.builds(Recent, session=st.just("r"), texts=st.lists(words, max_size=3).map(tuple))
+retellable = st.builds(
+    Recent,
+    session=st.just("r"),
+    turn=st.just("r"),
+    asked=st.lists(words, max_size=2).map(tuple),
+    texts=st.lists(words, max_size=3).map(tuple),
+)
 
 
 @given(history=st.lists(anything, min_size=1, max_size=6), data=st.data())

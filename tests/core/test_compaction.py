@@ -9,12 +9,11 @@ import pytest
 
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
-from tests.core.bindings import Memory, Row, calls, replay, says, talk, tree
+from tests.core.bindings import FINE, Memory, Row, calls, replay, says, talk, tree
 
 INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")
 SUMMARY = says("assistant", "The person had a command run by a tool, twice; both times it said hello. " * 2)
 NEW = says("user", "And now run the tests, please")
-FINE = says("assistant", "They pass.")
 
 
 def written_out(messages: Sequence[Message]) -> str:
@@ -73,7 +72,7 @@ def test_a_summary_alone_begins_a_new_segment_of_the_session(session):
     after = memory.ask(as_before(last, handed_on(), NEW), FINE)
     assert (after.kind, after.binding.parent) == (Kind.MAIN, None)
     assert after.binding.session == last.binding.session
-    assert {row.id: row.next_state for row in rows} == known
+    assert {row.id: row.next_state for row in rows} == known | {last.id: (NEW,)}, "only the last reply waited"
 
 
 def test_behind_a_kept_suffix_the_parent_is_the_last_reply(session):
@@ -114,6 +113,53 @@ def test_kept_user_messages_reject_nothing_and_known_next_states_stay():
     after = memory.ask(talk(asked, handed_on()), FINE)
     assert (after.binding.rejects, after.binding.session, after.kind) == (None, first.id, Kind.MAIN)
     assert first.next_state == ()
+
+
+def test_kept_user_messages_without_a_summary_of_ours_are_no_complaint():
+    """Another model wrote the summary, so nothing quotes a reply of ours."""
+    memory = Memory()
+    asked = says("user", "Run the tests")
+    first = memory.ask(talk(asked), says("assistant", "They fail."))
+    notes = says("user", "A colleague worked on this before and left notes: nothing is done yet.")
+    after = memory.ask(talk(asked, notes, NEW), FINE)
+    assert (after.binding.rejects, after.binding.session, first.next_state) == (None, after.id, ())
+    known = says("user", "Another language model started to solve this problem. Its notes: nothing is done.")
+    assert memory.ask(talk(asked, known), FINE).binding.rejects is None
+
+
+def test_two_kept_user_messages_show_the_session_and_one_does_not():
+    memory = Memory()
+    asked, again = says("user", "Run the tests of the parser"), says("user", "And those of the server")
+    reply = says("assistant", "They fail.")
+    first = memory.ask(talk(asked), reply)
+    memory.ask(talk(asked, reply, again), SUMMARY)
+    notes = says("user", "A colleague worked on this before and left notes: nothing is done yet.")
+    assert memory.ask(talk(asked, again, notes, NEW), FINE).binding.session == first.id
+    other = memory.ask(talk(asked, notes, NEW), FINE)
+    assert other.binding.session == other.id
+
+
+def test_behind_a_kept_beginning_and_a_summary_the_parent_is_the_last_reply():
+    memory = Memory()
+    asked, greeting = says("user", "Run the tests"), says("assistant", "Which ones?")
+    first = memory.ask(talk(asked), greeting)
+    reply = says("assistant", "All twelve tests pass.")
+    said = memory.ask(talk(asked, greeting, says("user", "All"), greeting, NEW), reply)
+    between = says("user", "[Some messages were left out here.]")
+    after = memory.ask(talk(asked, greeting, between, NEW, reply, says("user", "Thanks")), FINE)
+    assert (after.binding.parent, after.binding.session) == (said.id, first.id)
+    assert said.said == ("Thanks",)
+
+
+def test_a_client_that_sends_only_the_last_messages_stays_in_its_session():
+    memory = Memory()
+    asked = says("user", "Run the tests of the parser")
+    reply = says("assistant", "Twelve of them pass, one fails.")
+    first = memory.ask(talk(asked), reply)
+    second = memory.ask(talk(asked, reply, NEW), FINE)
+    third = memory.ask(talk(reply, NEW, FINE, says("user", "Thanks")), reply)
+    assert (third.binding.parent, third.binding.session) == (second.id, first.id)
+    assert second.said == ("Thanks",)
 
 
 def test_a_known_next_state_is_not_replaced_by_a_rejection():

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.binding import Candidate, IncomingRequest, Recent, bind, client_session_of, read_request
+from afterwit.core.binding import (
+    Candidate,
+    IncomingRequest,
+    Recent,
+    Shape,
+    bind,
+    client_session_of,
+    read_request,
+)
 from afterwit.core.binding.client_text import is_boilerplate, without_client_text, without_retelling
 from afterwit.core.binding.segments import canonical_json
 from afterwit.core.ids import turn_of_call
@@ -108,7 +116,19 @@ def _bind(text: str) -> object:
     )
     said = tuple(text[:length] + "!" for length in range(17, 200, 20))
     incoming = _read(text)
-    return bind(incoming, [stored], [Recent(session="r", texts=said)])
+    return bind(
+        incoming,
+        [stored],
+        [
+            Recent(
+                session="r",
+                turn="r",
+                texts=said,
+                asked=said,
+                shape=Shape(tools=frozenset("a"), streamed=True),
+            )
+        ],
+    )
 
 
 READERS: dict[str, Callable[[str], Any]] = {

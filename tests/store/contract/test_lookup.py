@@ -67,10 +67,17 @@ def test_an_old_parent_of_a_long_request_is_found(store: Store) -> None:
 
 def test_recent_side_replies_come_with_their_text_and_the_newest_first(store: Store) -> None:
     for number in range(5):
-        reply = Message(role="assistant", content=f"summary {number}")
+        reply = Message(role="assistant", content=f"summary {number} " + 80 * "-")
         add(store, f"s{number}", kind=Kind.SIDE, reason=Reason.SIDE_TURN, message=reply)
+    add(
+        store,
+        "title",
+        kind=Kind.SIDE,
+        reason=Reason.SIDE_TURN,
+        message=Message(role="assistant", content="T"),
+    )
     found = store.candidates(SCOPE, [], [], side_limit=2)
-    assert {(c.turn, c.reply) for c in found} == {("s3", "summary 3"), ("s4", "summary 4")}
+    assert {(c.turn, (c.reply or "")[:9]) for c in found} == {("s3", "summary 3"), ("s4", "summary 4")}
 
 
 def test_a_candidate_knows_how_its_request_was_made(store: Store) -> None:
@@ -195,8 +202,8 @@ def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None
         add(store, f"t{number}", session=session, conversation=asked)
     add(store, "side", session="c", kind=Kind.SIDE)
     assert store.recent(SCOPE) == [
-        Recent(session="a", texts=("question 2", "Done.")),
-        Recent(session="b", texts=("question 1", "Done.")),
+        Recent(session="a", turn="t2", texts=("question 2", "Done."), asked=("question 2",), alone=True),
+        Recent(session="b", turn="t1", texts=("question 1", "Done."), asked=("question 1",), alone=True),
     ]
     assert [one.session for one in store.recent(SCOPE, limit=1)] == ["a"]
     assert store.recent("other/agent") == []

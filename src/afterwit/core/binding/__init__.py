@@ -7,8 +7,9 @@ client_text   text that clients add to what was said
 segments      a conversation in a form for comparing
 request       the incoming request, read once; next states
 parents       the stored turns that it follows, repeats, rejects or quotes
-retelling     a known conversation inside one message
+retelling     a known conversation inside one message, or continued without its beginning
 side_turns    requests beside the conversation
+errands       small requests about a conversation
 bind          all of that in one decision
 siblings      which of a parent's children is the conversation
 """
@@ -16,14 +17,17 @@ siblings      which of a parent's children is the conversation
 from afterwit.core.binding.bind import Binding, bind
 from afterwit.core.binding.client_ids import ClientSession, client_session_of
 from afterwit.core.binding.client_text import without_client_text
-from afterwit.core.binding.parents import Candidate, continued_sessions, with_replies
+from afterwit.core.binding.errands import errand_of, errands_of
+from afterwit.core.binding.parents import LONG_REPLY, Candidate, continued_sessions, with_replies
 from afterwit.core.binding.request import IncomingRequest, added_messages, read_request
-from afterwit.core.binding.retelling import Recent, carrying
+from afterwit.core.binding.retelling import LONGEST, Recent, resumed
 from afterwit.core.binding.segments import plain_text
 from afterwit.core.binding.siblings import Branch, Resolution, resolve
 from afterwit.core.binding.side_turns import Shape
 
 __all__ = [
+    "LONGEST",
+    "LONG_REPLY",
     "Binding",
     "Branch",
     "Candidate",
@@ -34,12 +38,14 @@ __all__ = [
     "Shape",
     "added_messages",
     "bind",
-    "carrying",
     "client_session_of",
     "continued_sessions",
+    "errand_of",
+    "errands_of",
     "plain_text",
     "read_request",
     "resolve",
+    "resumed",
     "with_replies",
     "without_client_text",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from afterwit.core.binding.errands import errand_of, looks_back
 from afterwit.core.binding.parents import (
     Candidate,
     Followed,
@@ -21,8 +22,8 @@ from afterwit.core.binding.parents import (
     usual_shapes,
 )
 from afterwit.core.binding.request import IncomingRequest, next_state
-from afterwit.core.binding.retelling import Recent, retold
-from afterwit.core.binding.side_turns import Pattern, classify, known_patterns
+from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
+from afterwit.core.binding.side_turns import Pattern, alike, classify, known_patterns, open_messages
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
@@ -41,7 +42,7 @@ class Binding:
     rejects: str | None = None
     """The turn whose response was taken out: `next_state` is the complaint."""
     answers: str | None = None
-    """The turn that `next_state` answers: the rejected one, else the parent."""
+    """The turn that `next_state` answers: the rejected one, the last before a compaction, else the parent."""
     next_state: tuple[Message, ...] = ()
     reason: Reason | None = None
     """Why the turn cannot train, if binding finds a reason."""
@@ -72,13 +73,13 @@ def bind(
     """Bind a request.
 
     `candidates` are the stored turns of its scope that its `hashes` and `named` turns lead to. `recent` are
-    the newest conversations of its scope, which a request without a parent may retell. `patterns` are those
-    of known side turns; None: the package's own.
+    the newest conversations of its scope, which a request without a parent may retell or go on from.
+    `patterns` are those of known side turns; None: the package's own.
     """
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
-    relation = _relation(incoming, others)
+    relation = _relation(incoming, others, recent)
     begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
-    retelling = retold(incoming, recent) if begins else None
+    beside = _beside(incoming, recent) if begins and relation.session is None else None
     relative = relation.relative
     kind = classify(
         incoming.messages,
@@ -86,29 +87,50 @@ def bind(
         shape=incoming.shape,
         usual=() if relative is None else usual_shapes(others, relative.session),
         parent=None if relative is None else relative.kind,
-        retells=retelling is not None,
+        retells=beside is not None or looks_back(incoming),
+        resumes=_resumes(incoming, relative),
         patterns=known_patterns() if patterns is None else patterns,
     )
-    answering = next_state(incoming, relation.after, kind) if relation.answers is not None else ()
+    left = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
+    answers = None if left else relation.answers
+    answering = next_state(incoming, relation.after, kind) if answers is not None else ()
     session = relation.session
     if begins and session is None and kind is Kind.SIDE:
-        session = retelling or newest_of_client_session(others)
+        session = beside or newest_of_client_session(others)
     return Binding(
         session=incoming.turn if session is None else session,
         parent=relation.parent,
         kind=kind,
         retry_of=relation.retry_of,
         rejects=relation.rejects,
-        answers=relation.answers if answering else None,
+        answers=answers if answering else None,
         next_state=answering,
         reason=relation.reason,
     )
 
 
-def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Relation:
+def _resumes(incoming: IncomingRequest, parent: Candidate | None) -> bool:
+    """Whether a person goes on behind a side turn that the client keeps in the history."""
+    if parent is None or parent.shape is None or not incoming.shape.tools:
+        return False
+    said = [message.role for message in open_messages(incoming.messages)]
+    return alike(parent.shape, incoming.shape) and "user" in said and "tool" not in said
+
+
+def _beside(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
+    """The session that a request is beside, "" if that is not known; None if it is not beside one."""
+    sessions = retold(incoming, recent)
+    if sessions:
+        return sessions.pop() if len(sessions) == 1 else ""
+    return errand_of(incoming, recent)
+
+
+def _relation(
+    incoming: IncomingRequest, candidates: Sequence[Candidate], recent: Sequence[Recent]
+) -> _Relation:
     """The first that applies: retry, ambiguous, regeneration, compaction, rejection, following, none."""
     summary = quoted(incoming, candidates)
-    parents = followed(incoming, candidates, summary)
+    parents = followed(incoming, candidates, summary, resumed(incoming, recent))
     parent = parents[0] if len(parents) == 1 else None
     same = repeated(incoming, candidates)
     if same is not None and not same.arrived:
@@ -118,17 +140,26 @@ def _relation(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> _Re
     if same is not None and same.parent is not None:
         return _again(same, parent, retry_of=None)
     if summary is not None and (parent is None or summary.message >= parent.after):
-        return _continuing(summary.candidate.session, candidates)
+        return _continuing(summary.candidate.session, candidates, after=summary.message + 1)
     deleted = rejected(incoming, candidates, parent) if same is None else None
     if deleted is not None:
         return _rejecting(incoming, deleted)
-    return _Relation() if parent is None else _following(parent)
+    if parent is not None:
+        return _following(parent)
+    kept = kept_words(incoming, recent)
+    return _Relation() if kept is None else _continuing(kept, candidates, after=len(incoming.messages))
 
 
-def _continuing(session: str, candidates: Sequence[Candidate]) -> _Relation:
-    """A new segment of a session: what its earlier turns looked like shows whether this one is beside it."""
+def _continuing(session: str, candidates: Sequence[Candidate], *, after: int) -> _Relation:
+    """A new segment of a session. What it says behind the summary answers the last reply, if nothing did.
+
+    What the session's earlier turns looked like shows whether this one is beside it.
+    """
     main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
-    return _Relation(session=session, relative=main)
+    waits = main is not None and not (main.answered or main.calls or main.children)
+    return _Relation(
+        session=session, relative=main, answers=main.turn if main is not None and waits else None, after=after
+    )
 
 
 def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:

@@ -8,8 +8,20 @@ from afterwit.core.scan import without_blocks, without_named_blocks
 
 _BLOCKS = (
     ("<system-reminder>", "</system-reminder>"),
+    ("<environment_details>", "</environment_details>"),
+    ("<environment_context>", "</environment_context>"),
     ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
 )
+_PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
+"""How messages begin that clients send in a person's place to keep the agent going."""
+_HANDOFFS = (
+    "Another language model started to solve this problem",
+    "This session is being continued from a previous conversation",
+    "The conversation history before this point was compacted",
+    "[CONTEXT COMPACTION",
+    "[Your active task list was preserved across context compression]",
+)
+"""How the messages begin that clients put in the place of a conversation that they compacted."""
 _AIDER_FILES = (
     "I have *added these files to the chat*",
     "These files have been *added these files to the chat*",
@@ -60,7 +72,7 @@ _OPENCLAW_RUNTIME_REST = re.compile(r"\S+ \| [^\n]*")
 
 def without_passing_blocks(text: str) -> str:
     """The text without the blocks that come and go from one request to the next."""
-    if text.startswith(_AIDER_FILES):
+    if text.startswith(_AIDER_FILES + _PROMPTS):
         return ""
     return _without_aider_reminder(without_blocks(text, *_BLOCKS))
 
@@ -78,9 +90,19 @@ def without_retelling(text: str) -> str:
 
 
 def without_client_text(text: str) -> str:
-    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add."""
+    """The text, stripped, without blocks, time stamps and run-time lines that clients are known to add.
+
+    Empty if the client wrote all of it.
+    """
     without = without_passing_blocks(text).strip()
+    if is_handoff(without):
+        return ""
     return _without_openclaw_runtime(without[_stamp_length(without) :])
+
+
+def is_handoff(text: str) -> bool:
+    """Whether a message stands in the place of a conversation that its client compacted."""
+    return text.startswith(_HANDOFFS)
 
 
 def is_boilerplate(said: str, before: str) -> bool:

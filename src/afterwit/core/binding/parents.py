@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from afterwit.core.binding.client_text import is_handoff
 from afterwit.core.binding.request import IncomingRequest
-from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding.side_turns import Shape, alike
 from afterwit.core.turn import Kind
 
 LONG_REPLY = 80
@@ -34,6 +35,8 @@ class Candidate:
     """Messages that follow it are known."""
     reply: str | None = None
     """Its reply as it is compared; None if it was not looked up."""
+    calls: bool = False
+    """Whether the reply calls tools, if it was looked up."""
     shape: Shape | None = None
     """How its request was made; None if that was not kept."""
     newest: bool = False
@@ -62,16 +65,21 @@ class Quoted:
 
 
 def followed(
-    incoming: IncomingRequest, candidates: Sequence[Candidate], summary: Quoted | None
+    incoming: IncomingRequest,
+    candidates: Sequence[Candidate],
+    summary: Quoted | None,
+    sessions: Collection[str] = (),
 ) -> list[Followed]:
     """The turn that a request follows; several if that is ambiguous, none for a new conversation.
 
     The deepest match in the request wins. A tool-call id of ours, or a reply of a session that is known to
-    continue here, beats a prefix that ends before it: the messages between were rewritten.
+    continue here, beats a prefix that ends before it: the messages between were rewritten. `sessions` are
+    further ones that are known to continue.
     """
     by_prefix = _by_prefix(incoming, candidates)
     called = _by_call(incoming, candidates)
-    said = _by_reply(incoming, candidates, _continued(called, summary))
+    known = {*_continued(called, summary), *_of_prefix(incoming, by_prefix), *sessions}
+    said = _by_reply(incoming, candidates, known)
     deepest = max((one for one in (called, said) if one is not None), key=lambda one: one.after, default=None)
     if deepest is not None and all(deepest.after > prefix.after for prefix in by_prefix):
         return [deepest]
@@ -120,8 +128,18 @@ def _by_reply(
 
 
 def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
-    """Sessions that a request is known to continue: it names a call of theirs, or quotes a summary."""
-    return _continued(_by_call(incoming, candidates), quoted(incoming, candidates))
+    """Sessions that a request is known to continue: it names a call of theirs, quotes a summary, or begins as
+    they do and has a later reply."""
+    prefix = _by_prefix(incoming, candidates)
+    evidence = _continued(_by_call(incoming, candidates), quoted(incoming, candidates))
+    return evidence | _of_prefix(incoming, prefix)
+
+
+def _of_prefix(incoming: IncomingRequest, prefix: Sequence[Followed]) -> set[str]:
+    """The session that the request begins with, if replies follow that are not in that beginning."""
+    reply = incoming.last_reply
+    later = {one.candidate.session for one in prefix if reply is not None and reply[0] >= one.after}
+    return later if len(later) == 1 else set()
 
 
 def _continued(*evidence: Followed | Quoted | None) -> set[str]:
@@ -137,9 +155,16 @@ def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) 
 
 
 def repeated(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Candidate | None:
-    """The newest turn with the same prompt."""
+    """The newest turn with the same prompt, which was asked for in the same way.
+
+    A title may be asked for by the first message alone, under another system text.
+    """
     return latest(
-        c for c in candidates if c.depth == incoming.depth > 0 and c.prompt_hash == incoming.prompt_hash
+        c
+        for c in candidates
+        if c.depth == incoming.depth > 0
+        and c.prompt_hash == incoming.prompt_hash
+        and (c.shape is None or alike(c.shape, incoming.shape))
     )
 
 
@@ -158,13 +183,14 @@ def rejected(
 ) -> Candidate | None:
     """The turn whose prompt the request continues without its response; None if that is uncertain.
 
-    If an assistant's message comes next, the response was edited, not rejected.
+    One message follows the prompt: the complaint. If it is an assistant's, the response was edited, not
+    rejected. If there are more, or it hands a conversation over, a compaction left the replies out.
     """
     start = 0 if parent is None else parent.after
     leaves = [
         c
         for c in candidates
-        if 0 < c.depth < incoming.depth
+        if 0 < c.depth == incoming.depth - 1
         and c.delivered
         and not c.children
         and c.kind is not Kind.SIDE
@@ -172,12 +198,11 @@ def rejected(
         and incoming.message_after(c.depth) >= start
         and (parent is None or c.turn != parent.candidate.turn)
     ]
-    deepest = max((c.depth for c in leaves), default=0)
-    last = [c for c in leaves if c.depth == deepest]
-    if len({c.session for c in last}) != 1:
+    if len({c.session for c in leaves}) != 1:
         return None
-    onward = incoming.messages[incoming.segments[deepest].message]
-    return None if onward.role == "assistant" else latest(last)
+    onward = incoming.segments[-1].message
+    edited = incoming.messages[onward].role == "assistant"
+    return None if edited or is_handoff(incoming.texts[onward]) else latest(leaves)
 
 
 def usual_shapes(candidates: Sequence[Candidate], session: str) -> set[Shape]:

@@ -1,4 +1,5 @@
-"""Whether a request carries a known conversation inside one message, which makes it a side turn.
+"""What a request without a parent has of the conversations that went on last: it may hold one of them inside
+one message, which makes it a side turn, or end as one of them did, which makes it the same conversation.
 
 To compact a conversation, clients send it as text in one message, under other instructions. The wording of
 these instructions changes, the conversation inside does not.
@@ -6,10 +7,13 @@ these instructions changes, the conversation inside does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from afterwit.core.binding.request import IncomingRequest
+from afterwit.core.binding.segments import SYSTEM
+from afterwit.core.binding.side_turns import Shape
 
 SHORTEST = 16
 """Characters. Shorter texts are in many messages and are not compared."""
@@ -19,6 +23,8 @@ FEWEST = 2
 """Least number of a conversation's texts in a retelling."""
 MOST = 0.5
 """Least share of a conversation's texts in a retelling."""
+TELLING = 40
+"""Least characters of two or more messages that show one conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +32,30 @@ class Recent:
     """A conversation of the same scope, as of its newest turn."""
 
     session: str
+    turn: str
     texts: tuple[str, ...]
     """Its last messages as they are compared (`segments.plain_text`), the system's left out."""
+    asked: tuple[str, ...] = ()
+    """What its user messages say, the first one first, each cut to `LONGEST`; empty ones are left out."""
+    shape: Shape | None = None
+    alone: bool = False
+    """Whether the newest turn is the only one."""
+    client_session: bytes | None = None
+    """Hash of the client's session id; None if it sent none."""
 
 
-def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
-    """The session that a message of the request retells; None if there is none."""
-    carriers = carrying(incoming)
-    found = (one.session for one in recent if any(_retells(text, one) for text in carriers))
-    return next(found, None)
+def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[Recent]:
+    """The conversations under the session id that the client sends; all if it sends none."""
+    named = incoming.client_session_hash
+    return [one for one in recent if named is None or one.client_session == named]
+
+
+def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> set[str]:
+    """The session that a message of the request retells; several if it holds as much of each."""
+    carriers, own = carrying(incoming), of_the_same_client(incoming, recent)
+    held = {one.session: max((_held(text, one) for text in carriers), default=0) for one in own}
+    most = max(held.values(), default=0)
+    return {session for session, texts in held.items() if texts == most > 0}
 
 
 def carrying(incoming: IncomingRequest) -> list[str]:
@@ -43,7 +64,47 @@ def carrying(incoming: IncomingRequest) -> list[str]:
     return [text for message, text in said if message.role == "user" and len(text) > FEWEST * SHORTEST]
 
 
-def _retells(text: str, conversation: Recent) -> bool:
+def _held(text: str, conversation: Recent) -> int:
+    """How many texts of a conversation a text holds; 0 if they are too few to be a retelling."""
     pieces = {piece[:LONGEST] for piece in conversation.texts if len(piece) >= SHORTEST}
     held = sum(piece in text for piece in pieces if len(piece) < len(text))
-    return held >= max(FEWEST, MOST * len(pieces))
+    return held if held >= max(FEWEST, MOST * len(pieces)) else 0
+
+
+def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
+    """The session that ended as the request's history ends: the same reply, and the same words before it.
+
+    A client that leaves out old messages sends no prompt that we know. Several such sessions are none.
+    """
+    reply = incoming.last_reply
+    said = zip(incoming.messages[: reply[0] + 1], incoming.texts, strict=False) if reply is not None else ()
+    texts = [text for message, text in said if text and message.role not in SYSTEM]
+    own = of_the_same_client(incoming, recent)
+    found = {one.session for one in own if _ends_alike(texts, [text for text in one.texts if text])}
+    return found if len(found) == 1 else set()
+
+
+def _ends_alike(texts: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether the last two texts or more are the same, and enough of them to tell them from chance."""
+    pairs = zip(reversed(texts), reversed(known), strict=False)
+    common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return len(common) > 1 and sum(map(len, common)) >= TELLING
+
+
+def kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | None:
+    """The session whose user messages the request begins with, without the replies to them.
+
+    One message in common proves nothing: many conversations begin alike. Several such sessions are none.
+    """
+    if incoming.last_reply is not None:
+        return None
+    said = zip(incoming.messages, incoming.texts, strict=True)
+    asked = tuple(text[:LONGEST] for message, text in said if message.role == "user" and text)
+    own = of_the_same_client(incoming, recent)
+    found = {one.session for one in own if _begins_with(asked, one.asked)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _begins_with(asked: Sequence[str], earlier: Sequence[str]) -> bool:
+    told = 1 < len(earlier) < len(asked) and sum(map(len, earlier)) >= TELLING
+    return told and tuple(asked[: len(earlier)]) == tuple(earlier)

@@ -19,7 +19,8 @@ from afterwit.core.ids import plain_id
 from afterwit.core.message import Message, ToolCall
 
 HASH_BYTES = 16
-_SYSTEM = ("system", "developer")
+SYSTEM = ("system", "developer")
+"""Roles whose text is not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def collapse(text: str) -> str:
 
 def parts_of(message: Message, text: str) -> Iterable[tuple[str, ...]]:
     """The parts of each of a message's segments; `text` is its `plain_text`."""
-    if message.role in _SYSTEM:
+    if message.role in SYSTEM:
         return
     if message.role == "tool":
         yield "tool", plain_id(message.tool_call_id or ""), text

@@ -14,11 +14,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from afterwit.core.binding.segments import collapse, plain_text
+from afterwit.core.binding.segments import SYSTEM, collapse, plain_text
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 
-_SYSTEM = ("system", "developer")
 UNLIKE = 0.5
 """If two tool sets share less than this, they belong to two agents."""
 DOUBTFUL = 2 / 3
@@ -51,7 +50,7 @@ class Shape:
 
 def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
     """The shape of a request."""
-    system = [message.content or "" for message in conversation.messages if message.role in _SYSTEM]
+    system = [message.content or "" for message in conversation.messages if message.role in SYSTEM]
     names = (tool["function"]["name"] for tool in conversation.tools)
     return Shape(
         tools=frozenset(names),
@@ -63,6 +62,11 @@ def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def alike(shape: Shape, other: Shape) -> bool:
+    """Whether two requests have the same tools and the same system text."""
+    return (shape.tools, shape.system) == (other.tools, other.system)
 
 
 def differs(shape: Shape, usual: Shape) -> bool:
@@ -116,7 +120,7 @@ def known_patterns() -> tuple[Pattern, ...]:
 def matches(messages: Sequence[Message], patterns: Sequence[Pattern]) -> Pattern | None:
     """The first pattern that a request opens with."""
     texts = {
-        Place.SYSTEM: [collapse(message.content or "") for message in messages if message.role in _SYSTEM],
+        Place.SYSTEM: [collapse(message.content or "") for message in messages if message.role in SYSTEM],
         Place.REQUEST: [plain_text(message) for message in open_messages(messages) if message.role == "user"],
     }
     found = (p for p in patterns if any(text.startswith(p.starts) for text in texts[p.place]))
@@ -137,12 +141,14 @@ def classify(
     usual: Collection[Shape],
     parent: Kind | None,
     retells: bool,
+    resumes: bool = False,
     patterns: Sequence[Pattern],
 ) -> Kind:
     """MAIN or SIDE.
 
     `said` is what the client stated, `usual` the known shapes of the session's earlier turns. `retells` is
-    true if a message of a new conversation holds a known one.
+    true if a message of a new conversation holds a known one, or the request looks back on its own. `resumes`
+    is true if a person goes on behind the side turn that is its `parent`.
 
     An agent whose new messages are only tool results was handed the conversation by another agent. Its tools
     differ, but it is on the main line.
@@ -152,6 +158,6 @@ def classify(
     handed = bool(shape.tools) and {message.role for message in open_messages(messages)} == {"tool"}
     if usual and not handed and all(differs(shape, one) for one in usual):
         return Kind.SIDE
-    if retells or matches(messages, patterns) is not None or parent is Kind.SIDE:
+    if retells or matches(messages, patterns) is not None or (parent is Kind.SIDE and not resumes):
         return Kind.SIDE
     return Kind.MAIN

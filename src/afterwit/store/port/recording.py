@@ -77,7 +77,7 @@ class ParentLookup(Protocol):
         turn_ids: Sequence[str],
         *,
         client_session: bytes | None = None,
-        side_limit: int = 8,
+        side_limit: int = 16,
         equal_limit: int = 32,
     ) -> list[Candidate]:
         """The turns of a scope that a request may continue, repeat or edit, in no order.
@@ -85,9 +85,9 @@ class ParentLookup(Protocol):
         `hashes` are the request's prefix hashes, shallow to deep; turns that the deepest possible parent
         makes irrelevant may be left out. Of turns with an equal hash only the newest `equal_limit` come: a
         prompt that is repeated for ever must not make each request slower. `turn_ids` are the turns that its
-        tool-call ids name. The newest `side_limit` side turns come with their replies, which a compacted
-        conversation may quote. If the client names its sessions, the newest main turn of `client_session`
-        comes too.
+        tool-call ids name. The newest `side_limit` side turns of long replies (from `LONG_REPLY` bytes, as
+        they are stored) come with them: a compacted conversation may quote one. If the client names its
+        sessions, the newest main turn of `client_session` comes too.
         """
         ...
 
@@ -95,7 +95,7 @@ class ParentLookup(Protocol):
         """The newest turns of these sessions, side turns left out, with their replies."""
         ...
 
-    def recent(self, scope: str, *, limit: int = 4) -> list[Recent]:
+    def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         """The conversations of a scope that went on last, the newest first, with what was said last."""
         ...
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import orjson
 
-from afterwit.core.binding import Branch, Candidate, Recent, Shape, plain_text
+from afterwit.core.binding import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape, plain_text
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.codec import read_message
@@ -52,7 +53,7 @@ class SqliteParentLookup(Component):
         turn_ids: Sequence[str],
         *,
         client_session: bytes | None = None,
-        side_limit: int = 8,
+        side_limit: int = 16,
         equal_limit: int = 32,
     ) -> list[Candidate]:
         found = {row["id"]: row for row in self._by_hash(scope, hashes, equal_limit)}
@@ -66,7 +67,7 @@ class SqliteParentLookup(Component):
             for turn, row in (found | newest).items()
             if turn not in sides
         ]
-        return plain + [_candidate(row, reply=_reply(row)) for row in sides.values()]
+        return plain + [_spoken(row) for row in sides.values()]
 
     def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
         rows = self._database.rows(
@@ -74,9 +75,9 @@ class SqliteParentLookup(Component):
             " AND t.kind <> 'side' AND c.message IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
             (*sessions, scope, limit),
         )
-        return [_candidate(row, reply=_reply(row)) for row in rows]
+        return [_spoken(row) for row in rows]
 
-    def recent(self, scope: str, *, limit: int = 4) -> list[Recent]:
+    def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         rows = self._database.rows(
             "SELECT seq, session FROM turns WHERE kind = 'main' AND scope = ? ORDER BY seq DESC LIMIT ?",
             (scope, limit * TURNS_OF_ONE),
@@ -84,7 +85,8 @@ class SqliteParentLookup(Component):
         newest = {row["session"]: row["seq"] for row in reversed(rows)}
         seqs = sorted(newest.values(), reverse=True)[:limit]
         contents = self._database.rows(
-            "SELECT seq, t.session, c.message FROM contents c JOIN turns t USING (seq)"
+            "SELECT seq, t.id, t.session, t.parent, t.client_session, c.shape, c.message,"
+            f" {CHILDREN} FROM contents c JOIN turns t USING (seq)"
             f" WHERE seq IN ({marks(len(seqs))})"
             " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
             (*seqs, LARGEST_CONVERSATION),
@@ -109,9 +111,9 @@ class SqliteParentLookup(Component):
 
     def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
         sql = (
-            f"{CANDIDATE}, c.message {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND c.message IS NOT NULL"
+            f"{CANDIDATE}, c.message {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?"
         )
-        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, limit))
+        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, LONG_REPLY, limit))
 
     def _newest(self, scope: str, client_session: bytes | None) -> list[sqlite3.Row]:
         if client_session is None:
@@ -147,19 +149,38 @@ def _reply(row: sqlite3.Row) -> str:
 
 
 def _recent(row: sqlite3.Row, conversation: bytes) -> Recent:
-    messages = orjson.loads(conversation)["messages"][-MESSAGES_OF_ONE:]
-    said = [Message.from_dict(message) for message in messages]
-    texts = tuple(plain_text(message) for message in said if message.role not in ("system", "developer"))
-    return Recent(session=row["session"], texts=(*texts, _reply(row)))
+    messages = orjson.loads(conversation)["messages"]
+    said = [Message.from_dict(message) for message in messages[-MESSAGES_OF_ONE:]]
+    users = (Message.from_dict(message) for message in messages if message["role"] == "user")
+    asked = (plain_text(message)[:LONGEST] for message in users)
+    return Recent(
+        session=row["session"],
+        turn=row["id"],
+        texts=(*(plain_text(one) for one in said if one.role not in ("system", "developer")), _reply(row)),
+        asked=tuple(text for text in asked if text),
+        shape=_shape(row),
+        alone=row["parent"] is None and not row["children"],
+        client_session=row["client_session"],
+    )
 
 
 @lru_cache(maxsize=256)
-def _shape(line: str) -> Shape:
+def _read_shape(line: str) -> Shape:
     """Read once: the turns of a session are nearly all made alike."""
     return Shape.read(line)
 
 
-def _candidate(row: sqlite3.Row, *, reply: str | None = None, newest: bool = False) -> Candidate:
+def _shape(row: sqlite3.Row) -> Shape | None:
+    return None if row["shape"] is None else _read_shape(row["shape"])
+
+
+def _spoken(row: sqlite3.Row) -> Candidate:
+    """A candidate with its reply."""
+    said = read_message(row["message"])
+    return replace(_candidate(row), reply=plain_text(said), calls=bool(said.tool_calls))
+
+
+def _candidate(row: sqlite3.Row, *, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
         session=row["session"],
@@ -173,7 +194,6 @@ def _candidate(row: sqlite3.Row, *, reply: str | None = None, newest: bool = Fal
         created=row["created"],
         children=row["children"],
         answered=bool(row["answered"]),
-        reply=reply,
-        shape=None if row["shape"] is None else _shape(row["shape"]),
+        shape=_shape(row),
         newest=newest,
     )

@@ -11,9 +11,11 @@ from afterwit.core.binding import (
     Resolution,
     added_messages,
     bind,
-    carrying,
     continued_sessions,
+    errand_of,
+    errands_of,
     resolve,
+    resumed,
     with_replies,
 )
 from afterwit.core.errors import TurnNotFound
@@ -27,6 +29,7 @@ class Bound:
     """A request with its place in its session."""
 
     incoming: IncomingRequest
+    scope: str
     binding: Binding
     kind: Kind
     """The request's kind, given its siblings so far."""
@@ -40,11 +43,12 @@ def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
         _apply(store, resolved, now)
-    answers = binding.answers if binding.rejects or resolved.answers else None
+    answers = binding.answers if binding.parent is None or binding.rejects or resolved.answers else None
     if answers is not None and teaches:
         store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
     return Bound(
         incoming=incoming,
+        scope=scope,
         binding=binding,
         kind=resolved.kind,
         answered=teaches and (answers is not None or resolved.confirmed is not None),
@@ -55,7 +59,7 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
     """Bind a request to what the store holds.
 
     A session's turns are looked up only if the request is known to go on in it. Recent conversations are
-    looked up only if the request has no parent and may retell one.
+    looked up only if the request has no parent: it may be about one, or go on from its end.
     """
     found = store.candidates(
         scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
@@ -63,9 +67,12 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
     if sessions := continued_sessions(incoming, found):
         found = with_replies(found, store.replies(scope, sessions))
     binding = bind(incoming, found)
-    if binding.parent is None and binding.reason is None and carrying(incoming):
-        return bind(incoming, found, store.recent(scope))
-    return binding
+    if binding.parent is not None or binding.reason is not None:
+        return binding
+    recent = store.recent(scope)
+    if sessions := resumed(incoming, recent):
+        found = with_replies(found, store.replies(scope, sessions))
+    return bind(incoming, found, recent)
 
 
 def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
@@ -93,10 +100,22 @@ def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], 
 def _kind_now(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
     """The kind of a turn that is about to be stored: siblings may have come while it was sampled."""
     if bound.binding.parent is None:
-        return bound.kind
+        return _kind_of_first(store, bound, own=own, now=now)
     resolved = _resolved(store, bound.binding, own=own)
     _apply(store, resolved, now)
     return resolved.kind
+
+
+def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: float) -> Kind:
+    """The kind of a turn without a parent: titles are asked for while the first answer is sampled.
+
+    Whichever of the two is stored last finds the other.
+    """
+    recent = [one for one in store.recent(bound.scope) if one.turn not in own]
+    for errand in errands_of(bound.incoming, recent) if bound.kind is Kind.MAIN else ():
+        store.set_kind(errand, Kind.SIDE, now=now)
+    said = bound.incoming.client.turn_type
+    return bound.kind if said is not None or errand_of(bound.incoming, recent) is None else Kind.SIDE
 
 
 def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolution:

@@ -1,0 +1,86 @@
+"""What distinguishes one kind of client from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from experiments.replay.clients.echo import Echo, plainly
+
+
+class Title(StrEnum):
+    """When a client asks for a title."""
+
+    BEFORE = "before"
+    BESIDE = "beside"
+    """At the same time as the first answer."""
+    AFTER = "after"
+
+
+class Kept(StrEnum):
+    """What a compaction leaves beside its summary."""
+
+    NOTHING = "nothing"
+    SUFFIX = "suffix"
+    USERS = "users"
+    ENDS = "ends"
+    """The first messages and the last ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wordings:
+    """The words of side requests: {first} is the first message, {all} the conversation as text."""
+
+    title_system: str | None = None
+    title: str = "{first}"
+    summary_system: str | None = None
+    summary: str = ""
+    handoff: str = "{summary}"
+    review: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """One kind of client. Shares are of the occasions on which something may happen."""
+
+    name: str
+    agent: str
+    """Its User-Agent."""
+    words: Wordings
+    system: str = "You are a coding agent."
+    tools: tuple[str, ...] = ("read", "edit", "run", "search", "todo")
+    streamed: bool = True
+    dialect: str = "chat"
+    echo: Echo = plainly
+    session_header: str | None = None
+    results_as_words: bool = False
+    """The results of tools come as a user's words."""
+    stamped: bool = False
+    """People's words begin with the time."""
+    context: str | None = None
+    """A user message that ends every request and is gone in the next."""
+    opening: str | None = None
+    """A user message of the client before the first of the person."""
+    title: Title | None = None
+    title_behind: bool = False
+    """The title is asked for behind the conversation."""
+    kept: Kept | None = None
+    """How it compacts; None: never."""
+    summary_elsewhere: bool = False
+    """Another model writes the summary."""
+    summary_behind: bool = False
+    """The summary is asked for behind the conversation, not with the conversation in one message."""
+    summary_tools: bool = True
+    """A summary that is asked for behind the conversation keeps the tools."""
+    compacts: float = 0.25
+    reviews: float = 0.0
+    heartbeats: float = 0.0
+    subagents: float = 0.0
+    retries: float = 0.05
+    regenerates: float = 0.05
+    edits: float = 0.05
+    complains: float = 0.0
+    """It deletes a reply without a call, and complains."""
+    interrupts: float = 0.05
+    headers: Mapping[str, str] = field(default_factory=dict)

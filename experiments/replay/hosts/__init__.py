@@ -1,0 +1,1 @@
+"""What answers the requests: the binder alone, or the gateway over HTTP."""

@@ -1,0 +1,110 @@
+"""Errands: titles, topics, tags, summaries, reviews, asked for beside a conversation or behind it.
+
+Beside it, an errand has no tools and at most two messages. Two signs tell it: its first words ask for such a
+thing, it quotes the first message of a conversation, or it has no tools where the conversations have some.
+Behind it, only words tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from afterwit.core.binding.request import IncomingRequest
+from afterwit.core.binding.retelling import SHORTEST, Recent, of_the_same_client
+from afterwit.core.binding.side_turns import TINY
+
+OPENING = 300
+"""Characters of a text in which it says what it wants."""
+_WANTED = re.compile(
+    r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
+    r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
+    r"|names?)\b"
+)
+_ABOUT = re.compile(
+    r"\b(?:conversations?|chats?|sessions?|threads?|dialog(?:ue)?s?|discussions?|exchanges?|histor(?:y|ies)"
+    r"|messages?|requests?|prompts?|quer(?:y|ies)|tasks?|content|transcripts?|context|user|questions?)\b"
+)
+_BACK = re.compile(
+    r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
+    r"|compact\w*|condens\w*|checkpoint|hand-?off)\b"
+)
+_ALL_OF_IT = re.compile(
+    r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
+    r"(?:conversation|chat|discussion|dialogue)\b"
+    r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
+)
+FEWEST_WORDS = 80
+"""Characters of a request to look back: what clients write for it is long, what people write is shorter."""
+
+
+def looks_back(incoming: IncomingRequest) -> bool:
+    """Whether the request ends with a client's wish to look back on the whole conversation."""
+    if incoming.last_reply is None or incoming.messages[-1].role != "user":
+        return False
+    opening = incoming.texts[-1][:OPENING].lower()
+    return len(incoming.texts[-1]) >= FEWEST_WORDS and bool(
+        _BACK.search(opening) and _ALL_OF_IT.search(opening)
+    )
+
+
+def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
+    """The session of a request's errand, "" if that is not known; None if it is not an errand."""
+    if incoming.shape.tools or not incoming.shape.tiny or incoming.last_reply is not None:
+        return None
+    bare = [
+        one
+        for one in of_the_same_client(incoming, recent)
+        if one.shape is not None and one.shape.system != incoming.shape.system
+    ]
+    texts = [text for text in incoming.texts if text]
+    quoted = [one for one in bare if _quotes(texts, one)]
+    worded = asks_about(texts)
+    if worded and quoted:
+        return quoted[0].session
+    tooled = [one for one in bare if one.shape is not None and one.shape.tools]
+    if worded and tooled:
+        return ""
+    return next((one.session for one in quoted if one in tooled and _long(one.asked[0])), None)
+
+
+def errands_of(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[str]:
+    """Earlier requests that turn out to be errands of the conversation that this request begins."""
+    asked = next((text for text in _asked(incoming) if text), "")
+    if not incoming.shape.tools or not asked:
+        return []
+    own = of_the_same_client(incoming, recent)
+    return [one.turn for one in own if _ran_ahead(one, asked, incoming.shape.system)]
+
+
+def _ran_ahead(one: Recent, asked: str, system: str) -> bool:
+    """Whether a request of its own, without tools, says the first words of a conversation that has tools."""
+    if not one.alone or one.shape is None or one.shape.tools or one.shape.system == system:
+        return False
+    said = [text for text in one.texts[:-1] if text]
+    if len(said) > TINY or not any(asked in text for text in said):
+        return False
+    return asked in said or _long(asked) or asks_about(said)
+
+
+def asks_about(texts: Iterable[str]) -> bool:
+    """Whether one of the texts begins, or ends, with a wish about a conversation."""
+    return any(_wishes(part) for text in texts for part in (text[:OPENING], text[-OPENING:]))
+
+
+def _wishes(text: str) -> bool:
+    lower = text.lower()
+    return _WANTED.search(lower) is not None and _ABOUT.search(lower) is not None
+
+
+def _quotes(texts: Sequence[str], one: Recent) -> bool:
+    return bool(one.asked) and any(one.asked[0] in text for text in texts)
+
+
+def _asked(incoming: IncomingRequest) -> Iterable[str]:
+    said = zip(incoming.messages, incoming.texts, strict=True)
+    return (text for message, text in said if message.role == "user")
+
+
+def _long(text: str) -> bool:
+    return len(text) >= SHORTEST
