@@ -1,0 +1,60 @@
+"""The demo's chat world on an engine: people, gateway, judge, learner, and new versions in the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterwit.apps.demo.live import Measurement, Run, live
+from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Interaction, held_out
+from afterwit.apps.demo.settings import choose
+from afterwit.apps.demo.worlds import world_named
+
+WORLD = world_named("chat")
+MODEL = WORLD.folder / "model"
+CONTEXT = 1024
+"""Of that model."""
+ADAPTERS = {"learner.lora_rank": 16, "learner.lr": 4e-3}
+"""An adapter of this model takes ten times the rate of its whole weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """An observer of a run that nobody watches."""
+
+    def measuring(self) -> None: ...
+
+    def measured(self, point: Measurement, version: int) -> None: ...
+
+    def task_done(self, number: int, interaction: Interaction, version: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """The policy on tasks that it never saw, before and after; the newest version that was served."""
+
+    before: Measurement
+    after: Measurement
+    version: int
+
+
+def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_on: int = 30) -> Lived:
+    """What this many people taught the model on an engine, with its base weights as the judge."""
+    settings = choose(
+        WORLD, home, direct=ADAPTERS | {f"engine.{name}": value for name, value in engine.items()}
+    )
+    with live(settings.settings, home, rules=None) as system:
+        run = Run(
+            system=system,
+            world=WORLD,
+            split=PEOPLE,
+            held_out=held_out(WORLD, MEASURE, measured_on, SEED),
+            seed=0,
+            began=time.monotonic(),
+            observer=Unseen(),
+        )
+        run.play(people)
+        return Lived(before=run.points[0], after=run.points[-1], version=system.version())
