@@ -63,7 +63,13 @@ def _launch_vllm(folder: Path, settings: VllmSettings, **at: Any) -> ServerComma
     return command(folder, settings, **at)
 
 
-LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm}
+def _launch_sglang(folder: Path, settings: SglangSettings, **at: Any) -> ServerCommand:
+    from afterwit.engines.sglang.command import command
+
+    return command(folder, settings, **at)
+
+
+LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm, "sglang": _launch_sglang}
 """What starts a server of each kind that can be started: it gets the model folder, the settings of its kind,
 and `host`, `port` and `lora_rank` by name."""
 

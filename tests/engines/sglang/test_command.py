@@ -1,0 +1,36 @@
+"""The server that `afterwit up` starts has all that the engine asks of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from afterwit.engines.kinds import LAUNCHERS
+from afterwit.engines.sglang.settings import SglangSettings
+
+
+def started(model: Path, settings: SglangSettings) -> list[str]:
+    command = LAUNCHERS["sglang"](model, settings, host="127.0.0.1", port=31000, lora_rank=8)
+    return list(command.arguments)
+
+
+def test_it_serves_the_folder_where_the_settings_say(qwen: Path) -> None:
+    settings = SglangSettings(command=("/opt/sglang/bin/python", "-m", "sglang.launch_server"))
+    words = " ".join(started(qwen, settings))
+    assert words.startswith("/opt/sglang/bin/python -m sglang.launch_server --model-path ")
+    assert f"--model-path {qwen} --host 127.0.0.1 --port 31000 --dtype float32" in words
+
+
+def test_it_makes_room_for_an_adapter_of_every_projection(qwen: Path) -> None:
+    words = " ".join(started(qwen, SglangSettings()))
+    modules = "down_proj gate_proj k_proj o_proj q_proj up_proj v_proj"
+    assert f"--enable-lora --max-lora-rank 8 --lora-target-modules {modules}" in words
+
+
+def test_whole_weights_need_no_room_for_adapters(qwen: Path) -> None:
+    words = started(qwen, SglangSettings(swap="whole"))
+    assert "--incremental-streaming-output" in words
+    assert not [word for word in words if "lora" in word]
+
+
+def test_flags_of_the_settings_come_last_so_that_they_win(qwen: Path) -> None:
+    assert started(qwen, SglangSettings(flags=("--dtype", "bfloat16")))[-2:] == ["--dtype", "bfloat16"]
