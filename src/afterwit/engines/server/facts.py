@@ -12,7 +12,7 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import Facts
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.wire.model_text.folder import end_ids, read_json
+from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
 
 WORDS = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 🙂\n\n\tdone'
 """A text that different tokenizers cut differently."""
@@ -72,9 +72,16 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
         )
 
 
-def require_same_tokens(folder: Path, served: Sequence[int], *, url: str, model: str) -> None:
-    """SettingError unless the server cut `WORDS` into the folder's own ids."""
-    ours = tokenizer_of(folder).encode(WORDS, add_special_tokens=False).ids
+def words_of(folder: Path) -> str:
+    """`WORDS` and the model's own special tokens, which tell relatives apart."""
+    return WORDS + "".join(special_tokens(folder).values())
+
+
+def require_same_tokens(
+    folder: Path, served: Sequence[int], *, url: str, model: str, words: str = WORDS
+) -> None:
+    """SettingError unless the server cut the words into the folder's own ids."""
+    ours = tokenizer_of(folder).encode(words, add_special_tokens=False).ids
     if list(served) != ours:
         raise SettingError(
             f"the server at {url} serves {model}, whose tokenizer is not that of {folder}: of one text it "

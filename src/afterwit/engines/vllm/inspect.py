@@ -13,7 +13,7 @@ from afterwit.core.errors import SettingError
 from afterwit.core.turn import Basis
 from afterwit.engines.port import Capabilities
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.facts import WORDS, require_same_model, require_same_tokens
+from afterwit.engines.server.facts import require_same_model, require_same_tokens, words_of
 from afterwit.engines.server.settings import Swap
 from afterwit.engines.vllm.server import BACKGROUND, GENERATE
 
@@ -49,9 +49,10 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap) -> Found:
     await _require_version(client)
     model, root, context_length = await _model(client)
     await asyncio.to_thread(require_same_model, folder, root, url=client.url)
-    body = {"model": model, "prompt": WORDS, "add_special_tokens": False}
+    words = await asyncio.to_thread(words_of, folder)
+    body = {"model": model, "prompt": words, "add_special_tokens": False}
     tokens = (await client.post("/tokenize", body)).json["tokens"]
-    await asyncio.to_thread(require_same_tokens, folder, tokens, url=client.url, model=root)
+    await asyncio.to_thread(require_same_tokens, folder, tokens, url=client.url, model=root, words=words)
     missing = [flag async for flag in _missing(client, model, swap)]
     if missing:
         raise SettingError(f"the vLLM server at {client.url} must be started with {'; and '.join(missing)}")

@@ -1,0 +1,156 @@
+"""vLLM's wire: what is asked, and what recorded answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.core.turn import Sampling
+from afterwit.engines.server.client import ServerClient
+from afterwit.engines.server.server import CUT, Ask, Piece
+from afterwit.engines.vllm.server import GENERATE, VllmServer
+from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
+
+SCORED = orjson.loads(golden("generate"))["prompt_token_ids"]
+
+
+def an_ask(*, weights: str | None = None, background: bool = False, **sampling: object) -> Ask:
+    fields = {"max_tokens": 2} | sampling
+    return Ask(
+        prompt_ids=(5, 6),
+        sampling=Sampling(**fields),
+        end_ids=frozenset({9, 8}),
+        weights=weights,
+        background=background,
+    )
+
+
+@asynccontextmanager
+async def over(recorded: Recorded, *, labels: bool = False) -> AsyncIterator[VllmServer]:
+    async with listening(recorded) as url:
+        client = ServerClient(url, key=None, silence_s=10)
+        yield VllmServer(client, model="tiny", root=recorded.model, priorities=True, labels=labels)
+        await client.close()
+
+
+async def pieces(recorded: Recorded, ask: Ask) -> list[Piece]:
+    async with over(recorded) as server, aclosing(server.sample(ask)) as stream:
+        return [piece async for piece in stream]
+
+
+async def test_a_recorded_stream_is_ids_with_their_log_probs_and_an_end(qwen: Path) -> None:
+    assert await pieces(Recorded(qwen), an_ask()) == [
+        Piece(ids=(493,), logprobs=(-8.096431732177734,)),
+        Piece(ids=(2851,), logprobs=(-6.810459136962891,), ended="length"),
+    ]
+
+
+async def test_recorded_prompt_log_probs_are_those_of_the_ids_that_followed(qwen: Path) -> None:
+    async with over(Recorded(qwen)) as server:
+        scored = await server.score(SCORED, None)
+    assert scored == [-8.777119636535645, -9.874124526977539, -8.629008293151855, -7.2454423904418945]
+
+
+async def test_the_server_is_asked_for_ids_and_its_own_end_ids_are_switched_off(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    await pieces(recorded, an_ask(temperature=0.7, top_p=0.9, top_k=5, seed=3, logit_bias=((4, 1.5),)))
+    (body,) = recorded.bodies(GENERATE)
+    assert body["model"] == "tiny"
+    assert body["token_ids"] == [5, 6]
+    assert body["stream"] is True
+    params = body["sampling_params"]
+    assert params["stop_token_ids"] == [8, 9]
+    assert params["ignore_eos"] is True
+    assert params["logit_bias"] == {"4": 1.5}
+    assert [params[name] for name in ("temperature", "top_p", "top_k", "seed", "logprobs", "max_tokens")] == [
+        0.7,
+        0.9,
+        5,
+        3,
+        0,
+        2,
+    ]
+
+
+async def test_a_low_temperature_takes_the_mode_of_the_whole_distribution(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    await pieces(recorded, an_ask(temperature=0.01, top_p=0.5, top_k=3, min_p=0.1))
+    params = recorded.bodies(GENERATE)[0]["sampling_params"]
+    assert [params[name] for name in ("temperature", "top_p", "top_k", "min_p")] == [0.0, 1.0, 0, 0.0]
+    assert "seed" not in params
+
+
+async def test_what_is_in_the_background_yields(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    await pieces(recorded, an_ask(background=True))
+    await pieces(recorded, an_ask())
+    assert [body.get("priority") for body in recorded.bodies(GENERATE)] == [1, None]
+
+
+async def test_an_end_that_is_not_the_models_cuts_the_response(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    recorded.stream = chunk((7, -0.5)) + chunk(end="abort") + b"data: [DONE]\n\n"
+    assert [piece.ended for piece in await pieces(recorded, an_ask())] == [None, CUT]
+
+
+async def test_an_error_in_the_middle_of_a_stream_is_an_error(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    recorded.stream = chunk((7, -0.5)) + b'data: {"error": {"message": "out of memory", "code": 500}}\n\n'
+    with pytest.raises(EngineError, match="out of memory"):
+        await pieces(recorded, an_ask())
+
+
+async def test_an_adapter_that_the_server_forgot_means_that_it_was_started_anew(qwen: Path) -> None:
+    with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
+        await pieces(Recorded(qwen), an_ask(weights="gone"))
+    async with over(Recorded(qwen)) as server:
+        with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
+            await server.score(SCORED, "gone")
+
+
+async def test_an_adapter_is_loaded_by_its_folder_and_asked_by_its_name(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_adapter("one", Path("/versions/000001"))
+        await server.score(SCORED, "one")
+    assert recorded.bodies("/v1/load_lora_adapter") == [{"lora_name": "one", "lora_path": "/versions/000001"}]
+    assert recorded.bodies(GENERATE)[0]["model"] == "one"
+
+
+async def test_a_refusal_of_new_weights_has_the_servers_words(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    recorded.refuses = True
+    async with over(recorded) as server:
+        with pytest.raises(EngineError, match=r"/versions/1 does not fit.*No adapter found"):
+            await server.load_adapter("one", Path("/versions/1"))
+        with pytest.raises(EngineError, match=r"do not fit the served model.*shapes differ"):
+            await server.load_weights(qwen, "afterwit-1")
+    assert recorded.asked[-1][0] == "/resume", "the server goes on"
+
+
+async def test_whole_weights_come_in_while_the_server_stands_still_and_its_caches_go(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_weights(qwen, "afterwit-1")
+    assert recorded.asked == [
+        ("/pause", {}),
+        ("/collective_rpc", {"method": "afterwit_load", "args": [[str(qwen / "model.safetensors")]]}),
+        ("/reset_prefix_cache", {}),
+        ("/update_weight_version", {"new_version": "afterwit-1"}),
+        ("/resume", {}),
+    ]
+
+
+async def test_a_server_that_now_serves_another_model_is_not_the_one_it_was(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded, labels=True) as server:
+        recorded.label = "afterwit-3"
+        assert await server.check() == "afterwit-3"
+        recorded.model = "/models/other"
+        with pytest.raises(SettingError, match="now serves another model: /models/other"):
+            await server.check()
