@@ -109,7 +109,22 @@ QWEN35 = """\
 {%- endfor %}{{- '<|im_start|>assistant\\n<think>\\n' }}"""
 """A system message at the beginning only."""
 
+KIMI = """\
+{%- for message in messages %}
+{{- '<|im_' + message.role + '|>' + message.content }}
+{%- if message.role == 'tool' %}{{- '## Return of ' + message.tool_call_id }}{%- endif %}
+{%- if message.tool_calls %}
+{{- '<|tool_calls_section_begin|>' }}
+{%- for call in message.tool_calls %}
+{{- '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' + call.function.arguments | tojson }}
+{{- '<|tool_call_end|>' }}
+{%- endfor %}{{- '<|tool_calls_section_end|>' }}
+{%- endif %}{{- '<|im_end|>' }}
+{%- endfor %}{{- '<|im_assistant|>assistant<|im_middle|>' + ('<think>' if thinking else '') }}"""
+"""A call is shown by its id alone."""
+
 TEMPLATES = {
+    "kimi": KIMI,
     "gemma2": GEMMA2,
     "mistral": MISTRAL,
     "harmony": HARMONY,

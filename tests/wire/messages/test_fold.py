@@ -17,6 +17,7 @@ from tests.fakes.models import tiny_qwen3
 from tests.wire.messages.templates import TEMPLATES
 
 RULES = {
+    "kimi": {"named_ids"},
     "gemma2": {"system", "systems", "late_system", "repeats"},
     "mistral": {"systems", "late_system", "repeats", "user_after_tool", "short_ids"},
     "harmony": {"systems", "late_system", "many_calls", "thought_beside_text"},
@@ -131,6 +132,25 @@ def test_ids_are_nine_letters_and_digits_and_the_same_in_call_and_result(rendere
     assert short_id("9Ae3bDc2F") == "9Ae3bDc2F"
     assert short_id("call_a").isalnum()
     assert len({short_id(f"call_{place}") for place in range(1000)}) == 1000
+
+
+def test_ids_that_hold_the_name_count_all_calls_of_the_conversation(renderers):
+    stray = says("tool", "late", tool_call_id="call_gone")
+    rendered = text(renderers["kimi"], says("user", "Read"), *calls("a", "b"), *calls("c"), stray)
+    for place in range(3):
+        assert f"<|tool_call_begin|>functions.read:{place}<" in rendered
+        assert f"## Return of functions.read:{place}" in rendered
+    assert "## Return of call_gone" in rendered
+
+
+@pytest.mark.parametrize("argument", ["thinking", "enable_thinking"])
+def test_either_argument_allows_reasoning_whichever_the_template_reads(renderers, argument):
+    def ends(allowed: bool) -> str:
+        asks = Conversation(messages=(says("user", "Hi"),), template_args={argument: allowed})
+        return renderers["kimi"].text(asks)
+
+    assert ends(True).endswith("<think>")
+    assert not ends(False).endswith("<think>")
 
 
 def test_parallel_calls_are_made_one_by_one_with_their_own_results(renderers):

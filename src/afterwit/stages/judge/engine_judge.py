@@ -22,9 +22,6 @@ from afterwit.wire.model_text.detokenize import Detokenizer
 from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.model_text.response.parser import ResponseParser
 
-THINKING_ARGUMENTS = ("enable_thinking", "thinking")
-"""Each template reads one of these, if any."""
-
 
 class EngineJudge:
     """The engine below the gateway: its calls are not recorded and yield to people's requests."""
@@ -80,8 +77,7 @@ class EngineJudge:
         return thought + (message.content or "")
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
-        thinking = dict.fromkeys(THINKING_ARGUMENTS, self._thinking)
-        conversation = Conversation(messages=messages, template_args=thinking)
+        conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})
         try:
             return self._renderer.text(conversation), self._renderer.prompt_ids(conversation)
         except RequestError as error:

@@ -34,6 +34,8 @@ from afterwit.wire.request import Field
 CLOCK = "strftime_now"
 """The template function that prints the date, and the template argument that pins it (epoch seconds)."""
 _PINNED = 0.0
+THINKING = ("enable_thinking", "thinking")
+"""The template arguments that allow reasoning. Each template reads one of these; a client sends either."""
 
 
 class Renderer:
@@ -155,8 +157,10 @@ class Renderer:
         generation_prompt: bool = True,
     ) -> dict[str, Any]:
         """What transformers gives a template."""
+        thinks = next((arguments[name] for name in THINKING if name in arguments), None)
         return {
             **self._special_tokens,
+            **({} if thinks is None else dict.fromkeys(THINKING, thinks)),
             **arguments,
             CLOCK: partial(_strftime, float(arguments.get(CLOCK, _PINNED))),
             "messages": messages,

@@ -34,7 +34,9 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
         found = _merged(found, _repeats)
     if not rules.thought_beside_text:
         found = [_thought_alone(message) for message in found]
-    return [_short_ids(message) for message in found] if rules.short_ids else found
+    if rules.short_ids:
+        return _with_ids(found, short_id)
+    return _with_ids(found, _named_ids(found).__getitem__) if rules.named_ids else found
 
 
 def _instructed(messages: list[Message], rules: TemplateRules) -> list[Message]:
@@ -109,10 +111,23 @@ def _thought_alone(message: Message) -> Message:
     return replace(message, reasoning=_joined(message.reasoning, message.content), content=None)
 
 
-def _short_ids(message: Message) -> Message:
-    calls = tuple(replace(call, id=short_id(call.id)) for call in message.tool_calls)
-    answered = message.tool_call_id and short_id(message.tool_call_id)
-    return replace(message, tool_calls=calls, tool_call_id=answered)
+def _with_ids(messages: Sequence[Message], id_of: Callable[[str], str]) -> list[Message]:
+    """The messages with other ids of calls, the same in a call and its result."""
+    return [
+        replace(
+            message,
+            tool_calls=tuple(replace(call, id=id_of(call.id)) for call in message.tool_calls),
+            tool_call_id=None if message.tool_call_id is None else id_of(message.tool_call_id),
+        )
+        for message in messages
+    ]
+
+
+def _named_ids(messages: Sequence[Message]) -> dict[str, str]:
+    """For each id one that holds the name of the call and its place among all calls."""
+    calls = (call for message in messages for call in message.tool_calls)
+    ids = {message.tool_call_id: message.tool_call_id for message in messages if message.tool_call_id}
+    return ids | {call.id: f"functions.{call.name}:{place}" for place, call in enumerate(calls)}
 
 
 def short_id(id: str) -> str:

@@ -34,6 +34,8 @@ class TemplateRules:
     """Takes the arguments of a call as their JSON text, not as an object."""
     short_ids: bool = False
     """Takes ids of tool calls only if they are nine letters and digits."""
+    named_ids: bool = False
+    """Shows a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
 
 
 def rules_of(render: Render, source: str) -> TemplateRules:
@@ -57,6 +59,7 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         thought_beside_text=not calls.works or takes(*calls.made("c", thought=True)),
         text_arguments=calls.text,
         short_ids=calls.short,
+        named_ids=calls.works and takes(*calls.made("c"), shown=(calls.id_of("c"),)) and not calls.shows_name,
     )
 
 
@@ -81,13 +84,14 @@ class _CallProbe:
 
     def __init__(self, takes: Callable[..., bool]) -> None:
         self.text = self.short = False
-        self.works = False
+        self.works = self.shows_name = False
         for short in (False, True):
             for text in (False, True):
                 self.text, self.short = text, short
                 shown = ('{"Kc": "Vc"}',) if text else ("Kc", "Vc")
                 if takes(*self.made("c"), shown=shown) and not takes(*self.made("c"), shown=("{'Kc'",)):
                     self.works = True
+                    self.shows_name = takes(*self.made("c")[:2], shown=("Fc",))
                     return
         self.text = self.short = False
 
@@ -98,15 +102,16 @@ class _CallProbe:
         if thought:
             message |= {"reasoning_content": "Tb", "thinking": "Tb", "reasoning": "Tb"}
         results = [
-            {"role": "tool", "content": "Kb", "name": f"f{name}", "tool_call_id": self._id(name)}
+            {"role": "tool", "content": "Kb", "name": f"F{name}", "tool_call_id": self.id_of(name)}
             for name in names
         ]
         return [_USER, message, *results]
 
     def _call(self, name: str) -> dict[str, Any]:
         arguments = f'{{"K{name}": "V{name}"}}' if self.text else {f"K{name}": f"V{name}"}
-        function = {"name": f"f{name}", "arguments": arguments}
-        return {"id": self._id(name), "type": "function", "function": function}
+        function = {"name": f"F{name}", "arguments": arguments}
+        return {"id": self.id_of(name), "type": "function", "function": function}
 
-    def _id(self, name: str) -> str:
+    def id_of(self, name: str) -> str:
+        """The id of the call with this name."""
         return name * 9 if self.short else f"call_{name}_1"
