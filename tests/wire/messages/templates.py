@@ -12,7 +12,9 @@ GEMMA2 = """\
 {%- for message in messages %}
 {%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}TURNS{%- endif %}
 {{- '<start_of_turn>' + message.role + '\\n' + message.content | trim + '<end_of_turn>\\n' }}
-{%- endfor %}{{- '<start_of_turn>model\\n' }}""".replace("TURNS", _TURNS)
+{%- endfor %}{%- if add_generation_prompt %}{{- '<start_of_turn>model\\n' }}{%- endif %}""".replace(
+    "TURNS", _TURNS
+)
 """No system message, and strictly in turns. Gemma 1 and 2."""
 
 MISTRAL = (
@@ -45,7 +47,10 @@ MISTRAL = (
 """Ids of nine letters and digits, and people's messages and plain replies strictly in turns."""
 
 HARMONY = """\
-{{- '<|start|>system<|message|>Reasoning: medium<|end|>' }}
+{{- '<|start|>system<|message|>Reasoning: medium' }}
+{%- for tool in tools or () %}
+{{- '// ' + tool.function.description + '\\ntype ' + tool.function.name + ' = () => any;' }}
+{%- endfor %}{{- '<|end|>' }}
 {%- set rest = messages %}
 {%- if messages[0].role in ('developer', 'system') %}
 {{- '<|start|>developer<|message|>' + messages[0].content + '<|end|>' }}{%- set rest = messages[1:] %}
@@ -69,7 +74,7 @@ HARMONY = """\
 {%- elif message.role == 'user' %}
 {{- '<|start|>user<|message|>' + message.content + '<|end|>' }}
 {%- endif %}
-{%- endfor %}{{- '<|start|>assistant' }}"""  # noqa: E501 - one line of the template is one message
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}"""  # noqa: E501 - one line of the template is one message
 """Only the first call of a message, and one system message, which may be a developer's."""
 
 DEEPSEEK = """\
@@ -87,7 +92,7 @@ DEEPSEEK = """\
 {%- endfor %}{{- '<｜tool▁calls▁end｜>' }}
 {%- endif %}{{- '<｜end▁of▁sentence｜>' }}
 {%- endif %}
-{%- endfor %}{{- '<｜Assistant｜></think>' }}"""
+{%- endfor %}{%- if add_generation_prompt %}{{- '<｜Assistant｜></think>' }}{%- endif %}"""
 """Arguments as text. It gathers system messages itself, wherever they are."""
 
 QWEN35 = """\
@@ -106,7 +111,7 @@ QWEN35 = """\
 {{- '<parameter=' + key + '>\\n' + (value if value is string else value | tojson) + '\\n</parameter>\\n' }}
 {%- endfor %}{{- '</function>\\n</tool_call>' }}
 {%- endfor %}{{- '<|im_end|>\\n' }}
-{%- endfor %}{{- '<|im_start|>assistant\\n<think>\\n' }}"""
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"""
 """A system message at the beginning only."""
 
 KIMI = """\
@@ -120,7 +125,8 @@ KIMI = """\
 {{- '<|tool_call_end|>' }}
 {%- endfor %}{{- '<|tool_calls_section_end|>' }}
 {%- endif %}{{- '<|im_end|>' }}
-{%- endfor %}{{- '<|im_assistant|>assistant<|im_middle|>' + ('<think>' if thinking else '') }}"""
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_assistant|>' + ('<think>' if thinking else '') }}{%- endif %}"""
 """A call is shown by its id alone."""
 
 TEMPLATES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,16 @@ from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.wire.model_text.messages.fold import short_id
 from afterwit.wire.model_text.messages.rules import TemplateRules, rules_of
 from afterwit.wire.model_text.render import Renderer
+from afterwit.wire.model_text.response.parser import ResponseParser
 from tests.fakes.models import tiny_qwen3
+from tests.wire.conventions.transcripts import TOOLS
 from tests.wire.messages.templates import TEMPLATES
 
 RULES = {
     "kimi": {"named_ids"},
     "gemma2": {"system", "systems", "late_system", "repeats"},
     "mistral": {"systems", "late_system", "repeats", "user_after_tool", "short_ids"},
-    "harmony": {"systems", "late_system", "many_calls", "thought_beside_text"},
+    "harmony": {"bare_tools", "systems", "late_system", "many_calls", "thought_beside_text"},
     "deepseek": {"text_arguments"},
     "qwen35": {"systems", "late_system"},
     "qwen3": set(),
@@ -51,7 +54,7 @@ def test_the_rules_of_a_template_are_found_by_rendering(renderers, name):
 
 
 def test_a_template_that_shows_no_message_has_no_rules():
-    assert rules_of(lambda messages: "", "") == TemplateRules(developer=False)
+    assert rules_of(lambda messages, tools: "", "") == TemplateRules(developer=False)
 
 
 def says(role: str, content: str | None, **fields) -> Message:
@@ -182,6 +185,42 @@ def test_a_result_has_the_name_of_its_tool_whether_the_client_sends_it_or_not(tm
     named = Message(role="tool", content="result a", tool_call_id="call_a", name="other")
     assert "tool read result a;" in text(renderer, asked, result)
     assert text(renderer, asked, named) == text(renderer, asked, result)
+
+
+def test_a_tool_without_a_description_gets_an_empty_one_where_the_template_needs_it(renderers):
+    bare = {"type": "function", "function": {"name": "look"}}
+    asks = Conversation(messages=(says("user", "Hi"),), tools=(bare,))
+    assert "// \ntype look = () => any;" in renderers["harmony"].text(asks)
+    assert "description" not in renderers["qwen3"].text(asks)
+
+
+WRITTEN = ("mistral", "harmony", "deepseek", "qwen35", "qwen3", "llama3", "kimi")
+HARD = {"query": 'say "hi"\n</tool_call> <b> \U0001f642 \\', "filters": {"tags": ["a", "{"], "max": 3}}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_calls_that_a_template_writes_are_the_calls_that_are_read(renderers, name):
+    """History and response have one form: what the model learns from its prompt, the parser reads."""
+    renderer = renderers[name]
+    made = [ToolCall(id="c0", name="search", arguments=json.dumps(HARD))]
+    made += [ToolCall(id="c1", name="look", arguments="{}")] * renderer.rules_with_tools.many_calls
+    asks, calls = says("user", "Hi"), Message(role="assistant", content=None, tool_calls=tuple(made))
+    prompt = renderer.text(Conversation(messages=(asks,)))
+    whole = renderer.text(Conversation(messages=(asks, calls)), generation_prompt=False)
+    assert whole.startswith(prompt)
+    response = whole.removeprefix(prompt)
+    for end in ("<|im_end|>", "</s>", "<|call|>", "<｜end▁of▁sentence｜>", "<|eot_id|>"):
+        response = response.strip().removesuffix(end)
+    parser = ResponseParser(
+        renderer.convention, thought=renderer.convention.open_thought(prompt), tools=TOOLS
+    )
+    parser.push(response)
+    parser.finish()
+    read = parser.message(str)
+    assert [(call.name, json.loads(call.arguments)) for call in read.tool_calls] == [
+        (call.name, json.loads(call.arguments)) for call in made
+    ]
+    assert not read.content
 
 
 def test_what_cannot_be_folded_is_refused_in_the_words_of_the_template(renderers):

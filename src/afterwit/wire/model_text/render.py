@@ -26,7 +26,7 @@ from afterwit.wire.model_text.encoder import Encoder
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
 from afterwit.wire.model_text.messages.fold import folded
 from afterwit.wire.model_text.messages.rules import TemplateRules, rules_of
-from afterwit.wire.model_text.messages.template_message import template_message
+from afterwit.wire.model_text.messages.template_message import template_message, template_tool
 from afterwit.wire.model_text.template import Template, read_templates
 from afterwit.wire.model_text.text_bound import characters_per_token
 from afterwit.wire.request import Field
@@ -118,7 +118,7 @@ class Renderer:
         messages = folded(conversation.messages, self._rules[name])
         variables = self._variables(
             [template_message(message, self._rules[name]) for message in messages],
-            tools=[dict(tool) for tool in conversation.tools] or None,
+            tools=[template_tool(tool, self._rules[name]) for tool in conversation.tools],
             arguments=conversation.template_args,
             generation_prompt=generation_prompt,
         )
@@ -152,7 +152,7 @@ class Renderer:
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
-        tools: list[dict[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
         arguments: Mapping[str, Any] = MappingProxyType({}),
         generation_prompt: bool = True,
     ) -> dict[str, Any]:
@@ -164,13 +164,16 @@ class Renderer:
             **arguments,
             CLOCK: partial(_strftime, float(arguments.get(CLOCK, _PINNED))),
             "messages": messages,
-            "tools": tools,
+            "tools": list(tools) or None,
             "documents": None,
             "add_generation_prompt": generation_prompt,
         }
 
     def _rules_of(self, template: Template) -> TemplateRules:
-        return rules_of(lambda messages: template.render(self._variables(messages)), template.source)
+        def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+            return template.render(self._variables(messages, tools=tools))
+
+        return rules_of(render, template.source)
 
     def _template(self, *, has_tools: bool) -> Template:
         return self._templates[self._name(has_tools=has_tools)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-Render = Callable[[Sequence[Mapping[str, Any]]], str]
-"""Messages as the template gets them to its text. Raises anything if the template refuses them."""
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], str]
+"""Messages and tools as the template gets them to its text. Raises anything if the template refuses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class TemplateRules:
     """Takes the arguments of a call as their JSON text, not as an object."""
     short_ids: bool = False
     """Takes ids of tool calls only if they are nine letters and digits."""
+    bare_tools: bool = True
+    """Takes tools without a description or parameters."""
     named_ids: bool = False
     """Shows a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
 
@@ -41,8 +44,10 @@ class TemplateRules:
 def rules_of(render: Render, source: str) -> TemplateRules:
     """The rules of the template with this source."""
 
-    def takes(*messages: dict[str, Any], shown: Sequence[str] = ()) -> bool:
-        return _takes(render, messages, shown)
+    def takes(
+        *messages: dict[str, Any], shown: Sequence[str] = (), tools: Sequence[Mapping[str, Any]] = ()
+    ) -> bool:
+        return _takes(partial(render, messages, tools), shown)
 
     developer = "developer" in source
     if not takes(_USER, shown=("Ub",)):
@@ -59,6 +64,7 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         thought_beside_text=not calls.works or takes(*calls.made("c", thought=True)),
         text_arguments=calls.text,
         short_ids=calls.short,
+        bare_tools=takes(_USER, tools=[_BARE]),
         named_ids=calls.works and takes(*calls.made("c"), shown=(calls.id_of("c"),)) and not calls.shows_name,
     )
 
@@ -67,13 +73,14 @@ def _says(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
+_BARE = {"type": "function", "function": {"name": "Fa"}}
 _USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
 
 
-def _takes(render: Render, messages: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> bool:
-    """Whether the template renders these messages, with every text that is to be seen."""
+def _takes(render: Callable[[], str], shown: Sequence[str]) -> bool:
+    """Whether the template renders, with every text that is to be seen."""
     try:
-        text = render(messages)
+        text = render()
     except Exception:  # a template is foreign code and may raise anything
         return False
     return all(part in text for part in shown)

@@ -1,14 +1,17 @@
-"""One message as the variables of a chat template."""
+"""One message, and one tool, as the variables of a chat template."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.message import Message
 from afterwit.wire.model_text.messages.rules import TemplateRules
 from afterwit.wire.surrogates import without_halves
 
+NOTHING_SAID = {"description": "", "parameters": {"type": "object", "properties": {}}}
+"""What a tool without them says to a template that reads them without asking."""
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Each template reads one of these."""
 
@@ -33,3 +36,14 @@ def _arguments(text: str, rules: TemplateRules) -> Any:
     if not isinstance(parsed, dict):
         return text
     return json.dumps(parsed, ensure_ascii=False) if rules.text_arguments else parsed
+
+
+def template_tool(tool: Mapping[str, Any], rules: TemplateRules) -> dict[str, Any]:
+    """A tool as the client sent it; with what it lacks, if the template needs it."""
+    function = tool.get("function")
+    if rules.bare_tools or not isinstance(function, Mapping):
+        return dict(tool)
+    return {
+        **tool,
+        "function": {**function, **{key: function.get(key, NOTHING_SAID[key]) for key in NOTHING_SAID}},
+    }
