@@ -24,10 +24,8 @@ class Detokenizer:
 
     @classmethod
     def of(cls, renderer: Renderer) -> Detokenizer:
-        """For one response: silent on control tokens, except those that mark reasoning and calls."""
-        shows = renderer.convention.shows
-        control = {index for index, text in renderer.special_ids.items() if not shows(text)}
-        return cls(renderer.decode, silent=control | renderer.end_ids)
+        """For one response."""
+        return cls(renderer.decode, silent=renderer.silent_ids)
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that these ids complete."""

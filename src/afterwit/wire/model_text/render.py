@@ -69,6 +69,12 @@ class Renderer:
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}
         """Control tokens: id and text."""
+        shows = self.convention.shows
+        control = {index for index, text in self.special_ids.items() if not shows(text)}
+        self.silent_ids = control | end_ids
+        """Ids without text in a response: control tokens, except those that mark reasoning and calls."""
+        self._texts: dict[int, str] = {}
+        """Of single ids, which every stream asks for again."""
 
     @classmethod
     def load(cls, folder: Path, *, tool_convention: str = AUTO) -> Renderer:
@@ -146,7 +152,12 @@ class Renderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
+        if len(ids) != 1:
+            return self._tokenizer.decode(ids, skip_special_tokens=False)
+        text = self._texts.get(ids[0])
+        if text is None:
+            text = self._texts[ids[0]] = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
 
     def _variables(
         self,

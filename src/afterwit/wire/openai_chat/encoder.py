@@ -18,6 +18,7 @@ from afterwit.wire.response import (
     ParsedCall,
     ResponseEvent,
     ResponseHead,
+    TextDelta,
     TokenLogprob,
     Usage,
 )
@@ -41,8 +42,28 @@ class StreamEncoder:
         self._include_usage = request.include_usage
         self._envelope = Envelope(head=head, null_usage=request.include_usage)
         self._opened: set[int] = set()
+        self._frames: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        """Of chunks that bring content alone, by choice and version: what is before and behind the text."""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
+        if len(delta.events) == 1 and delta.choice in self._opened and not delta.logprobs:
+            event = delta.events[0]
+            if type(event) is TextDelta:
+                before, behind = self._frame(delta.choice, delta.version)
+                return before + orjson.dumps(event.text) + behind
+        return self._chunks(delta)
+
+    def _frame(self, choice: int, version: int) -> tuple[bytes, bytes]:
+        """Nearly all chunks of a stream differ in their text alone: the rest is encoded once."""
+        frame = self._frames.get((choice, version))
+        if frame is None:
+            content = next(event_deltas(TextDelta(text=""), ""))
+            whole = sse.event(self._envelope.chunk(version, [delta_choice(choice, content)]))
+            before, key, behind = whole.rpartition(b'"content":')
+            frame = self._frames[choice, version] = (before + key, behind.removeprefix(b'""'))
+        return frame
+
+    def _chunks(self, delta: ChoiceDelta) -> bytes:
         choices = []
         if delta.choice not in self._opened:
             self._opened.add(delta.choice)
