@@ -9,6 +9,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 TORCH         ?= torch==2.13.0
 TORCH_BACKEND ?= $(if $(shell env PIP_DISABLE_PIP_VERSION_CHECK=1 $(PYTHON) -m pip config list | grep -E 'index-url|no-index|find-links'),,auto)
 
+# The most that `make test-clients` may take, installing included.
+MINUTES ?= 20
+
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
@@ -63,9 +66,9 @@ test-engines: $(VENV)/.installed-test
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $$server tests/engines tests/servers --timeout 1200 || exit 1; \
 	done
 
-## Real agents and SDKs against the gateway: installed once beneath build/clients (1.5 GB), minutes after that.
+## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -v --timeout 1200
+	@MINUTES=$(MINUTES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -v --timeout 1200
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev

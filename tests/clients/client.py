@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.clients.errand import ERRANDS, Errand
 from tests.clients.install import Installed, Npm, Pip
 from tests.clients.place import Place
 
+KEEP, READ, ADD = ERRANDS
 DRIVERS = Path(__file__).parent / "drivers"
 
 
@@ -22,7 +24,7 @@ class Client:
     """Writes the configuration; returns commands that are to be run once."""
     speak: Callable[[Place, Installed, int, Sequence[str]], Sequence[str]]
     """The command for a run: its number, and what the person says in it, one message after another."""
-    runs: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,))
+    runs: tuple[tuple[Errand, ...], ...] = ((KEEP,), (READ,), (ADD,))
     """The errands of each run. Every run but the first resumes the conversation."""
     room: str | None = None
     """The folder that it is installed in, if others share it; None: one of its name."""
@@ -41,5 +43,5 @@ def driven(driver: str, *packages: str) -> Client:
         room=packages[0].partition("==")[0],
         configure=lambda place, installed: (),
         speak=speak,
-        runs=((0, 1), (2,)),
+        runs=((KEEP, READ), (ADD,)),
     )

@@ -24,6 +24,8 @@ class Errand:
     result: str
     """What the command prints, or the end of it."""
     answer: str
+    note: str = "plum\n"
+    """What the file holds afterwards."""
 
 
 ERRANDS = (
@@ -44,6 +46,7 @@ ERRANDS = (
         command="echo pear >> note.txt; cat note.txt",
         result="pear",
         answer="The file lists plum and pear.",
+        note="plum\npear\n",
     ),
 )
 SHELLS: Mapping[str, Callable[[str], dict[str, Any]]] = {

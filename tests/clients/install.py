@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parents[2] / "build" / "clients"
-LIMIT_S = 420
-"""Seconds that one installation may take."""
+LIMIT_S = 420.0
+"""Seconds that one step of an installation may take."""
 
 
 class NotInstallable(Exception):
@@ -58,15 +59,18 @@ class Npm:
         return [*([[*npm, f"node@{self.node}"]] if self.node else []), [*npm, *self.packages]]
 
 
-def install(name: str, packages: Pip | Npm) -> Installed:
-    """The client, installed now or by an earlier run. NotInstallable if it cannot be."""
+def install(name: str, packages: Pip | Npm, *, until: float) -> Installed:
+    """The client, installed now or by an earlier run. NotInstallable if it cannot be.
+
+    `until`: the moment, on the monotonic clock, when the installation is given up.
+    """
     folder = HERE / name
     done, wanted = folder / ".installed", _fingerprint(packages)
     if not (done.exists() and done.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for command in packages.commands(folder):
-            _run(command, folder)
+            _run(command, folder, min(LIMIT_S, until - time.monotonic()))
         done.write_text(wanted)
     return Installed(folder=folder)
 
@@ -75,7 +79,9 @@ def _fingerprint(packages: Pip | Npm) -> str:
     return hashlib.sha256(repr((packages, sys.version)).encode()).hexdigest()
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(command: list[str], folder: Path, limit_s: float) -> None:
+    if limit_s <= 0:
+        raise NotInstallable("the suite's time is over")
     path = os.pathsep.join([str(folder / "node_modules" / ".bin"), os.environ["PATH"]])
     try:
         subprocess.run(
@@ -83,13 +89,13 @@ def _run(command: list[str], folder: Path) -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=limit_s,
             env=os.environ | {"PATH": path},
         )
     except FileNotFoundError as error:
         raise NotInstallable(f"there is no {command[0]} here") from error
     except subprocess.TimeoutExpired as error:
-        raise NotInstallable(f"{command[0]} took more than {LIMIT_S} s") from error
+        raise NotInstallable(f"{command[0]} took more than {limit_s:.0f} s") from error
     except subprocess.CalledProcessError as error:
         said = " ".join((error.stderr or error.stdout or "nothing").split())
         raise NotInstallable(f"{Path(command[0]).name} said: ...{said[-300:]}") from error

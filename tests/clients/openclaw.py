@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from tests.clients.client import Client
+from tests.clients.client import KEEP, READ, Client
 from tests.clients.install import Installed, Npm
 from tests.clients.place import Place
 
@@ -29,12 +30,15 @@ def _speak(place: Place, installed: Installed, run: int, messages: Sequence[str]
     return [installed.command("openclaw"), "agent", "--local", *session, "--message", *messages]
 
 
-def _client(name: str, api: str) -> Client:
-    return Client(
-        name=name, packages=PACKAGES, configure=partial(_configure, api), speak=_speak, room="openclaw"
-    )
-
-
-OPENCLAW = _client("openclaw", "openai")
-OPENCLAW_RESPONSES = _client("openclaw-responses", "openai-responses")
-OPENCLAW_MESSAGES = _client("openclaw-messages", "anthropic")
+OPENCLAW = Client(
+    name="openclaw", packages=PACKAGES, configure=partial(_configure, "openai"), speak=_speak, room="openclaw"
+)
+OPENCLAW_RESPONSES = replace(
+    OPENCLAW,
+    name="openclaw-responses",
+    configure=partial(_configure, "openai-responses"),
+    runs=((KEEP,), (READ,)),
+)
+OPENCLAW_MESSAGES = replace(
+    OPENCLAW_RESPONSES, name="openclaw-messages", configure=partial(_configure, "anthropic")
+)

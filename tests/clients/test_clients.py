@@ -5,13 +5,14 @@ What it printed is what the model said, and the store holds every turn in its pl
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.clients.captured import check
 from tests.clients.client import Client
-from tests.clients.errand import ERRANDS
 from tests.clients.install import NotInstallable, install
 from tests.clients.place import Place
 from tests.clients.table import CLIENTS
@@ -25,21 +26,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return long_reader(tmp_path_factory.mktemp("model"))
 
 
+@pytest.fixture(scope="session")
+def until() -> float:
+    """When the whole suite must have ended."""
+    return time.monotonic() + 60 * float(os.environ.get("MINUTES", "20"))
+
+
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-async def test_a_session_of_a_real_client_is_captured(client: Client, tmp_path: Path, model: Path) -> None:
+async def test_a_session_of_a_real_client_is_captured(
+    client: Client, tmp_path: Path, model: Path, until: float
+) -> None:
     try:
-        installed = install(client.room or client.name, client.packages)
+        installed = install(client.room or client.name, client.packages, until=until)
     except NotInstallable as reason:
         pytest.skip(f"{client.name} could not be installed here: {reason}")
     async with gateway(tmp_path, model) as world:
-        place = Place(folder=tmp_path, url=world.url)
+        place = Place(folder=tmp_path, url=world.url, until=until)
         place.make()
         for command in client.configure(place, installed):
             await place.run(command)
         for run, errands in enumerate(client.runs):
-            said = await place.run(client.speak(place, installed, run, [ERRANDS[at].asked for at in errands]))
-            for at in errands:
-                assert ERRANDS[at].answer in said.out, f"{said.out}\n{said.err}"
-        check(await world.records(), ERRANDS, world.model)
-    assert (place.work / "note.txt").read_text() == "plum\npear\n"
+            said = await place.run(client.speak(place, installed, run, [errand.asked for errand in errands]))
+            for errand in errands:
+                assert errand.answer in said.out, f"{said.out}\n{said.err}"
+        done = [errand for errands in client.runs for errand in errands]
+        check(await world.records(), done, world.model)
+    assert (place.work / "note.txt").read_text() == done[-1].note
     assert place.processes() == [], "a process of the client is left behind"
