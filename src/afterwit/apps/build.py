@@ -88,11 +88,14 @@ def versions_of(home: Path, folder: Path) -> Versions:
     return Versions(root=home / VERSIONS, base=folder)
 
 
-async def engine_of(settings: Settings, folder: Path) -> Engine:
-    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model."""
+async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
+    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model.
+
+    Without `takes_weights`, a server may lack what only new weights need.
+    """
     from afterwit.engines.kinds import open_engine
 
-    return await open_engine(folder, settings.engine)
+    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
 
 
 def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:

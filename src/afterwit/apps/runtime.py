@@ -132,7 +132,8 @@ class Runtime:
 
     async def _start_engine(self, folder: Path, versions: Versions) -> Engine:
         """Load the model, then its newest version: the first request already meets what was learned."""
-        engine = await build.engine_of(self._settings, folder)
+        learns = self._settings.learner.enabled or versions.newest() > 0
+        engine = await build.engine_of(self._settings, folder, takes_weights=learns)
         self._stack.push_async_callback(engine.close)
         settings = self._settings.publish
         publisher = build.publisher_of(self._settings, engine, versions, self.store)

@@ -27,7 +27,7 @@ EngineSettings = Annotated[AnySettings, Field(discriminator="kind"), BeforeValid
 """The section `engine`: one class for each kind."""
 
 
-async def _open_embedded(folder: Path, settings: EmbeddedSettings) -> Engine:
+async def _open_embedded(folder: Path, settings: EmbeddedSettings, takes_weights: bool) -> Engine:
     try:
         from afterwit.engines.embedded.engine import EmbeddedEngine
     except ImportError as error:
@@ -37,24 +37,25 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings) -> Engine:
     return await asyncio.to_thread(EmbeddedEngine.load, folder, settings)
 
 
-async def _open_vllm(folder: Path, settings: VllmSettings) -> Engine:
+async def _open_vllm(folder: Path, settings: VllmSettings, takes_weights: bool) -> Engine:
     from afterwit.engines.vllm.open import open_vllm
 
-    return await open_vllm(folder, settings)
+    return await open_vllm(folder, settings, takes_weights=takes_weights)
 
 
-async def _open_sglang(folder: Path, settings: SglangSettings) -> Engine:
+async def _open_sglang(folder: Path, settings: SglangSettings, takes_weights: bool) -> Engine:
     from afterwit.engines.sglang.open import open_sglang
 
-    return await open_sglang(folder, settings)
+    return await open_sglang(folder, settings, takes_weights=takes_weights)
 
 
-KINDS: Mapping[str, Callable[[Path, Any], Awaitable[Engine]]] = {
+KINDS: Mapping[str, Callable[[Path, Any, bool], Awaitable[Engine]]] = {
     "embedded": _open_embedded,
     "vllm": _open_vllm,
     "sglang": _open_sglang,
 }
-"""What opens each kind: it gets the model folder and the settings of its kind."""
+"""What opens each kind: it gets the model folder, the settings of its kind, and whether new
+weights will come."""
 
 
 def _launch_vllm(folder: Path, settings: VllmSettings, **at: Any) -> ServerCommand:
@@ -74,6 +75,9 @@ LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm, "
 and `host`, `port` and `lora_rank` by name."""
 
 
-async def open_engine(folder: Path, settings: AnySettings) -> Engine:
-    """The engine of `settings.kind`, ready to serve the model. SettingError if it cannot serve it."""
-    return await KINDS[settings.kind](folder, settings)
+async def open_engine(folder: Path, settings: AnySettings, *, takes_weights: bool = True) -> Engine:
+    """The engine of `settings.kind`, ready to serve the model. SettingError if it cannot serve it.
+
+    Without `takes_weights`, a server may lack what only new weights need.
+    """
+    return await KINDS[settings.kind](folder, settings, takes_weights)

@@ -17,7 +17,7 @@ from tests.engines.sglang.recorded import MODULES, Recorded, listening
 ALL_MODULES = "--lora-target-modules " + " ".join(sorted(MODULES))
 
 
-async def found(server: Recorded, model: Path, swap: Swap = "adapters") -> Found:
+async def found(server: Recorded, model: Path, swap: Swap | None = "adapters") -> Found:
     async with listening(server) as url:
         client = ServerClient(url, key=None, silence_s=10)
         try:
@@ -43,7 +43,8 @@ async def test_a_server_that_has_all_is_taken_as_it_says(qwen: Path) -> None:
 async def test_a_flag_that_adapters_need_is_named(qwen: Path, info: dict[str, object], flag: str) -> None:
     with pytest.raises(SettingError, match=flag):
         await found(Recorded(qwen, **info), qwen)
-    assert (await found(Recorded(qwen, **info), qwen, "whole")).context_length == 2042
+    for unneeded in ("whole", None):
+        assert (await found(Recorded(qwen, **info), qwen, unneeded)).context_length == 2042
 
 
 async def test_all_modules_are_enough(qwen: Path) -> None:

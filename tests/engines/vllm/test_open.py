@@ -49,6 +49,15 @@ async def test_every_flag_that_is_missing_is_named(
     assert {flag for flag in everything if flag in said} == set(named)
 
 
+async def test_a_server_that_keeps_its_weights_needs_no_flag_for_new_ones(qwen: Path) -> None:
+    lacks = {"lora": False, "runtime_lora": False, "dev_mode": False, "extension": False}
+    async with listening(Recorded(qwen, **lacks)) as url:
+        engine = await open_vllm(qwen, VllmSettings(url=url), takes_weights=False)
+        can = engine.capabilities
+        await engine.close()
+    assert (can.adapters, can.base_weights, can.whole_weights) == (False, True, False)
+
+
 @pytest.mark.parametrize("version", ["0.9.2", "0.31.4"])
 async def test_a_version_that_is_too_old_is_refused(qwen: Path, version: str) -> None:
     recorded = Recorded(qwen)

@@ -39,6 +39,13 @@ EngineUrl = Annotated[
     str | None,
     typer.Option(help="Where the engine's server answers, such as http://127.0.0.1:8000."),
 ]
+RecordOnly = Annotated[
+    bool,
+    typer.Option(
+        "--record-only",
+        help="Judge nothing and train nothing: short for judge.enabled and learner.enabled = false.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 
@@ -47,6 +54,11 @@ def chosen_model(argument: str | None, option: str | None) -> str | None:
     if argument and option and argument != option:
         raise SettingError(f"two models are named, {argument} and --model {option}: name one")
     return argument or option
+
+
+def switched_off(record_only: bool) -> dict[str, bool | None]:
+    """The settings that `--record-only` is short for; None: not given."""
+    return dict.fromkeys(("judge.enabled", "learner.enabled"), False if record_only else None)
 
 
 def private(path: Path) -> BinaryIO:

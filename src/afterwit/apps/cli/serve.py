@@ -14,8 +14,10 @@ from afterwit.apps.cli.options import (
     Model,
     ModelOption,
     Recipe,
+    RecordOnly,
     Set,
     chosen_model,
+    switched_off,
 )
 
 
@@ -29,13 +31,7 @@ def serve(
     stages: Annotated[
         str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
     ] = "gateway,judge,learn",
-    record_only: Annotated[
-        bool,
-        typer.Option(
-            "--record-only",
-            help="Judge nothing and train nothing: short for judge.enabled and learner.enabled = false.",
-        ),
-    ] = False,
+    record_only: RecordOnly = False,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -49,15 +45,12 @@ def serve(
     from afterwit.apps.serve import run
 
     folder = home_of(home)
-    off = False if record_only else None
     direct = {
         "model": chosen_model(model, model_option),
         "engine.kind": engine,
         "engine.url": engine_url,
         "serve.host": host,
         "serve.port": port,
-        "judge.enabled": off,
-        "learner.enabled": off,
-    }
+    } | switched_off(record_only)
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

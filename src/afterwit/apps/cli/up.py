@@ -13,8 +13,10 @@ from afterwit.apps.cli.options import (
     Model,
     ModelOption,
     Recipe,
+    RecordOnly,
     Set,
     chosen_model,
+    switched_off,
 )
 
 
@@ -25,6 +27,7 @@ def up(
     engine_url: EngineUrl = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
+    record_only: RecordOnly = False,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -44,5 +47,5 @@ def up(
         "engine.url": engine_url,
         "serve.host": host,
         "serve.port": port,
-    }
+    } | switched_off(record_only)
     run(load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe), folder)

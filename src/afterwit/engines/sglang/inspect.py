@@ -34,7 +34,7 @@ class Found:
     basis: Basis
 
 
-async def inspect(client: ServerClient, folder: Path, swap: Swap, ends: frozenset[int]) -> Found:
+async def inspect(client: ServerClient, folder: Path, swap: Swap | None, ends: frozenset[int]) -> Found:
     """What the server is. SettingError names everything that is missing for the model in `folder`.
 
     `ends` are the model's end ids.
@@ -59,15 +59,14 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap, ends: frozense
     )
 
 
-def capabilities(found: Found, swap: Swap) -> Capabilities:
-    """What the engine can do over this server."""
-    adapters = swap == "adapters"
+def capabilities(found: Found, swap: Swap | None) -> Capabilities:
+    """What the engine can do over this server. `swap` is None if no new weights will come."""
     return Capabilities(
         basis=found.basis,
-        base_weights=adapters,
+        base_weights=swap != "whole",
         forced_prefix=True,
-        whole_weights=not adapters,
-        adapters=adapters,
+        whole_weights=swap == "whole",
+        adapters=swap == "adapters",
         longest_probe=found.context_length - 1,
         remedies={
             "adapters": 'set engine.swap = "adapters", or learner.lora_rank = 0',
@@ -93,7 +92,7 @@ async def _server_info(client: ServerClient) -> Mapping[str, Any]:
     return found
 
 
-def _missing(server: Mapping[str, Any], folder: Path, swap: Swap) -> Iterator[str]:
+def _missing(server: Mapping[str, Any], folder: Path, swap: Swap | None) -> Iterator[str]:
     """Each flag that the server was not started with."""
     if swap != "adapters":
         return

@@ -17,13 +17,17 @@ from afterwit.engines.sglang.settings import SglangSettings
 from afterwit.wire.model_text.folder import end_ids
 
 
-async def open_sglang(folder: Path, settings: SglangSettings) -> ServerEngine:
-    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag."""
+async def open_sglang(folder: Path, settings: SglangSettings, *, takes_weights: bool = True) -> ServerEngine:
+    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag.
+
+    Without `takes_weights` it needs no flag for new weights.
+    """
+    swap = settings.swap if takes_weights else None
     client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
         await answered(client, "/ready", called="SGLang", patience_s=settings.patience_s)
         ends = end_ids(folder, tokenizer_of(folder).token_to_id)
-        found = await inspect(client, folder, settings.swap, ends)
+        found = await inspect(client, folder, swap, ends)
         facts = await asyncio.to_thread(
             facts_of,
             folder,
@@ -33,7 +37,7 @@ async def open_sglang(folder: Path, settings: SglangSettings) -> ServerEngine:
             dtype=found.dtype,
         )
         server = SglangServer(client, found.manner)
-        can = capabilities(found, settings.swap)
+        can = capabilities(found, swap)
         return await ServerEngine.open(server, folder, settings, facts=facts, capabilities=can)
     except EngineError as error:
         await client.close()

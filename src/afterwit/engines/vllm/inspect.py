@@ -44,7 +44,7 @@ class Found:
     labels: bool
 
 
-async def inspect(client: ServerClient, folder: Path, swap: Swap) -> Found:
+async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Found:
     """What the server is. SettingError names everything that is missing for the model in `folder`."""
     await _require_version(client)
     model, root, context_length = await _model(client)
@@ -69,15 +69,14 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap) -> Found:
     )
 
 
-def capabilities(found: Found, swap: Swap) -> Capabilities:
-    """What the engine can do over this server."""
-    adapters = swap == "adapters"
+def capabilities(found: Found, swap: Swap | None) -> Capabilities:
+    """What the engine can do over this server. `swap` is None if no new weights will come."""
     return Capabilities(
         basis=found.basis,
-        base_weights=adapters,
+        base_weights=swap != "whole",
         forced_prefix=True,
-        whole_weights=not adapters,
-        adapters=adapters,
+        whole_weights=swap == "whole",
+        adapters=swap == "adapters",
         longest_probe=found.context_length - 1,
         remedies={
             "adapters": 'set engine.swap = "adapters", or learner.lora_rank = 0',
@@ -106,7 +105,7 @@ async def _model(client: ServerClient) -> tuple[str, str, int]:
     return base["id"], base["root"], base["max_model_len"]
 
 
-async def _missing(client: ServerClient, model: str, swap: Swap) -> Any:
+async def _missing(client: ServerClient, model: str, swap: Swap | None) -> Any:
     """Each flag or variable that the server was not started with."""
     answer = await client.ask("POST", GENERATE, _body(model, [1]))
     if answer.status in (403, 404):
@@ -121,6 +120,7 @@ async def _missing(client: ServerClient, model: str, swap: Swap) -> Any:
         if answer.status != 200 and NO_ADAPTER not in answer.words:
             routed = answer.status != 404 and answer.status != 405
             yield "--enable-lora" if routed else f"--enable-lora, and {RUNTIME_LORA}"
+    if swap != "whole":
         return
     if (await client.ask("GET", "/weight_info")).status != 200:
         yield DEV_MODE

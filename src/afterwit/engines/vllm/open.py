@@ -16,12 +16,16 @@ from afterwit.engines.vllm.server import VllmServer
 from afterwit.engines.vllm.settings import VllmSettings
 
 
-async def open_vllm(folder: Path, settings: VllmSettings) -> ServerEngine:
-    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag."""
+async def open_vllm(folder: Path, settings: VllmSettings, *, takes_weights: bool = True) -> ServerEngine:
+    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag.
+
+    Without `takes_weights` it needs no flag for new weights.
+    """
+    swap = settings.swap if takes_weights else None
     client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
         await answered(client, "/health", called="vLLM", patience_s=settings.patience_s)
-        found = await inspect(client, folder, settings.swap)
+        found = await inspect(client, folder, swap)
         facts = await asyncio.to_thread(
             facts_of,
             folder,
@@ -33,7 +37,7 @@ async def open_vllm(folder: Path, settings: VllmSettings) -> ServerEngine:
         server = VllmServer(
             client, model=found.model, root=found.root, priorities=found.priorities, labels=found.labels
         )
-        can = capabilities(found, settings.swap)
+        can = capabilities(found, swap)
         return await ServerEngine.open(server, folder, settings, facts=facts, capabilities=can)
     except EngineError as error:
         await client.close()
