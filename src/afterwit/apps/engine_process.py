@@ -33,9 +33,11 @@ log = logging.getLogger(__name__)
 class EngineProcess:
     """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies."""
 
-    def __init__(self, command: ServerCommand, url: str, home: Path) -> None:
+    def __init__(
+        self, command: ServerCommand, url: str, home: Path, *, first_pause_s: float = FIRST_PAUSE_S
+    ) -> None:
         """`url` is where it will answer; its log goes to `home`."""
-        self._command, self._url = command, url.rstrip("/")
+        self._command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
         self.log = home / LOG
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -113,7 +115,7 @@ class EngineProcess:
             code = await self._process.wait()
             self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
             deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
-            wait_s = pause(deaths, FIRST_PAUSE_S)
+            wait_s = pause(deaths, self._first_pause_s)
             log.warning("the engine's server ended (%s); it starts again in %g s; %s", code, wait_s, self.log)
             await asyncio.sleep(wait_s)
             await self._spawn(fresh=False)

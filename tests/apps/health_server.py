@@ -1,0 +1,30 @@
+"""A program: `health_server.py PORT [answer|fail|hang]`, a model server for tests of whoever starts one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        """`/health` is fine, `/pid` is the process, `/die` ends it."""
+        body = str(os.getpid()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        if self.path == "/die":
+            self.wfile.flush()
+            os._exit(7)
+
+
+print("loading the weights", flush=True)
+if sys.argv[2] == "fail":
+    print("CUDA is out of memory", flush=True)
+    raise SystemExit(1)
+if sys.argv[2] == "hang":
+    time.sleep(3600)
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
