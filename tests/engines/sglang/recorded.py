@@ -57,6 +57,8 @@ class Recorded:
         self.adapters: set[str] = set()
         self.refuses: str | None = None
         """What it says of new weights."""
+        self.unfit: set[str] = set()
+        """Paths that it answers with 503."""
         self.scored: list[list[Any]] = []
         self.asked: dict[str, list[Any]] = {}
 
@@ -64,6 +66,8 @@ class Recorded:
         path = request.path
         body = orjson.loads(data) if (data := await request.read()) else {}
         self.asked.setdefault(path, []).append(body)
+        if path in self.unfit:
+            return web.Response(status=503)
         if path == "/generate":
             return await self._generate(request, body)
         if path in ("/load_lora_adapter", "/update_weights_from_disk") and self.refuses:

@@ -17,7 +17,7 @@ from afterwit.engines.sglang.open import open_sglang
 from afterwit.engines.sglang.settings import SglangSettings
 from tests.engines.sglang.servers import bare, full, opened
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
-from tests.servers.server import Servers
+from tests.servers.server import START_S, Servers
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 PROMPT = tuple(range(3, 40))
@@ -33,7 +33,7 @@ def swap(request: pytest.FixtureRequest) -> Swap:
 
 @pytest.fixture
 async def engine(servers: Servers, qwen: Path, swap: Swap) -> AsyncIterator[Engine]:
-    async with opened(servers, qwen, swap=swap) as engine:
+    async with opened(servers, qwen, swap=swap, patience_s=START_S) as engine:
         yield engine
 
 

@@ -176,6 +176,16 @@ async def test_a_server_started_anew_with_another_model_is_refused(
         await server.check()
 
 
+async def test_a_server_that_takes_itself_for_unfit_is_asked_for_a_token(
+    server: SglangServer, recorded: Recorded
+) -> None:
+    recorded.unfit = {"/ready"}
+    assert await server.check() == "default"
+    recorded.unfit = {"/ready", "/health"}
+    with pytest.raises(EngineUnavailable, match="HTTP 503"):
+        await server.check()
+
+
 async def test_the_server_reads_no_state_of_the_learner(
     server: SglangServer, recorded: Recorded, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ async def open_sglang(folder: Path, settings: SglangSettings, *, takes_weights: 
     swap = settings.swap if takes_weights else None
     client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
-        await answered(client, "/ready", called="SGLang", patience_s=settings.patience_s)
+        await answered(client, "/health", called="SGLang", patience_s=settings.patience_s)
         ends = end_ids(folder, tokenizer_of(folder).token_to_id)
         found = await inspect(client, folder, swap, ends)
         facts = await asyncio.to_thread(

@@ -49,7 +49,7 @@ class SglangServer:
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def check(self) -> str | None:
-        await self._client.get("/ready", within_s=CHECK_S)
+        await self._require_ready()
         info = (await self._client.get("/model_info", within_s=CHECK_S)).json
         if info["tokenizer_path"] != self._manner.tokenizer:
             raise SettingError(
@@ -58,6 +58,13 @@ class SglangServer:
             )
         label: str = info["weight_version"]
         return label
+
+    async def _require_ready(self) -> None:
+        """What it says it is may be old: after a slow moment it stays unfit until it is asked for a token."""
+        try:
+            await self._client.get("/ready", within_s=CHECK_S)
+        except EngineUnavailable:
+            await self._client.get("/health", within_s=CHECK_S)
 
     async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         rid, reader = uuid4().hex, _Reader(ask, self._manner)
