@@ -111,6 +111,7 @@ class StubRenderer:
     def __init__(self, renderer: Renderer, *, refuses: bool = False) -> None:
         self._renderer, self._refuses = renderer, refuses
         self.special_ids, self.end_ids = renderer.special_ids, renderer.end_ids
+        self.silent_ids = renderer.silent_ids
         self.convention = renderer.convention
         self.decode = renderer.decode
 

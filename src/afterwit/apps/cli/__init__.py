@@ -11,7 +11,7 @@ from afterwit.apps.cli import demo, doctor, importing, keys, serve, train, turns
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
-    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft"},
+    "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
