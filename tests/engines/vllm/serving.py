@@ -1,4 +1,7 @@
-"""A program: a gateway in front of a recorded vLLM server answers once, and says what it had to import."""
+"""A gateway in front of a recorded vLLM server answers once, and says what it had to import.
+
+`python -m tests.engines.vllm.serving MODEL HOME`, from the root of the repository.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ from tests.engines.vllm.recorded import Recorded, listening
 SCALE_OUT, LORA = "--enable-scale-out", "--enable-lora"
 RUNTIME, DEV = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", "VLLM_SERVER_DEV_MODE=1"
 EXTENSION = "--worker-extension-cls afterwit_vllm.Reload"
-SERVING = Path(__file__).with_name("serving.py")
+SERVING = "tests.engines.vllm.serving"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_the_command_has_every_flag_that_the_engine_asks_for(qwen: Path) -> None
 
 
 def test_the_gateway_in_front_of_a_server_imports_no_torch(qwen: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(SERVING), str(qwen), str(tmp_path / "home")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    command = [sys.executable, "-m", SERVING, str(qwen), str(tmp_path / "home")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"status": 200, "heavy": []}
