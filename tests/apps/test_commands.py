@@ -91,7 +91,7 @@ def test_a_key_can_be_made_before_the_first_start_and_the_store_then_takes_a_mod
         (["rollback", "1"], "no model"),
         (["serve"], "no model"),
         (["serve", "a/b", "--model", "c/d"], "two models are named, a/b and --model c/d"),
-        (["serve", "http://127.0.0.1:8000/v1"], "is the address of a server. Afterwit takes the place"),
+        (["serve", "http://127.0.0.1:8000/v1"], "is the address of a server, not a model: name the model"),
         (["serve", "llama3:8b"], "looks like an Ollama name"),
         (["serve", "models/llama.Q4.gguf"], "holds quantised GGUF weights"),
         (["serve", "/nowhere/model"], "there is no model at /nowhere/model"),

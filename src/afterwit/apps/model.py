@@ -10,7 +10,7 @@ from afterwit.engines.fingerprint import weight_files
 
 WANTED = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 """The files of a hub repository that are downloaded."""
-TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B, which Afterwit loads itself"
+TAKES = "name a Hugging Face model's folder or hub id, such as Qwen/Qwen3-0.6B"
 
 
 def model_folder(name: str | None, home: Path) -> Path:
@@ -34,8 +34,8 @@ def refuse_other_kinds(name: str) -> None:
     """SettingError for a server's URL, an Ollama name or a GGUF file: nothing here can train those."""
     if "://" in name:
         raise SettingError(
-            f"{name} is the address of a server. Afterwit takes the place of that server, because it trains "
-            f"the weights that it serves: {TAKES}"
+            f"{name} is the address of a server, not a model: name the model, and give a vLLM or SGLang server's "
+            f"address as --engine vllm --engine-url {name}; {TAKES}"
         )
     if name.lower().endswith(".gguf") or any(Path(name).expanduser().glob("*.gguf")):
         raise SettingError(f"{name} holds quantised GGUF weights, which cannot be trained: {TAKES}")
