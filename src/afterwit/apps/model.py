@@ -34,8 +34,8 @@ def refuse_other_kinds(name: str) -> None:
     """SettingError for a server's URL, an Ollama name or a GGUF file: nothing here can train those."""
     if "://" in name:
         raise SettingError(
-            f"{name} is the address of a server, not a model: name the model, and give a vLLM or SGLang server's "
-            f"address as --engine vllm --engine-url {name}; {TAKES}"
+            f"{name} is the address of a server, not a model: name the model, and give the address of a vLLM "
+            f"or SGLang server as --engine vllm --engine-url {name}; {TAKES}"
         )
     if name.lower().endswith(".gguf") or any(Path(name).expanduser().glob("*.gguf")):
         raise SettingError(f"{name} holds quantised GGUF weights, which cannot be trained: {TAKES}")
