@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from afterwit.apps.config import Settings
+from afterwit.apps.unbound import why_unbound
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict, Vote
@@ -54,6 +55,8 @@ def _parts(record: Record) -> Iterator[RenderableType]:
     reason = f" ({record.reason.value})" if record.reason else ""
     head = f"{turn.id}  {record.state.value}{reason} · session {turn.session} · {turn.kind.value}"
     yield Text(head, style="bold")
+    if (why := why_unbound(record)) is not None:
+        yield Text(f"It {why}.", style="dim")
     yield Text(_sampling(turn, record.trained_in) if isinstance(turn, Turn) else IMPORTED, style="dim")
     messages = turn.conversation.messages
     if len(messages) > PROMPT_MESSAGES:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from rich.table import Table
 from rich.text import Text
 
+from afterwit.apps.unbound import unbound
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
@@ -65,6 +66,15 @@ def turn_table(records: Sequence[Record], *, width: int) -> Table:
             Text(one_line(record.turn.message, width)),
         )
     return table
+
+
+def unbound_lines(records: Sequence[Record]) -> list[Text]:
+    """A line for each reason why turns have no place behind another, with these turns."""
+    short = dict(zip(ids := [record.turn.id for record in records], short_ids(ids), strict=True))
+    return [
+        Text(f"{', '.join(short[turn] for turn in turns)}: {why}", style="dim")
+        for why, turns in unbound(records).items()
+    ]
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:

@@ -118,6 +118,15 @@ def test_children_are_counted_without_side_turns(store: Store) -> None:
     assert store.branch("ghost") is None
 
 
+def test_of_many_branches_only_the_newest_come_side_turns_not_among_them(store: Store) -> None:
+    add(store, "a")
+    for number in range(5):
+        add(store, f"b{number}", parent="a")
+    add(store, "s", parent="a", kind=Kind.SIDE)
+    assert [branch.turn for branch in store.branches("a", limit=2)] == ["b3", "b4"]
+    assert len(store.branches("a")) == 5
+
+
 def test_branches_are_a_turns_children_without_retried_and_abandoned_ones(store: Store) -> None:
     add(store, "a")
     for name in ("b", "c", "d", "e"):

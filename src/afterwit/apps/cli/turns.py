@@ -28,7 +28,7 @@ def turns(
     json_: Json = False,
     home: Home = None,
 ) -> None:
-    """List turns: the state of each, and the reason."""
+    """List turns: the state of each, the reason, and why those without a parent have none."""
     from afterwit.apps.build import store_of_home
     from afterwit.apps.tables import choice
     from afterwit.core.lifecycle import Reason, State
@@ -55,19 +55,23 @@ def _print_lines(records: Iterable[Record]) -> None:
 
     import orjson
 
+    from afterwit.apps.unbound import why_unbound
     from afterwit.store.export import summary
 
     for record in records:
-        sys.stdout.buffer.write(orjson.dumps(summary(record)) + b"\n")
+        line = summary(record) | {"unbound": why_unbound(record)}
+        sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
 
 
 def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
     from rich.console import Console
 
-    from afterwit.apps.tables import counts_line, turn_table
+    from afterwit.apps.tables import counts_line, turn_table, unbound_lines
 
     console = Console()
     console.print(turn_table(records, width=console.width))
+    for line in unbound_lines(records):
+        console.print(line)
     console.print(counts_line(counts))
     if kind != ALL:
         console.print(f"only {kind} turns are listed; --kind all lists every turn", style="dim")
@@ -97,11 +101,13 @@ def show(
 
 
 def _last(store: Store) -> str:
-    """The newest turn of a conversation."""
+    """The newest turn of a conversation, whatever its state; without any, the newest turn."""
     from afterwit.core.errors import SettingError
     from afterwit.core.turn import Kind
     from afterwit.store import Filter
 
-    for record in store.turns(Filter(kind=Kind.MAIN), limit=1, newest_first=True):
-        return record.turn.id
+    for where in (Filter(kind=Kind.MAIN), None):
+        found = next(iter(store.turns(where, limit=1, newest_first=True)), None)
+        if found is not None:
+            return found.turn.id
     raise SettingError("no turn is recorded yet: point an agent at `afterwit serve` first")

@@ -20,7 +20,7 @@ class Branch:
     turn: str
     kind: Kind
     children: int
-    """Turns whose parent it is, side turns not counted."""
+    """Turns whose parent it is, side turns not counted. Only whether there are any matters."""
     answered: bool
     """Its next state is known."""
 

@@ -103,8 +103,11 @@ class ParentLookup(Protocol):
         """A turn among its siblings; None if it is not in the store."""
         ...
 
-    def branches(self, parent: str) -> list[Branch]:
-        """A turn's children, oldest first: side turns included, retried and abandoned turns left out."""
+    def branches(self, parent: str, *, limit: int = 32) -> list[Branch]:
+        """The newest `limit` of a turn's children, oldest first: side, retried and abandoned turns left out.
+
+        An answer that is asked for again for ever must not make each request slower.
+        """
         ...
 
     def full_depth(self, turn: str) -> int:

@@ -28,7 +28,7 @@ FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
 always ends a message or two before the request does."""
 
-CHILDREN = "(SELECT count(*) FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
+CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
 
 ANSWERED = "EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq) AS answered"
 CANDIDATE = (
@@ -125,13 +125,13 @@ class SqliteParentLookup(Component):
         row = self._database.row(f"{BRANCH} WHERE t.id = ?", (turn,))
         return None if row is None else _branch(row)
 
-    def branches(self, parent: str) -> list[Branch]:
+    def branches(self, parent: str, *, limit: int = 32) -> list[Branch]:
         rows = self._database.rows(
-            f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL"
-            " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq",
-            (parent,),
+            f"{BRANCH} WHERE t.parent = ? AND t.superseded_by IS NULL AND t.kind <> 'side'"
+            " AND coalesce(t.reason, '') NOT IN ('superseded', 'client_left') ORDER BY t.seq DESC LIMIT ?",
+            (parent, limit),
         )
-        return [_branch(row) for row in rows]
+        return [_branch(row) for row in reversed(rows)]
 
     def full_depth(self, turn: str) -> int:
         current = turn_state_of(self._database, turn)
