@@ -1,4 +1,7 @@
-"""A recorded rollout: its turns with their next states, and the samples that judging makes of them."""
+"""A recorded rollout: its turns with their next states, and the samples that judging makes of them. Pure.
+
+The tokens, masks, log-probs and places of its turns are those of its `sequences`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, c
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.terms import Reads, untrainable
+from afterwit.core.token_sequence import TokenSequence, sequences
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
 
@@ -31,6 +35,19 @@ class Rollout:
                 raise ValueError(f"a turn at index {at}, but there are {len(self.messages)} messages")
             if self.messages[at].role != "assistant":
                 raise ValueError(f"the turn at index {at} is said by {self.messages[at].role}")
+
+    @property
+    def in_order(self) -> tuple[Turn, ...]:
+        """The turns as they were taken."""
+        return tuple(self.turns[at] for at in sorted(self.turns))
+
+    @property
+    def sequences(self) -> tuple[TokenSequence, ...]:
+        """Its tokens, with the loss mask and the sampled log-probs.
+
+        One sequence, if every turn's prompt is all that was before it.
+        """
+        return sequences(self.in_order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

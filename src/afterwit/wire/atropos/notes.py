@@ -1,0 +1,75 @@
+"""What Afterwit notes beside a group, in `overrides[i]` and `group_overrides`, because the server drops
+fields that it does not know. Everything is under one key, which other consumers pass over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterwit.wire.atropos.group import GroupNotes, SequenceNotes, TurnNotes
+
+KEY = "afterwit"
+
+
+def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[str, Any]:
+    if notes is None:
+        return {}
+    found = {
+        "tau": notes.tau,
+        "profile": profile,
+        "teacher": notes.teacher,
+        "teacher_version": notes.teacher_version,
+        "top_k": notes.top_k,
+    }
+    return {KEY: {name: value for name, value in found.items() if value is not None}}
+
+
+def read_group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, str | None]:
+    """The notes and the profile, None if there are none.
+
+    ValueError, TypeError, KeyError or AttributeError if they are not ours.
+    """
+    noted = overrides.get(KEY)
+    if noted is None:
+        return None, None
+    notes = GroupNotes(
+        tau=float(noted["tau"]),
+        teacher=noted.get("teacher"),
+        teacher_version=noted.get("teacher_version"),
+        top_k=noted.get("top_k"),
+    )
+    return notes, noted.get("profile")
+
+
+def write_notes(notes: SequenceNotes | None) -> dict[str, Any]:
+    if notes is None:
+        return {}
+    return {KEY: {"turns": [_turn(turn) for turn in notes.turns]}}
+
+
+def _turn(turn: TurnNotes) -> dict[str, Any]:
+    found: dict[str, Any] = {"begin": turn.begin, "end": turn.end, "version": turn.version}
+    if turn.hints:
+        found["hints"] = list(turn.hints)
+    if turn.unscored is not None:
+        found["unscored"] = turn.unscored
+    return found
+
+
+def read_notes(overrides: Mapping[str, Any]) -> SequenceNotes | None:
+    """The notes of a sequence. It raises as `read_group_notes` does."""
+    noted = overrides.get(KEY)
+    if noted is None:
+        return None
+    return SequenceNotes(
+        turns=tuple(
+            TurnNotes(
+                begin=int(turn["begin"]),
+                end=int(turn["end"]),
+                version=int(turn["version"]),
+                hints=tuple(map(str, turn.get("hints", ()))),
+                unscored=turn.get("unscored"),
+            )
+            for turn in noted["turns"]
+        )
+    )
