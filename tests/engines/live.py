@@ -17,8 +17,6 @@ WORLD = world_named("chat")
 MODEL = WORLD.folder / "model"
 CONTEXT = 1024
 """Of that model."""
-ADAPTERS = {"learner.lora_rank": 16, "learner.lr": 4e-3}
-"""An adapter of this model takes ten times the rate of its whole weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,7 @@ class Lived:
 
 def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_on: int = 30) -> Lived:
     """What this many people taught the model on an engine, with its base weights as the judge."""
-    settings = choose(
-        WORLD, home, direct=ADAPTERS | {f"engine.{name}": value for name, value in engine.items()}
-    )
+    settings = choose(WORLD, home, direct={f"engine.{name}": value for name, value in engine.items()})
     with live(settings.settings, home, rules=None) as system:
         run = Run(
             system=system,

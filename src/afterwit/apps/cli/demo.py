@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from afterwit import recipes
+from afterwit.apps.cli.options import Set
 
 
 def demo(
@@ -29,6 +30,15 @@ def demo(
         typer.Option(help="Where the report goes. Default: demo-report, in the chat world demo-report-chat."),
     ] = None,
     judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
+    ] = None,
+    engine_url: Annotated[
+        str | None,
+        typer.Option(help="A server of the demo's model that runs already: none is started."),
+    ] = None,
+    set_: Set = None,
 ) -> None:
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
 
@@ -47,4 +57,7 @@ def demo(
         seed=seed,
         out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
         judge=judge,
+        engine=engine,
+        engine_url=engine_url,
+        pairs=set_ or (),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,8 +14,11 @@ from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
 from afterwit.apps.demo.report import Display, Lesson, Report, examples, lessons_of, rules_learned, write
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.apps.demo.worlds import world_named
+from afterwit.apps.engine_process import EngineProcess
 from afterwit.apps.logs import quiet
+from afterwit.apps.up import engine_process
 from afterwit.core.errors import SettingError
+from afterwit.engines.server.settings import ServerSettings
 
 HELD_OUT = 100
 
@@ -28,12 +32,16 @@ def run(
     seed: int,
     out: Path,
     judge: str | None,
+    engine: str | None = None,
+    engine_url: str | None = None,
+    pairs: Sequence[str] = (),
 ) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
     played_in, home = world_named(world), out / "home"
-    chosen = choose(played_in, home, judge=judge, recipe=recipe, direct={"objective.objective": objective})
+    direct = {"objective.objective": objective, "engine.kind": engine, "engine.url": engine_url}
+    chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     if _make_fresh(home):
@@ -41,7 +49,9 @@ def run(
     (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
     announce(Console(), chosen, title=recipe or "")
     tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
-    with live(chosen.settings, home, rules=played_in.judge if chosen.judge == "rules" else None) as system:
+    rules = played_in.judge if chosen.judge == "rules" else None
+    server = _server(chosen, home) if engine_url is None else None
+    with live(chosen.settings, home, rules=rules, server=server) as system:
         with Display(Console(), interactions) as display:
             played = Run(
                 system=system,
@@ -58,6 +68,14 @@ def run(
     write(written, out)
     display.summary(written, out)
     return written
+
+
+def _server(chosen: Chosen, home: Path) -> EngineProcess | None:
+    """The server that the demo starts for itself; None if its engine needs none."""
+    if not isinstance(chosen.settings.engine, ServerSettings):
+        return None
+    Console().print(f"starting a {chosen.settings.engine.kind} server; its log is in {home}", highlight=False)
+    return engine_process(chosen.settings, home)
 
 
 def _report(chosen: Chosen, played: Run, learned: tuple[Lesson, ...], began: float) -> Report:

@@ -14,8 +14,12 @@ from afterwit.apps import config
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.world import World
 from afterwit.core.errors import SettingError
+from afterwit.engines.kinds import LAUNCHERS
 
 OWN = Path(__file__).with_name("recipe.toml")
+ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
+"""What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of the
+demo's models takes ten times the rate of their whole weights."""
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 THE_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
 """What a published recipe says in a demo: what is learned, from which votes, taught by whom, in what weights.
@@ -55,6 +59,8 @@ def choose(
     del own["demo"]
     if chosen not in JUDGES:
         raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
+    if (direct or {}).get("engine.kind") in LAUNCHERS:
+        own = {section: values | ON_A_SERVER.get(section, {}) for section, values in own.items()}
     if recipe is not None:
         own = _needed(own)
     fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})

@@ -11,6 +11,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import accuracy
 from afterwit.apps.demo.world import World
 from afterwit.core.message import Message
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.wire.judge.short_prompts import ShortPrompts
 from afterwit.wire.model_text.render import Renderer
 
@@ -25,7 +26,7 @@ def judge_accuracy(settings: Settings, world: World, *, seed: int, rules: bool) 
 
 
 class _Model:
-    """The demo's own model, asked as the judge stage asks it."""
+    """The demo's own model, asked as the judge stage asks it. A server of the run may be gone by now."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.model is not None
@@ -35,7 +36,8 @@ class _Model:
         return asyncio.run(self._answers(prompts))
 
     async def _answers(self, prompts: Sequence[list[dict[str, str]]]) -> list[str]:
-        engine, judge = await build.engine_of(self._settings, self._folder), self._settings.judge
+        embedded = self._settings.model_copy(update={"engine": EmbeddedSettings()})
+        engine, judge = await build.engine_of(embedded, self._folder), self._settings.judge
         client = build.judge_client(judge, engine, Renderer.load(self._folder))
         asks = (
             client.ask(

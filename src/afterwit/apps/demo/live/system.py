@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +13,11 @@ import uvloop
 
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge
+from afterwit.apps.engine_process import EngineProcess
 from afterwit.apps.runtime import Runtime
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
+from afterwit.engines.server.settings import ServerSettings
 from afterwit.store import Store
 
 T = TypeVar("T")
@@ -69,20 +71,35 @@ class LiveSystem:
 
 
 @contextmanager
-def live(settings: Settings, home: Path, *, rules: Judge | None) -> Iterator[LiveSystem]:
-    """Run the whole loop; `rules` replace the judge that the settings name."""
+def live(
+    settings: Settings, home: Path, *, rules: Judge | None, server: EngineProcess | None = None
+) -> Iterator[LiveSystem]:
+    """Run the whole loop; `rules` replace the judge that the settings name.
+
+    `server` is started before it and stopped after it.
+    """
     events = uvloop.new_event_loop()
     thread = threading.Thread(target=events.run_forever, name="afterwit", daemon=True)
     thread.start()
     runtime = Runtime(settings, home, judge=Rules(rules) if rules else None)
+    stack = AsyncExitStack()
     try:
-        asyncio.run_coroutine_threadsafe(runtime.__aenter__(), events).result()
         try:
+            asyncio.run_coroutine_threadsafe(_start(stack, runtime, settings, server), events).result()
             assert runtime.url is not None
             yield LiveSystem(url=runtime.url, runtime=runtime, settings=settings, events=events)
         finally:
-            asyncio.run_coroutine_threadsafe(runtime.__aexit__(None, None, None), events).result()
+            asyncio.run_coroutine_threadsafe(stack.aclose(), events).result()
     finally:
         events.call_soon_threadsafe(events.stop)
         thread.join()
         events.close()
+
+
+async def _start(
+    stack: AsyncExitStack, runtime: Runtime, settings: Settings, server: EngineProcess | None
+) -> None:
+    if server is not None and isinstance(settings.engine, ServerSettings):
+        stack.push_async_callback(server.stop)
+        await server.start(within_s=settings.engine.start_s, progress=lambda words: None)
+    await stack.enter_async_context(runtime)
