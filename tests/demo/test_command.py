@@ -76,3 +76,13 @@ def test_the_homes_settings_are_the_demos(tmp_path: Path) -> None:
         chosen.settings.learner,
         chosen.settings.judge,
     )
+
+
+def test_on_a_server_the_demo_trains_an_adapter_and_judges_with_the_base_beside_it(tmp_path: Path) -> None:
+    world = world_named("chat")
+    own = choose(world, tmp_path).settings
+    served = choose(world, tmp_path, direct={"engine.kind": "vllm"}).settings
+    assert (own.learner.lora_rank, served.learner.lora_rank) == (0, 16)
+    assert served.engine.swap == "adapters"
+    assert served.judge.weights == "base"
+    assert 'engine.kind = "vllm"' in config_text(served)
