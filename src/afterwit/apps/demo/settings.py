@@ -18,8 +18,8 @@ from afterwit.engines.kinds import LAUNCHERS
 
 OWN = Path(__file__).with_name("recipe.toml")
 ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
-"""What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of the
-demo's models takes ten times the rate of their whole weights."""
+"""What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of
+the demo's models takes ten times the rate of their whole weights."""
 JUDGES = {"model": "the demo's model itself, frozen", "rules": "rules over the text"}
 THE_RECIPES = ("objective.", "judge.votes", "judge.accept", "learner.lora_", "learner.teacher")
 """What a published recipe says in a demo: what is learned, from which votes, taught by whom, in what weights.
