@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from afterwit.apps.cli import demo, doctor, importing, keys, serve, train, turns, up, versions
+from afterwit.apps.cli import demo, doctor, exporting, importing, keys, serve, train, turns, up, versions
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
@@ -33,7 +33,7 @@ app.command()(train.train)
 app.command()(versions.versions)
 app.command()(versions.rollback)
 app.command()(versions.requeue)
-app.command()(versions.export)
+app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.add_typer(keys.app, name="keys")
 app.command()(doctor.doctor)

@@ -1,15 +1,14 @@
-"""`versions`, `rollback`, `requeue`, `export`: show what was learned, take it back, repeat it, write it."""
+"""`versions`, `rollback`, `requeue`: show what was learned, take it back, repeat it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home, Json, private
+from afterwit.apps.cli.options import Home, Json
 
 
 def versions(json_: Json = False, home: Home = None) -> None:
@@ -68,32 +67,3 @@ def requeue(
     with store_of_home(home) as store:
         count = store.requeue(turns or None, reason=why, now=time.time())
     print(f"{count} turn{'s' if count != 1 else ''} put back")
-
-
-def export(
-    out: Annotated[Path | None, typer.Argument(help="A JSONL file; none: standard output.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
-    home: Home = None,
-) -> None:
-    """Write every turn with all that is known of it, one JSON object a line."""
-    import orjson
-
-    from afterwit.apps.build import store_of_home
-    from afterwit.apps.tables import choice
-    from afterwit.core.lifecycle import State
-    from afterwit.store import Filter
-    from afterwit.store.export import whole
-
-    where = Filter(state=choice(State, state, "--state"))
-    with store_of_home(home) as store:
-        stream = sys.stdout.buffer if out is None else private(out)
-        try:
-            count = 0
-            for record in store.turns(where):
-                stream.write(orjson.dumps(whole(record)) + b"\n")
-                count += 1
-        finally:
-            stream.flush()
-            if out is not None:
-                stream.close()
-    print(f"{count} turns written", file=sys.stderr)
