@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from afterwit.core.judging.hindsight import (
@@ -159,3 +161,29 @@ def test_every_call_has_a_seed_of_its_own_that_stays():
     assert len(set(seeds)) == 12
     assert seeds == [call_seed(turn, call) for turn in ("a", "b") for call in calls]
     assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def copied(arguments: str, name: str = "copy") -> Message:
+    return Message(role="assistant", tool_calls=(ToolCall(id=arguments, name=name, arguments=arguments),))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "answers", "feedback", "pay", "expected"),
+    [
+        (copied('{"a": 1}'), GOOD, None, False, (0, Source.REPEAT)),
+        (copied('{"a": 1}'), GOOD, None, True, (1, Source.VOTES)),
+        (copied('{"a": 1}'), BAD, None, False, (-1, Source.VOTES)),
+        (copied('{"a": 1}'), GOOD, Feedback(reward=1), False, (1, Source.FEEDBACK)),
+        (copied('{"a": 2}'), GOOD, None, False, (1, Source.VOTES)),
+        (copied('{"a": 1}', "move"), GOOD, None, False, (1, Source.VOTES)),
+    ],
+)
+def test_votes_do_not_pay_for_a_call_that_was_made_before(earlier, answers, feedback, pay, expected):
+    turn = a_turn("t", conversation=Conversation(messages=(user("Copy."), earlier, tool("ok"))))
+    turn = replace(turn, message=copied('{"a": 1}'))
+    judged = case_of(turn, NextState(messages=(tool("ok"),), feedback=feedback), schema_error=None)
+    rules = replace(RULES, pay_repeats=pay)
+    calls = questions(judged, Prompts(), rules)
+    said = [answers if call.question is Question.EVALUATION else NO_HINT for call in calls]
+    verdict = conclude(judged, list(zip(calls, said, strict=True)), rules)
+    assert (verdict.reward, verdict.source) == expected

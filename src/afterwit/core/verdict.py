@@ -64,6 +64,8 @@ class Source(StrEnum):
     FEEDBACK = "feedback"
     SCHEMA = "schema"
     """A tool call that its own tool's schema refuses."""
+    REPEAT = "repeat"
+    """The votes said +1, but a tool call repeats an earlier one: 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ hindsight    what the judge is shown and asked, and the verdict from its answers
 voting       votes read and counted, and which hints are kept
 hint_rules   what a hint may not say
 hints        how a hint is put into a prompt
+repeats      whether a response repeats a tool call
 """
 
 from afterwit.core.judging.hindsight import (
@@ -18,6 +19,7 @@ from afterwit.core.judging.hindsight import (
     reactions,
 )
 from afterwit.core.judging.hints import HEADING, Placement, splice
+from afterwit.core.judging.repeats import repeats_a_call
 from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation
 
 __all__ = [
@@ -35,5 +37,6 @@ __all__ = [
     "parse_evaluation",
     "questions",
     "reactions",
+    "repeats_a_call",
     "splice",
 ]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from afterwit.core.binding import without_client_text
+from afterwit.core.judging.repeats import repeats_a_call
 from afterwit.core.judging.voting import Decided, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import RecordedTurn
@@ -103,6 +104,8 @@ class JudgeCase:
 
     view: JudgeView
     decided: Decided | None
+    repeats: bool = False
+    """The response repeats a tool call of its conversation, word for word."""
 
 
 def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
@@ -110,6 +113,7 @@ def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | No
     return JudgeCase(
         view=view_of(turn.conversation, turn.message, next_state),
         decided=decided(next_state.feedback, schema_error),
+        repeats=repeats_a_call(turn.conversation.messages, turn.message),
     )
 
 
@@ -142,9 +146,11 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
 
 
 def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
-    """The verdict of all answers, in the order of the calls."""
+    """The verdict of all answers, in the order of the calls. Votes do not reward a call for being repeated."""
     votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
-    return tally(votes, rules, case.decided)
+    verdict = tally(votes, rules, case.decided)
+    unpaid = case.repeats and verdict.reward > 0 and verdict.source is Source.VOTES
+    return replace(verdict, reward=0, source=Source.REPEAT) if unpaid and not rules.pay_repeats else verdict
 
 
 def _read(call: JudgeCall, words: str, view: JudgeView, rules: VoteRules) -> Vote:

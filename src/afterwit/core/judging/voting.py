@@ -38,6 +38,8 @@ class VoteRules:
     max_candidates: int
     quote_words: int
     """A hint that repeats this many words of the next state in a row is rejected."""
+    pay_repeats: bool = False
+    """Votes may reward a tool call that repeats one of its conversation."""
     reads: Reads = field(default_factory=Reads)
     """What the objective reads: a question whose answer it does not read is not asked."""
 

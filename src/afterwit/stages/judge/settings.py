@@ -44,6 +44,9 @@ class JudgeSettings:
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
     """A hint with this many words of the next state in a row is rejected. Most commands are shorter."""
+    pay_repeats: bool = False
+    """Whether votes may reward a tool call that repeats one of its conversation, word for word, as published.
+    A judge calls every quiet result good, so a policy can live off calls that it has made before."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
@@ -97,5 +100,6 @@ class JudgeSettings:
             accept=self.accept,
             max_candidates=self.max_candidates,
             quote_words=self.quote_words,
+            pay_repeats=self.pay_repeats,
             reads=reads,
         )
