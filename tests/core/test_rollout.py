@@ -11,7 +11,6 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging.hindsight import JudgeCall
 from afterwit.core.judging.voting import Accept, VoteRules
 from afterwit.core.lifecycle import Reason
-from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.rollout import Ended, Rollout, pairs, samples
 from afterwit.core.turn import Kind, Turn

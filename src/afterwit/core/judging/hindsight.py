@@ -146,7 +146,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
 
 
 def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
-    """The verdict of all answers, in the order of the calls. Votes do not reward a call for being repeated."""
+    """The verdict of all answers, in the order of the calls. Votes pay for no repeated call."""
     votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
     verdict = tally(votes, rules, case.decided)
     unpaid = case.repeats and verdict.reward > 0 and verdict.source is Source.VOTES

@@ -1,10 +1,11 @@
 """Evidence that a share lies above a bound, as e-values.
 
-An e-value is a bet against "the share is at most `bound`": its mean is at most 1 while that holds, so it exceeds
-20 with a chance of at most 1 in 20 (Markov). Averages of e-values are e-values. The bet is spread evenly over
-shares above the bound (method of mixtures: Ramdas et al., "Game-theoretic statistics and safe anytime-valid
-inference", Statistical Science 38, 2023). Evidence that is looked at again and again needs a detector: each
-component begins anew whenever it falls below 1 (Shin, Ramdas, Rinaldo, "E-detectors", NEJSDS 2, 2024).
+An e-value is a bet against "the share is at most `bound`": its mean is at most 1 while that holds, so it
+exceeds 20 with a chance of at most 1 in 20 (Markov). Averages of e-values are e-values. The bet is spread
+evenly over shares above the bound (method of mixtures: Ramdas et al., "Game-theoretic statistics and safe
+anytime-valid inference", Statistical Science 38, 2023). Evidence that is looked at again and again needs a
+detector: each component begins anew whenever it falls below 1 (Shin, Ramdas, Rinaldo, "E-detectors",
+NEJSDS 2, 2024).
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ def e_value(lost: int, of: int, *, bound: float) -> float:
     """
     if not 0 <= lost <= of:
         raise ValueError(f"{lost} lost of {of}")
-    return math.fsum(
-        (share / bound) ** lost * ((1 - share) / (1 - bound)) ** (of - lost) for share in _shares(bound)
-    ) / SHARES
+    return (
+        math.fsum(
+            (share / bound) ** lost * ((1 - share) / (1 - bound)) ** (of - lost) for share in _shares(bound)
+        )
+        / SHARES
+    )
 
 
 def ongoing_evidence(bad: Iterable[bool], *, bound: float) -> Iterator[float]:
