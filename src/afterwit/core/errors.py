@@ -2,7 +2,9 @@
 
 AfterwitError
 ├── SettingError        a setting that cannot be used: names it and says what would do
-│   └── AlreadyRunning       another process does this over the same home
+│   ├── AlreadyRunning       another process does this over the same home
+│   └── IsolationMissing     nothing here isolates the commands that a model writes: says what to install
+├── BoxEnded            a box of commands ended, or does not answer
 ├── RequestError        a client's request that cannot be served (an HTTP status and a code)
 ├── EngineError         the engine could not do what it was asked
 │   ├── EngineUnavailable    it does not answer; asking again later may help
@@ -34,6 +36,14 @@ class SettingError(AfterwitError):
 
 class AlreadyRunning(SettingError):
     """Another process does this over the same home."""
+
+
+class IsolationMissing(SettingError):
+    """Nothing here isolates the commands that a model writes; it says what to install."""
+
+
+class BoxEnded(AfterwitError):
+    """A box of commands ended, or does not answer: what was in it is lost."""
 
 
 class RequestError(AfterwitError):

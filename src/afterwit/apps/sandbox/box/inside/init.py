@@ -1,0 +1,103 @@
+"""Process 1 of a box: does what the program outside asks, one line of JSON for each request and answer.
+
+It cannot be killed from within, since it is process 1 of its namespace, nor read, since it hides. In
+an unsafe box it is an ordinary process. It ends with its input, and everything in the box with it.
+
+    python -m inside.init ROOT [--uid UID] [--unsafe]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from .commands import Command
+from .files import Files
+from .filter import adopt_orphans, deny_calls, die_with_parent, hide
+
+
+class Init:
+    """What can be asked, by name."""
+
+    def __init__(self, root: str) -> None:
+        self._files = Files(root)
+        self._talking: Command | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request: `error` is set if it could not be done."""
+        asked = request.pop("do")
+        try:
+            match asked:
+                case "run":
+                    return self._run(**request)
+                case "start":
+                    self._talking = Command(**request, talks=True)
+                    return {}
+                case "ask":
+                    return self._talking.ask(**request) if self._talking else {"ended_for": "exit"}
+                case "stop":
+                    return self._stop()
+                case "read":
+                    return self._files.read(**request)
+                case "write":
+                    return self._files.write(**request)
+        except (OSError, ValueError) as error:
+            return {"error": str(error)}
+        return {"error": f"nothing known as {asked}"}
+
+    def _run(self, **command: Any) -> dict[str, Any]:
+        running = Command(**command)
+        try:
+            return running.finish()
+        finally:
+            running.end()
+
+    def _stop(self) -> dict[str, Any]:
+        if self._talking:
+            self._talking.end()
+        self._talking = None
+        return {}
+
+
+def main() -> None:
+    """Serve requests until there are no more."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("--uid", type=int)
+    parser.add_argument("--unsafe", action="store_true")
+    given = parser.parse_args()
+    if given.unsafe:
+        with contextlib.suppress(OSError, AttributeError):  # macOS has no prctl
+            adopt_orphans()
+    else:
+        _confine(given.uid)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what process 1 does not handle cannot end it
+    os.chdir(given.root)
+    init = Init(given.root)
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    for line in sys.stdin.buffer:
+        print(json.dumps(init.answer(json.loads(line))), flush=True)
+    init.answer({"do": "stop"})
+
+
+def _confine(uid: int | None) -> None:
+    if os.getpid() != 1:
+        raise OSError(f"this is process {os.getpid()}, not process 1 of a namespace of its own")
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    if os.getuid() == 0:
+        raise OSError("this is root: a box needs a user of its own")
+    die_with_parent()  # the change of user took it back
+    deny_calls()
+    hide()
+
+
+if __name__ == "__main__":
+    main()
