@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.sandbox.box import BoxLimits, open_box, walls
+from afterwit.apps.sandbox.box.inside.files import SEEN_AS
 from afterwit.apps.sandbox.box.isolation import bubblewrap
 from afterwit.core.errors import BoxEnded, IsolationMissing
 from tests.sandbox.boxes import here, isolated, python
@@ -42,7 +43,7 @@ async def seen(mark: str, there: bool) -> None:
 @isolated
 async def test_a_command_leaves_its_files_to_the_next_and_a_shell_reads_it() -> None:
     async with open_box(here(), PATIENT) as box:
-        await box.write("/work/a/one.py", "print(40 + 2)")
+        await box.write(f"{SEEN_AS}/a/one.py", "print(40 + 2)")
         ran = await box.run(["sh", "-c", "python a/one.py | tee out.txt; exit 3"])
         assert (ran.status, ran.output, ran.ended_for) == (3, "42\n", None)
         assert await box.read("out.txt") == "42\n"
@@ -284,7 +285,7 @@ async def test_a_box_that_is_gone_says_so() -> None:
 async def test_an_unsafe_box_is_named_in_each_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with open_box(walls(unsafe=True), PATIENT) as box:
-        await box.write("/work/one.txt", "1")
+        await box.write(f"{SEEN_AS}/one.txt", "1")
         ran = await box.run(["sh", "-c", "cat one.txt; pwd; setsid sleep 600 & exit 2"])
         assert (ran.status, ran.output[:1]) == (2, "1")
         place = ran.output[1:].strip()
