@@ -143,6 +143,7 @@ async def serving(
     limits: ConnectionLimits | None = None,
     dialects: tuple[Dialect, ...] = DIALECTS,
     engine: Engine | None = None,
+    opened: type[SqliteStore] = SqliteStore,
     **engine_changes: Any,
 ) -> AsyncIterator[Serving]:
     """`folder` gets the store. Everything is closed at the end."""
@@ -153,7 +154,7 @@ async def serving(
         return renderer.encode(text)
 
     fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
-    store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
+    store = AsyncStore(opened.open(folder / "store.db", fingerprint=None))
     clock, woken, turns = Clock(), [], count(1)
     app = build_app(
         engine or fake,

@@ -18,6 +18,7 @@ from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.turn.prepare import SLICE, encode_within, prepare
+from afterwit.wire.model_text.conventions import NO_CALLS
 from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.request import ModelRequest
 from afterwit.wire.surrogates import without_halves
@@ -239,6 +240,29 @@ def test_a_conversation_that_cannot_fit_is_refused_before_its_template_runs(mess
     assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
 
 
-def asked(message: Message) -> ModelRequest:
+def asked(message: Message, **more: Any) -> ModelRequest:
     sampling = Sampling(temperature=1.0, max_tokens=1)
-    return ModelRequest(model="tiny", conversation=Conversation(messages=(message,)), sampling=sampling)
+    return ModelRequest(
+        model="tiny", conversation=Conversation(messages=(message,)), sampling=sampling, **more
+    )
+
+
+class ShortTemplate(UnusedTemplate):
+    """A renderer whose template says little, whatever it is given."""
+
+    convention = NO_CALLS
+
+    def text(self, conversation: Conversation) -> str:
+        return "prompt"
+
+
+@pytest.mark.parametrize(("length", "most_encoded"), [(15_000_000, 10), (2_000_000, 1_000_000)])
+def test_a_beginning_of_the_response_that_cannot_fit_is_refused_before_it_is_encoded(
+    length: int, most_encoded: int
+):
+    renderer = ShortTemplate()
+    request = asked(Message(role="user", content="Go on."), prefill=" " * length)
+    with pytest.raises(RequestError) as refused:
+        prepare(request, renderer, context_length=40_960, now=0.0)
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert renderer.encoded <= most_encoded

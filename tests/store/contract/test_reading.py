@@ -115,8 +115,9 @@ def test_responses_are_read_by_turn_with_their_scope(store: Store) -> None:
     add(store, "a")
     add(store, "b", scope="key/other")
     turns = [store.turn(name).turn for name in ("a", "b")]
-    assert store.messages_of(["a", "b", "c"]) == {turn.id: (turn.scope, turn.message) for turn in turns}
-    assert store.messages_of([]) == {}
+    assert store.messages_of(["a", "b", "c"]) == {turn.id: turn.message for turn in turns}
+    assert store.scopes(["a", "b", "c"]) == {turn.id: turn.scope for turn in turns}
+    assert store.messages_of([]) == store.scopes([]) == {}
 
 
 def test_a_group_is_every_judged_turn_of_the_same_prompt_and_scope(store: Store) -> None:

@@ -58,15 +58,22 @@ async def _earlier(gateway: Gateway, references: References, caller: Caller) -> 
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
     """A turn of the caller's key. None if there is none, whoever else may have it. Raises 503."""
     try:
-        turn = (await _read(gateway, lambda store: store.turn(name))).turn
+        turn = await _read(gateway, lambda store: store.turn(name).turn if owned(store, [name], caller) else None)
     except TurnNotFound:
         return None
-    return turn if isinstance(turn, Turn) and owner_of(turn.scope) == caller.name else None
+    return turn if isinstance(turn, Turn) else None
 
 
 async def _own_messages(gateway: Gateway, names: Collection[str], caller: Caller) -> dict[str, Message]:
-    found = await _read(gateway, lambda store: store.messages_of(names))
-    return {turn: message for turn, (scope, message) in found.items() if owner_of(scope) == caller.name}
+    return await _read(gateway, lambda store: store.messages_of(owned(store, names, caller)))
+
+
+def owned(store: Store, names: Collection[str], caller: Caller) -> list[str]:
+    """Those of the turns that are the caller's.
+
+    The content of others is not even read: how long that takes would tell that they exist, and their size.
+    """
+    return [name for name, scope in store.scopes(names).items() if owner_of(scope) == caller.name]
 
 
 async def _read(gateway: Gateway, work: Callable[[Store], T]) -> T:

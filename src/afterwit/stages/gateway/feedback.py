@@ -54,7 +54,7 @@ class FeedbackEndpoint:
 
 def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
     """Record it. Raises TurnNotFound, also for another key's turn."""
-    owner = owner_of(store.turn(request.turn).turn.scope)
-    if owner != caller.name and not caller.may(Permission.ADMIN):
+    (scope,) = store.scopes([request.turn]).values() or (None,)
+    if scope is None or not (owner_of(scope) == caller.name or caller.may(Permission.ADMIN)):
         raise TurnNotFound(f"{caller.name!r} has no turn {request.turn}")
     return store.feedback(request.turn, request.feedback, now=now)

@@ -16,8 +16,15 @@ class Reading(Protocol):
         """Raises TurnNotFound if there is no such turn, or its content was pruned."""
         ...
 
-    def messages_of(self, turns: Collection[str]) -> dict[str, tuple[str, Message]]:
-        """For each of these turns, its scope and its response; those without content are left out."""
+    def scopes(self, turns: Collection[str]) -> dict[str, str]:
+        """For each of these turns, its scope; those without content are left out.
+
+        Takes as long for a turn that is there as for one that is not: its content is not read.
+        """
+        ...
+
+    def messages_of(self, turns: Collection[str]) -> dict[str, Message]:
+        """For each of these turns, its response; those without content are left out."""
         ...
 
     def resolve(self, prefix: str) -> str:

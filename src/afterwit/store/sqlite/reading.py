@@ -68,13 +68,20 @@ class SqliteReading(Component):
             raise TurnNotFound(f"the content of turn {turn} was removed to keep the store within its limits")
         return records[0]
 
-    def messages_of(self, turns: Collection[str]) -> dict[str, tuple[str, Message]]:
+    def scopes(self, turns: Collection[str]) -> dict[str, str]:
         rows = self._database.rows(
-            "SELECT t.id, t.scope, c.message FROM turns t JOIN contents c USING (seq)"
+            f"SELECT id, scope FROM turns JOIN contents USING (seq) WHERE id IN ({marks(len(turns))})",
+            tuple(turns),
+        )
+        return {row["id"]: row["scope"] for row in rows}
+
+    def messages_of(self, turns: Collection[str]) -> dict[str, Message]:
+        rows = self._database.rows(
+            "SELECT t.id, c.message FROM turns t JOIN contents c USING (seq)"
             f" WHERE t.id IN ({marks(len(turns))})",
             tuple(turns),
         )
-        return {row["id"]: (row["scope"], read_message(row["message"])) for row in rows}
+        return {row["id"]: read_message(row["message"]) for row in rows}
 
     def resolve(self, prefix: str) -> str:
         found = self._database.rows(

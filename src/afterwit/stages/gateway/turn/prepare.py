@@ -70,7 +70,7 @@ def prepare(request: ModelRequest, renderer: PromptRenderer, *, context_length: 
     ids = encode_within(text, renderer, context_length)
     convention = renderer.convention if conversation.tools else renderer.convention.without_calls
     thought = convention.open_thought(text)
-    begun = renderer.encode(_begun(request.prefill, convention, thought))
+    begun = encode_within(_begun(request.prefill, convention, thought), renderer, context_length)
     forced = (*renderer.encode(_opening(request, convention, thought)), *begun)
     return Prompt(
         conversation=conversation,
