@@ -1,4 +1,4 @@
-"""What belongs to one key is not even read for another: the time that it takes would tell that it is there."""
+"""What belongs to one key is not even read for another: the time that takes would tell that it is there."""
 
 from __future__ import annotations
 

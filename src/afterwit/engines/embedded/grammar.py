@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,8 @@ from torch import Tensor
 from afterwit.core.errors import RequestRefused
 from afterwit.engines.port import Constraint, Facts
 
-KEPT = 64
-"""Compiled grammars that are kept for the next request with the same schema."""
+KEPT = 16
+"""Compiled grammars that are kept for the next request with the same schema. One may take 20 MB."""
 OPTIONS = "x-guidance"
 """The key of a schema that would set the options below. A client's own is left out."""
 WHITE_SPACE = r"[ \t\r\n]{1,40}"
@@ -25,15 +26,18 @@ WHITE_SPACE = r"[ \t\r\n]{1,40}"
 LONGEST_SHOWN = 200
 """Characters of the library's own words."""
 LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000,
+    initial_lexer_fuel=250_000,
     step_lexer_fuel=200_000,
     step_max_items=20_000,
     max_items_in_row=2_000,
-    max_lexer_states=50_000,
+    max_lexer_states=8_192,
     max_grammar_size=200_000,
     verbose_errors=False,
 )
-"""Of one grammar and of one token. They count work, not time: a schema is refused alike on every machine."""
+"""Of one grammar and of one token. They count work, not time: a schema is refused alike on every machine.
+
+The first is also the memory of a pattern before its first token: four times as much allows 200 MB. A state of
+the lexer takes up to 2 kB."""
 
 
 class Grammars:
@@ -66,12 +70,11 @@ class Grammars:
     def compile(self, constraint: Constraint) -> Grammar:
         """A grammar at its beginning. Raises RequestRefused for a schema that cannot be followed."""
         key = constraint.schema, constraint.lenient
-        if key not in self._kept:
-            self._kept[key] = self._compiled(*key)
-        self._kept.move_to_end(key)
+        matcher = self._kept.pop(key, None) or self._compiled(*key)
+        self._kept[key] = matcher  # behind all others
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return Grammar(self._kept[key].deep_copy(), self._facts)
+        return Grammar(matcher.deep_copy(), self._facts, forget=lambda: self._kept.pop(key, None))
 
     def _compiled(self, schema: str, lenient: bool) -> LLMatcher:
         fields = json.loads(schema)
@@ -92,14 +95,16 @@ class Grammars:
 class Grammar:
     """One response's place in a grammar. Used from one thread at a time."""
 
-    def __init__(self, matcher: LLMatcher, facts: Facts) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, facts: Facts, *, forget: Callable[[], object]) -> None:
+        """`forget` drops the grammar: what was worked out for one response is shared by all, and stays."""
+        self._matcher, self._forget = matcher, forget
         self._end_ids = sorted(facts.end_ids)
 
     def allowed(self) -> Tensor:
         """Whether each id may come next, [V]. Raises RequestRefused if that takes too much work."""
         allowed_V = torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8).bool()
         if self._matcher.is_error():
+            self._forget()
             raise _too_much_work(self._matcher.get_error())
         allowed_V[self._end_ids] = allowed_V[self._end_ids[0]].item()
         return allowed_V

@@ -1,0 +1,34 @@
+"""Grammars: what one response has worked out never stands in the way of another."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+
+from afterwit.core.errors import RequestRefused
+from afterwit.engines.embedded.engine import EmbeddedEngine
+from afterwit.engines.embedded.grammar import Grammars
+from afterwit.engines.port import Constraint
+
+
+def followed(grammars: Grammars, pattern: str, *, seed: int, most: int) -> int:
+    """How many tokens a random response has before its pattern takes too much work; at most `most`."""
+    schema = json.dumps({"type": "string", "pattern": pattern})
+    chance = random.Random(seed)
+    try:
+        grammar = grammars.compile(Constraint(schema=schema))
+        for count in range(most):
+            grammar.accept(chance.choice(grammar.allowed().nonzero()[:, 0].tolist()))
+    except RequestRefused:
+        return count
+    return most
+
+
+def test_a_pattern_that_took_too_much_work_is_begun_anew(qwen: Path, engine: EmbeddedEngine) -> None:
+    """Each response makes states of the lexer, which all share. Too many end one response, not the next."""
+    grammars = Grammars(qwen, engine.facts)
+    counts = [followed(grammars, "^.*a.{500}$", seed=seed, most=1000) for seed in range(4)]
+    assert min(counts) > 100, counts
+    grammars.close()
