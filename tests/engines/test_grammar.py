@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
-
 
 from afterwit.core.errors import RequestRefused
 from afterwit.engines.embedded.engine import EmbeddedEngine
@@ -17,13 +17,13 @@ def followed(grammars: Grammars, pattern: str, *, seed: int, most: int) -> int:
     """How many tokens a random response has before its pattern takes too much work; at most `most`."""
     schema = json.dumps({"type": "string", "pattern": pattern})
     chance = random.Random(seed)
-    try:
+    count = 0
+    with suppress(RequestRefused):
         grammar = grammars.compile(Constraint(schema=schema))
-        for count in range(most):
+        while count < most:
             grammar.accept(chance.choice(grammar.allowed().nonzero()[:, 0].tolist()))
-    except RequestRefused:
-        return count
-    return most
+            count += 1
+    return count
 
 
 def test_a_pattern_that_took_too_much_work_is_begun_anew(qwen: Path, engine: EmbeddedEngine) -> None:

@@ -58,7 +58,9 @@ async def _earlier(gateway: Gateway, references: References, caller: Caller) -> 
 async def own_turn(gateway: Gateway, name: str, caller: Caller) -> Turn | None:
     """A turn of the caller's key. None if there is none, whoever else may have it. Raises 503."""
     try:
-        turn = await _read(gateway, lambda store: store.turn(name).turn if owned(store, [name], caller) else None)
+        turn = await _read(
+            gateway, lambda store: store.turn(name).turn if owned(store, [name], caller) else None
+        )
     except TurnNotFound:
         return None
     return turn if isinstance(turn, Turn) else None
