@@ -27,7 +27,7 @@ class LockstepEngine:
         self._waiting: list[tuple[Generate, asyncio.Future[list[Step]]]] = []
         self._batch: asyncio.Task[None] | None = None
         self.facts, self.capabilities = engine.facts, engine.capabilities
-        self.stage, self.probe = engine.stage, engine.probe
+        self.stage, self.probe, self.score = engine.stage, engine.probe, engine.score
         self.promote, self.discard, self.close = engine.promote, engine.discard, engine.close
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.core.turn import Basis
-from afterwit.engines.fit import check_fits
-from afterwit.engines.port import Capabilities, Facts, Generate, Step
+from afterwit.engines.fit import check_fits, check_scores
+from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
 
 Script = Callable[[Generate], Sequence[int]]
 """The ids of a response after its forced prefix. An end id is added if it ends with none."""
@@ -19,7 +19,12 @@ class FakeEngine:
     """Implements the port. Events let a test hold it, fail it, and see what it was asked."""
 
     capabilities = Capabilities(
-        basis=Basis.PROCESSED, base_weights=True, forced_prefix=True, whole_weights=True, adapters=True
+        basis=Basis.PROCESSED,
+        base_weights=True,
+        forced_prefix=True,
+        whole_weights=True,
+        adapters=True,
+        scored_ids=20,
     )
 
     def __init__(
@@ -44,6 +49,9 @@ class FakeEngine:
         self.version = 3
         self.asked: list[Generate] = []
         self.cancelled = 0
+        self.scored: list[list[Score]] = []
+        self.score_errors: list[Exception] = []
+        """Raised by the next calls of `score`."""
         self.fail_after: int | None = None
         """Tokens after which it raises `error`."""
         self.error: Exception = EngineError("out of memory")
@@ -98,6 +106,28 @@ class FakeEngine:
             await self.resume.wait()
         await asyncio.sleep(0)
         self._check_open()
+
+    async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        """The longer the prompt, the likelier the sampled id; the ids after it are the next likely."""
+        self._check_open()
+        check_scores(rows, top, self.facts, self.capabilities)
+        self.scored.append(list(rows))
+        if self.score_errors:
+            raise self.score_errors.pop(0)
+        await asyncio.sleep(0)
+        return [self._scored(row, top) for row in rows]
+
+    def _scored(self, row: Score, top: int) -> Scored:
+        size = len(row.response_ids)
+        others = [
+            tuple((token + at) % self.facts.vocabulary for at in range(top)) for token in row.response_ids
+        ]
+        return Scored(
+            version=self.version,
+            logprobs=(-1.0 / len(row.prompt_ids),) * size,
+            top_ids=tuple(others),
+            top_logprobs=(tuple(-1.0 / len(row.prompt_ids) - at for at in range(top)),) * size,
+        )
 
     async def stage(self, version: int, folder: Path) -> None:
         self._staged = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from afterwit.core.errors import ContextExceeded, RequestRefused
-from afterwit.engines.port import Facts, Generate
+from afterwit.engines.port import Capabilities, Facts, Generate, Score
 
 
 def check_fits(request: Generate, facts: Facts) -> None:
@@ -20,6 +22,23 @@ def check_fits(request: Generate, facts: Facts) -> None:
         raise RequestRefused(f"max_tokens is {sampling.max_tokens}.", field="max_tokens")
     _check_ids("prompt", (*prompt, *request.forced_prefix), facts.vocabulary)
     _check_ids("logit_bias", tuple(token for token, _ in sampling.logit_bias), facts.vocabulary)
+
+
+def check_scores(rows: Sequence[Score], top: int, facts: Facts, capabilities: Capabilities) -> None:
+    """Raise RequestRefused if a row does not fit the model, or the engine does not score like this."""
+    if top > capabilities.scored_ids:
+        raise RequestRefused(
+            f"This engine scores {capabilities.scored_ids} ids a place, not {top}.", field="top"
+        )
+    for row in rows:
+        if len(row) > facts.context_length:
+            raise ContextExceeded(
+                f"Prompt and response have {len(row)} tokens; the context {facts.context_length}.",
+                field="prompt",
+            )
+        if row.tau != 1.0 and not capabilities.scored_tau:
+            raise RequestRefused(f"This engine scores at temperature 1 alone, not {row.tau:g}.", field="tau")
+        _check_ids("a row", (*row.prompt_ids, *row.response_ids), facts.vocabulary)
 
 
 def _check_ids(field: str, ids: tuple[int, ...], vocabulary: int) -> None:

@@ -58,6 +58,10 @@ class Capabilities:
     """It keeps a response's text to a JSON schema. Gateway: JSON formats need it."""
     top_logprobs: int = 0
     """Most alternatives of each token that it tells. Gateway: the log-probs that clients ask for."""
+    scored_ids: int = 0
+    """Most ids at each place that `score` tells; 0: it does not score. Hindsight: the teacher's rows."""
+    scored_tau: bool = False
+    """`score` takes any temperature; else 1 alone. Hindsight: policies that sample at another."""
     longest_probe: int | None = None
     """Most ids that `probe` scores; None: as many as the context holds. Publisher: cuts its probe to it."""
     remedies: Mapping[str, str] = field(default_factory=dict)
@@ -133,6 +137,36 @@ class Step:
     """"stop" (an end id, included in `ids`) or "length"."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A response to score after a prompt."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    tau: float = 1.0
+    """The log-probs are of logits / tau, over the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids or not self.response_ids:
+            prompt, response = len(self.prompt_ids), len(self.response_ids)
+            raise ValueError(f"{prompt} prompt ids and {response} response ids: neither may be 0")
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What weights say of a response: one entry for each of its ids, the first included."""
+
+    version: int
+    logprobs: tuple[float, ...]
+    """Of the response's own ids. -inf: the weights rule it out."""
+    top_ids: tuple[tuple[int, ...], ...]
+    """The likeliest ids at each place, falling; equal ones by the lower id."""
+    top_logprobs: tuple[tuple[float, ...], ...]
+
+
 class Engine(Protocol):
     """What the stages need. Closing a generator cancels its request."""
 
@@ -147,6 +181,14 @@ class Engine(Protocol):
         """Stream one response.
 
         Raises RequestRefused if the request does not fit the model, EngineUnavailable if the engine does not
+        answer, EngineError if it fails.
+        """
+
+    async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        """Log-probs of each response, and of the `top` likeliest ids at each place, by one version.
+
+        Rows that begin alike may share their work. `top` is at most `Capabilities.scored_ids`.
+        Raises RequestRefused for a row that does not fit the model, EngineUnavailable if the engine does not
         answer, EngineError if it fails.
         """
 

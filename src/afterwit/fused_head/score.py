@@ -11,6 +11,7 @@ from afterwit.fused_head.head import Head
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import Softmax, softmax_of
 from afterwit.fused_head.top_k import two_stage_top_k
+from afterwit.objective.logprobs import full_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,18 @@ def score(
     ):
         logits_NV = head.logits(rows[0], buffer_NV[: len(rows[0])])
         parts.append(_read(logits_NV, rows[1].to(head.dtype), rows[2], k))
-    tau_N1, peak_N1, log_sum_N1, top_ids_NK, top_NK, at_NJ = map(torch.cat, zip(*parts, strict=True))
+    return _scores(tuple(map(torch.cat, zip(*parts, strict=True))))
+
+
+@torch.no_grad()
+def score_logits(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int = 0) -> Scores:
+    """`score` of logits that exist already."""
+    logits_NV = full_precision(logits_NV)
+    return _scores(_read(logits_NV, tau_N.to(logits_NV.dtype), ids_NJ, k))
+
+
+def _scores(parts: tuple[Tensor, ...]) -> Scores:
+    tau_N1, peak_N1, log_sum_N1, top_ids_NK, top_NK, at_NJ = parts
     softmax = Softmax(tau_N1=tau_N1, peak_N1=peak_N1, log_sum_N1=log_sum_N1)
     return Scores(softmax=softmax, top_ids_NK=top_ids_NK, top_NK=top_NK, at_NJ=at_NJ)
 

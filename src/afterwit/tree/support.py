@@ -21,10 +21,13 @@ BY_LENGTH = ("dynamic", "longrope")
 _known: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
 
 
-def unsupported_reason(model: PreTrainedModel) -> str | None:
-    """Why the model cannot run packed rows. None if it can; its attention is then set up for them."""
+def unsupported_reason(model: PreTrainedModel, attention: str = NAME) -> str | None:
+    """Why the model cannot run packed rows. None if it can; its attention is then set up for them.
+
+    `attention` is the name of one that takes `tree=`.
+    """
     if model not in _known:
-        _known[model] = _reason_in_config(model) or _reason_in_test(model)
+        _known[model] = _reason_in_config(model) or _reason_in_test(model, attention)
     return _known[model]
 
 
@@ -45,12 +48,12 @@ def _reason_in_config(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _reason_in_test(model: PreTrainedModel) -> str | None:
+def _reason_in_test(model: PreTrainedModel, attention: str) -> str | None:
     """How packing changes the logits of `ROWS`; None if by no more than rounding."""
     before = model.config._attn_implementation
     alone = [_logits(model, {"input_ids": torch.tensor([ids], device=model.device)}) for ids in ROWS]
     packed = pack([Path(ids=ids, first=0) for ids in ROWS])
-    model.set_attn_implementation(NAME)
+    model.set_attn_implementation(attention)
     try:
         reason = _difference(packed, _logits(model, inputs(packed, model.device)), alone)
     except (RuntimeError, TypeError, ValueError) as error:  # a foreign model may raise anything here

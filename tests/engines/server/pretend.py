@@ -12,7 +12,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.core.turn import Basis
 from afterwit.engines.port import Capabilities, Facts
 from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.server import Ask, Piece
+from afterwit.engines.server.server import Ask, Piece, Place, place_of
 from afterwit.engines.server.settings import ServerSettings, Swap
 
 FACTS = Facts(
@@ -25,7 +25,12 @@ FACTS = Facts(
     fingerprint="pretend",
 )
 CAPABILITIES = Capabilities(
-    basis=Basis.PROCESSED, base_weights=True, forced_prefix=True, whole_weights=False, adapters=True
+    basis=Basis.PROCESSED,
+    base_weights=True,
+    forced_prefix=True,
+    whole_weights=False,
+    adapters=True,
+    scored_ids=20,
 )
 
 
@@ -77,6 +82,12 @@ class PretendServer:
         self._knows(weights)
         folder = self.adapters[weights] if weights else self.weights
         return [-(1.0 + self.forgetful + len(str(folder)))] * (len(ids) - 1)
+
+    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+        self._knows(weights)
+        await self.holds.wait()
+        self._alive()
+        return [place_of(token, [(token, -1.0), (99, -0.5)], top) for token in ids[first:]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         self._alive()

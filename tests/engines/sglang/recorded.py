@@ -60,6 +60,7 @@ class Recorded:
         self.unfit: set[str] = set()
         """Paths that it answers with 503."""
         self.scored: list[list[Any]] = []
+        self.tops: list[Any] = []
         self.asked: dict[str, list[Any]] = {}
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -99,7 +100,13 @@ class Recorded:
     def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
         heat = 1.0 if self.raw else body["sampling_params"].get("temperature", 1.0)
         top = [[-place / heat, place, None] for place in range(5)]
-        return {"meta_info": {"input_token_logprobs": self.scored, "output_top_logprobs": [top]}}
+        return {
+            "meta_info": {
+                "input_token_logprobs": self.scored,
+                "input_top_logprobs": self.tops,
+                "output_top_logprobs": [top],
+            }
+        }
 
 
 @asynccontextmanager

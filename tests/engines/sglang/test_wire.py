@@ -231,3 +231,16 @@ async def test_closing_waits_for_no_server_that_is_gone(manner: Manner, unused_t
         await said(server, ASK)
     async with asyncio.timeout(60):
         await server.close()
+
+
+async def test_places_begin_at_the_first_id_of_the_response(server: SglangServer, recorded: Recorded) -> None:
+    recorded.scored = [[None, 6, None], [-1.5, 7, None], [-2.5, 8, None]]
+    recorded.tops = [None, [[-0.5, 9, None], [-1.5, 7, None]], [[-0.25, 3, None], [-0.75, 2, None]]]
+    assert await server.places([5, 6, 7, 8], None, first=2, top=2) == [
+        (-1.5, (9, 7), (-0.5, -1.5)),
+        (-2.5, (3, 2), (-0.25, -0.75)),
+    ]
+    asked = recorded.asked["/generate"][-1]
+    assert (asked["logprob_start_len"], asked["top_logprobs_num"]) == (1, 2)
+    with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
+        await server.places([5, 6, 7, 8], "gone", first=2, top=2)

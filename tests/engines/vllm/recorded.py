@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from afterwit.engines.server.facts import tokenizer_of
 
 GOLDEN = Path(__file__).with_name("golden")
+TOO_WIDE = "Requested prompt logprobs of {}, which is greater than max allowed: {}"
 SCALE_OUT = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
 
 
@@ -54,6 +55,8 @@ class Recorded:
         self.refuses = False
         """It takes no weights of any kind."""
         self.label = "default"
+        self.widest = 1000
+        """Most ids of a prompt's place that it tells."""
         self.asked: list[tuple[str, Any]] = []
 
     def bodies(self, path: str) -> list[Any]:
@@ -90,6 +93,8 @@ class Recorded:
             return _error(403, SCALE_OUT)
         if body["model"] not in ("tiny", *self.adapters):
             return _error(404, f"The model `{body['model']}` does not exist.")
+        if (width := body["sampling_params"].get("prompt_logprobs", 0)) > self.widest:
+            return _error(400, TOO_WIDE.format(width, self.widest))
         if not body.get("stream"):
             return web.json_response(self._whole(body["token_ids"], body["sampling_params"]))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

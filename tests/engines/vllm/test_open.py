@@ -107,6 +107,15 @@ async def test_what_the_engine_can_do_follows_from_the_way_of_its_swaps(qwen: Pa
     assert all(not getattr(can, name) or name in can.remedies for name in ("adapters", "whole_weights"))
 
 
+@pytest.mark.parametrize(("widest", "told"), [(1000, 100), (20, 20), (0, 0)])
+async def test_how_wide_rows_of_the_teacher_may_be_is_what_the_server_allows(
+    qwen: Path, widest: int, told: int
+) -> None:
+    recorded = Recorded(qwen)
+    recorded.widest = widest
+    assert (await _capabilities(recorded)).scored_ids == told
+
+
 async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "adapters") -> Capabilities:
     from afterwit.engines.server.client import ServerClient
     from afterwit.engines.vllm.inspect import capabilities, inspect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece
-from afterwit.engines.vllm.server import GENERATE, VllmServer
+from afterwit.engines.vllm.server import GENERATE, VllmServer, _place
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
 
 SCORED = orjson.loads(golden("generate"))["prompt_token_ids"]
@@ -154,3 +155,25 @@ async def test_a_server_that_now_serves_another_model_is_not_the_one_it_was(qwen
         recorded.model = "/models/other"
         with pytest.raises(SettingError, match="now serves another model: /models/other"):
             await server.check()
+
+
+async def test_recorded_places_hold_the_likeliest_ids_and_the_log_prob_of_the_ids_that_followed(
+    qwen: Path,
+) -> None:
+    async with over(Recorded(qwen)) as server:
+        first, last = await server.places(SCORED, None, first=3, top=2)
+    assert first == (-8.629008293151855, (2193, 206), (-6.392471790313721, -6.557168483734131))
+    assert last == (-7.2454423904418945, (908, 2125), (-5.9152326583862305, -6.48300838470459))
+
+
+async def test_places_are_asked_for_by_the_adapters_name_and_to_the_width_that_is_told(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
+            await server.places(SCORED, "gone", first=3, top=7)
+    assert recorded.bodies(GENERATE)[0]["sampling_params"]["prompt_logprobs"] == 7
+
+
+def test_what_stands_for_no_probability_is_read_as_none() -> None:
+    row = {"5": {"logprob": -9999.0}, "6": {"logprob": -0.5}}
+    assert _place(5, row, 2) == (-math.inf, (6, 5), (-0.5, -math.inf))

@@ -8,6 +8,7 @@ Axes: B rows, H key heads, G query heads per key head, Q new positions, L slots,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from afterwit.engines.embedded.cache.batch import Batch
+from afterwit.tree.attention import tree_attention
 from afterwit.tree.flash import kernel_for
 from afterwit.tree.kernels import Inputs, Kernel
+from afterwit.tree.pack import Block
 
 NAME = "afterwit_slots"
 OPTIONS = ("softcap", "s_aux", "position_bias", "dropout")
@@ -34,13 +37,19 @@ def slot_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     batch: Batch | None = None,
+    tree: Sequence[Block] | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Queries [B, H*G, Q, D], keys and values [B, H, L, D] to outputs [B, Q, H*G, D].
 
+    `tree` is given if rows that begin alike are one packed sequence.
     `batch` is given if some rows have a beginning elsewhere. ValueError if the model then asks for more than
     a mask and a scale.
     """
+    if tree is not None:
+        return tree_attention(
+            module, query, key, value, attention_mask, tree=tree, scaling=scaling, **options
+        )
     special = any(options.get(name) for name in OPTIONS)
     if batch is not None:
         if special or attention_mask is None:

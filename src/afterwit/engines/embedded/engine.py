@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,10 +33,11 @@ from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.scheduling.runner import IN_PLACE, ModelRunner
 from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
+from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.fit import check_fits
-from afterwit.engines.port import Constraint, Facts, Generate, Step, Weights
+from afterwit.engines.fit import check_fits, check_scores
+from afterwit.engines.port import Constraint, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.weights.load import read_config
 
 Loader = Callable[[Path], nn.Module]
@@ -74,7 +76,9 @@ class EmbeddedEngine:
         `kept_bytes` is the memory for keys and values of earlier requests; `in_place` as in `ModelRunner`.
         """
         self.facts = facts
-        self.capabilities = replace(CAPABILITIES, constraint=grammars is not None)
+        self.capabilities = replace(
+            CAPABILITIES, constraint=grammars is not None, scored_ids=facts.vocabulary
+        )
         self._grammars = grammars
         self._load = load
         self._script = script
@@ -94,6 +98,7 @@ class EmbeddedEngine:
         self._worker = Worker(tuple(self._runners.values()), self._events)
         self._staged: tuple[int, nn.Module] | None = None
         self._open = True
+        self._scoring = asyncio.Lock()
         self._worker.start()
 
     @classmethod
@@ -177,6 +182,26 @@ class EmbeddedEngine:
 
         self._worker.post(add)
         return await asyncio.wrap_future(batch.done)
+
+    async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        """In another thread, one call at a time; decoding goes on meanwhile.
+
+        A call is scored by the weights that were live when its turn came.
+        """
+        self._check_open()
+        check_scores(rows, top, self.facts, self.capabilities)
+        async with self._scoring:
+            module, version = await self._served(weights)
+            try:
+                return await asyncio.to_thread(score_rows, module, version, tuple(rows), top=top)
+            except Exception as error:  # a model is foreign code and may raise anything
+                raise EngineError(f"The rows cannot be scored: {error}") from error
+
+    async def _served(self, weights: Weights) -> tuple[Any, int]:
+        """The module and its version, read in the worker's thread: there they change together."""
+        runner, found = self._runners[weights], list[tuple[Any, int]]()
+        await asyncio.wrap_future(self._worker.call(lambda: found.append((runner.module, runner.version))))
+        return found[0]
 
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version in another thread; decoding goes on meanwhile."""

@@ -24,6 +24,7 @@ CAPABILITIES = Capabilities(
     adapters=True,
     constraint=True,
     top_logprobs=20,
+    scored_tau=True,
 )
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from afterwit.core.errors import EngineUnavailable
-from afterwit.engines.fit import check_fits
-from afterwit.engines.port import Capabilities, Facts, Generate, Step
+from afterwit.engines.fit import check_fits, check_scores
+from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.engines.server.adapters import AdapterSwap
 from afterwit.engines.server.door import Door
+from afterwit.engines.server.gathered import gathered
 from afterwit.engines.server.lease import Lease
 from afterwit.engines.server.proof import Proof, sample_ids
 from afterwit.engines.server.response import ServedResponse
@@ -21,6 +23,8 @@ from afterwit.engines.server.swap import Swap
 from afterwit.engines.server.watch import WHO, Watch
 from afterwit.engines.server.whole import WholeSwap, is_ours
 
+SCORED_AT_ONCE = 8
+"""Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
 MOST_INTERRUPTIONS = 2
 """Times that the server may break off one response. A request that brings it down must not do so for ever."""
 
@@ -118,6 +122,33 @@ class ServerEngine:
             async for piece in pieces:
                 if (step := response.take(piece, version)) is not None:
                     yield step
+
+    async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
+        """One call a row, several at one time, all by the weights that are live at the start."""
+        self._check_open()
+        check_scores(rows, top, self.facts, self.capabilities)
+        await self._door.passed(self._patience_s)
+        with self._swap.lease(weights) as lease:
+            try:
+                scored = await gathered(
+                    [partial(self._scored, row, top, lease) for row in rows], SCORED_AT_ONCE
+                )
+            except EngineUnavailable as error:
+                self._watch.lost(error)
+                raise
+            if lease.cut:
+                raise EngineUnavailable("the server took new weights while rows were scored")
+        return scored
+
+    async def _scored(self, row: Score, top: int, lease: Lease) -> Scored:
+        ids = (*row.prompt_ids, *row.response_ids)
+        places = await self._server.places(ids, lease.of.name, first=len(row.prompt_ids), top=top)
+        return Scored(
+            version=lease.of.version,
+            logprobs=tuple(place.logprob for place in places),
+            top_ids=tuple(place.top_ids for place in places),
+            top_logprobs=tuple(place.top_logprobs for place in places),
+        )
 
     async def stage(self, version: int, folder: Path) -> None:
         async with self._watched():

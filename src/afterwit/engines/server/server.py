@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterwit.core.turn import Sampling
 
@@ -37,6 +37,23 @@ class Piece:
     """"stop" (an end id, its last), "length", or CUT."""
 
 
+class Place(NamedTuple):
+    """What weights say of one place of a text, at temperature 1."""
+
+    logprob: float
+    """Of the id that is there. -inf: they rule it out."""
+    top_ids: tuple[int, ...]
+    """The likeliest, falling; equal ones by the lower id."""
+    top_logprobs: tuple[float, ...]
+
+
+def place_of(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> Place:
+    """The place of an id by the log-probs that a server told, in any order. KeyError without its own."""
+    told = dict(logprobs)
+    best = sorted(told.items(), key=lambda each: (-each[1], each[0]))[:top]
+    return Place(told[token], tuple(each for each, _ in best), tuple(value for _, value in best))
+
+
 class Server(Protocol):
     """A server of one model. Every method raises EngineUnavailable if the server is not there."""
 
@@ -54,6 +71,9 @@ class Server(Protocol):
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
         """Log-probs at temperature 1 of ids[1:] with an adapter, or without one, [len(ids) - 1]."""
+
+    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+        """What an adapter, or the model without one, says of ids[first:], [len(ids) - first]."""
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Serve the adapter in a folder under a name of its own. EngineError if it does not fit."""

@@ -21,6 +21,8 @@ from afterwit.engines.sglang.server import GENERATE, Manner
 OLDEST = (0, 5, 23)
 """The oldest version of SGLang that has all that is asked for here."""
 HOT, COLD, TOP = 1.0, 0.5, 5
+WIDEST = 100
+"""Ids of a place that it is asked for at most. The server has no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ def capabilities(found: Found, swap: Swap | None) -> Capabilities:
         forced_prefix=True,
         whole_weights=swap == "whole",
         adapters=swap == "adapters",
+        scored_ids=WIDEST,
         longest_probe=found.context_length - 1,
         remedies={
             "adapters": 'set engine.swap = "adapters", or learner.lora_rank = 0',

@@ -13,7 +13,7 @@ from uuid import uuid4
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece
+from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.sglang.clean import CleanFolders
 
 GENERATE = "/generate"
@@ -111,6 +111,25 @@ class SglangServer:
             raise _lost_adapter(error, str(error), weights) from error
         rows = answer["meta_info"]["input_token_logprobs"][1:]  # the first id has no log-prob
         return [_logprob_of(row, token) for row, token in zip(rows, ids[1:], strict=True)]
+
+    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+        """The server is asked for one place more: it has no log-prob for the first of those asked for."""
+        body: dict[str, Any] = {
+            "input_ids": list(ids),
+            "sampling_params": {"max_new_tokens": 0},
+            "return_logprob": True,
+            "logprob_start_len": first - 1,
+            "top_logprobs_num": top,
+        }
+        if weights is not None:
+            body["lora_path"] = weights
+        try:
+            meta = (await self._client.post(GENERATE, body)).json["meta_info"]
+        except Refused as error:
+            raise _lost_adapter(error, str(error), weights) from error
+        wanted = ids[first:]
+        own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
+        return [_place(token, row, told, top) for token, row, told in zip(wanted, own, tops, strict=True)]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         path = await asyncio.to_thread(self._folders.make, name, folder)
@@ -232,6 +251,11 @@ def _logprob_of(row: Sequence[Any], token: int) -> float:
     if index != token or value is None:
         raise EngineError(f"the server scored id {index} in place of {token}")
     return float(value)
+
+
+def _place(token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int) -> Place:
+    values = [(each[1], each[0]) for each in told]
+    return place_of(token, [*values, (token, _logprob_of(row, token))], top)
 
 
 def _lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:

@@ -26,6 +26,8 @@ RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
 HOT, COLD, TOP = 1.0, 0.5, 5
+WIDTHS = (100, 50, 20, TOP)
+"""Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Found:
     basis: Basis
     priorities: bool
     labels: bool
+    scored_ids: int
+    """Most ids of a prompt's place that it tells: --max-logprobs."""
 
 
 async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Found:
@@ -65,6 +69,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Foun
         basis=await _basis(client, model, tokens),
         priorities=(await client.ask("POST", GENERATE, _body(model, tokens, priority=BACKGROUND))).status
         == 200,
+        scored_ids=await _scored_ids(client, model, tokens),
         labels=(await client.ask("GET", "/weight_info")).status == 200,
     )
 
@@ -77,6 +82,7 @@ def capabilities(found: Found, swap: Swap | None) -> Capabilities:
         forced_prefix=True,
         whole_weights=swap == "whole",
         adapters=swap == "adapters",
+        scored_ids=found.scored_ids,
         longest_probe=found.context_length - 1,
         remedies={
             "adapters": 'set engine.swap = "adapters", or learner.lora_rank = 0',
@@ -146,6 +152,19 @@ async def _basis(client: ServerClient, model: str, tokens: Sequence[int]) -> Bas
         values = sorted(each["logprob"] for each in row["top_logprobs"] if each["rank"] <= TOP)
         spans.append(values[-1] - values[0])
     return Basis.PROCESSED if spans[1] > 1.5 * spans[0] else Basis.RAW
+
+
+async def _scored_ids(client: ServerClient, model: str, tokens: Sequence[int]) -> int:
+    """The most that it does not refuse, of WIDTHS, or what its refusal names."""
+    for width in WIDTHS:
+        body = _body(model, tokens)
+        params = {**body["sampling_params"], "prompt_logprobs": width}
+        answer = await client.ask("POST", GENERATE, {**body, "sampling_params": params})
+        if answer.status == 200:
+            return width
+        if (named := re.search(r"max allowed: (\d+)", answer.words)) is not None:
+            return int(named[1])
+    return 0
 
 
 def _body(

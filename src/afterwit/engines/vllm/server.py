@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece
+from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.server.tensors import weights_of
 
 GENERATE = "/inference/v1/generate"
@@ -18,6 +19,8 @@ CHECK_S = 30.0
 UNLOAD_S = 10.0
 BACKGROUND = 1
 """vLLM serves lower numbers first; people's requests have 0."""
+NOTHING = -9999.0
+"""What vLLM writes in place of -inf, which JSON does not have."""
 ENDS = {"stop": "stop", "length": "length"}
 
 
@@ -74,6 +77,16 @@ class VllmServer:
         rows = answer["prompt_logprobs"][1:]
         return [row[str(token)]["logprob"] for token, row in zip(ids[1:], rows, strict=True)]
 
+    async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top, "detokenize": False}
+        body = {"model": weights or self._model, "token_ids": list(ids), "sampling_params": params}
+        try:
+            answer = (await self._client.post(GENERATE, body)).json
+        except Refused as error:
+            raise self._without_adapter(error, weights) from error
+        rows = answer["prompt_logprobs"][first:]
+        return [_place(token, row, top) for token, row in zip(ids[first:], rows, strict=True)]
+
     async def load_adapter(self, name: str, folder: Path) -> None:
         body = {"lora_name": name, "lora_path": str(folder)}
         try:
@@ -129,6 +142,12 @@ def _params(sampling: Sampling, end_ids: frozenset[int]) -> dict[str, Any]:
     if sampling.logit_bias:
         params["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
     return params
+
+
+def _place(token: int, row: Mapping[str, Any], top: int) -> Place:
+    """The server tells the `top` likeliest and the id itself."""
+    told = ((int(name), each["logprob"]) for name, each in row.items())
+    return place_of(token, ((name, -math.inf if value <= NOTHING else value) for name, value in told), top)
 
 
 def _piece(event: Mapping[str, Any]) -> Piece:

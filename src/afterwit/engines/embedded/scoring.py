@@ -1,0 +1,116 @@
+"""Responses scored by the weights that serve. Rows that begin alike are one sequence, each shared token once.
+
+Axes: N response tokens of a pass, D width, V vocabulary, K ids that are told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from afterwit.engines.embedded.attention import NAME
+from afterwit.engines.port import Score, Scored
+from afterwit.fused_head.head import Head
+from afterwit.fused_head.score import Scores, score, score_logits
+from afterwit.tree.feed import inputs
+from afterwit.tree.groups import WORTH, groups, ratio
+from afterwit.tree.pack import Path, pack
+from afterwit.tree.support import unsupported_reason
+
+PASS_TOKENS = 16384
+"""Tokens of one pass, beside its longest row."""
+CLOSE = 1e-3
+"""Share of the largest logit by which a head's logits may differ from its model's, in fp32 and fp64."""
+CLOSE_IN_HALF = 0.02
+log = logging.getLogger(__name__)
+
+
+class Pass(NamedTuple):
+    """Rows, by index, that go through the model together."""
+
+    rows: list[int]
+    packed: bool
+
+
+@torch.inference_mode()
+def score_rows(
+    module: PreTrainedModel, version: int, rows: Sequence[Score], *, top: int, limit: int = PASS_TOKENS
+) -> list[Scored]:
+    """What the weights say of each row's response, in the order of the rows."""
+    head = linear_head(module)
+    found: dict[int, Scored] = {}
+    for chosen, packed in passes(module, rows, limit):
+        part = [rows[index] for index in chosen]
+        scores = _scores(module, head, part, top, packed=packed)
+        found |= zip(chosen, _by_row(scores, part, version), strict=True)
+    return [found[index] for index in range(len(rows))]
+
+
+def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[Pass]:
+    """The rows in passes: packed if the model allows it and enough is shared, else one by one."""
+    ids = [_inputs(row) for row in rows]
+    if len(rows) < 2 or ratio(ids) < WORTH:
+        return [Pass([index], False) for index in range(len(rows))]
+    if (reason := unsupported_reason(module, NAME)) is not None:
+        log.info("rows are scored one by one: %s", reason)
+        return [Pass([index], False) for index in range(len(rows))]
+    order = sorted(range(len(rows)), key=ids.__getitem__)
+    return [Pass([order[at] for at in each], True) for each in groups([ids[at] for at in order], limit)]
+
+
+def linear_head(module: PreTrainedModel) -> Head | None:
+    """The head, if it is a linear layer that gives the model's own logits, perhaps under a soft cap."""
+    layer = module.get_output_embeddings()
+    if type(layer) is not nn.Linear or layer._forward_hooks or module.base_model is module:
+        return None
+    soft_cap = getattr(module.config.get_text_config(), "final_logit_softcapping", None)
+    head = Head(weight_VD=layer.weight, bias_V=layer.bias, soft_cap=soft_cap)
+    given = {"input_ids": torch.tensor([[0, 1, 2]], device=head.device), "use_cache": False}
+    theirs_3V = module(**given).logits[0]
+    ours_3V = head.logits(module.base_model(**given).last_hidden_state[0], head.buffer(3))
+    close = CLOSE_IN_HALF if theirs_3V.dtype in (torch.bfloat16, torch.float16) else CLOSE
+    return head if float((ours_3V - theirs_3V).abs().max()) <= close * float(theirs_3V.abs().max()) else None
+
+
+def _scores(
+    module: PreTrainedModel, head: Head | None, rows: Sequence[Score], top: int, *, packed: bool
+) -> Scores:
+    """Row after row. Without a head the logits of all their responses exist at once."""
+    device = module.device
+    if packed:
+        tree = pack([Path(ids=_inputs(row), first=len(row.prompt_ids) - 1) for row in rows])
+        given, places = inputs(tree, device), [place for each in tree.at for place in each]
+    else:
+        (row,) = rows
+        given = {"input_ids": torch.tensor([_inputs(row)], device=device), "use_cache": False}
+        places = list(range(len(row.prompt_ids) - 1, len(row) - 1))
+    at_N = torch.tensor(places, device=device)
+    taus = torch.tensor([row.tau for row in rows], dtype=torch.float64)
+    tau_N = taus.repeat_interleave(torch.tensor([len(row.response_ids) for row in rows])).to(device)
+    ids_N1 = torch.tensor([token for row in rows for token in row.response_ids], device=device)[:, None]
+    if head is None:
+        return score_logits(module(**given, logits_to_keep=at_N).logits[0], tau_N, ids_N1, k=top)
+    return score(head, module.base_model(**given).last_hidden_state[0][at_N], tau_N, ids_N1, k=top)
+
+
+def _by_row(scores: Scores, rows: Sequence[Score], version: int) -> Iterator[Scored]:
+    own, ids, tops = scores.at_NJ[:, 0].tolist(), scores.top_ids_NK.tolist(), scores.top_NK.tolist()
+    begin = 0
+    for row in rows:
+        part = slice(begin, begin := begin + len(row.response_ids))
+        yield Scored(
+            version=version,
+            logprobs=tuple(own[part]),
+            top_ids=tuple(map(tuple, ids[part])),
+            top_logprobs=tuple(map(tuple, tops[part])),
+        )
+
+
+def _inputs(row: Score) -> tuple[int, ...]:
+    """What the model reads: all ids but the last, which predicts nothing that is scored."""
+    return (*row.prompt_ids, *row.response_ids[:-1])
