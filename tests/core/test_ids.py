@@ -11,6 +11,7 @@ from afterwit.core.ids import (
     call_id,
     calls_in,
     choice_turn,
+    plain_id,
     turn_id,
     turn_of_call,
     turn_of_response,
@@ -62,6 +63,23 @@ def test_what_we_did_not_issue_is_nobodys(text):
 @pytest.mark.parametrize("theirs", ["call_a883db2dc477", "toolu_e55ba3b4e26e431b", "", "call"])
 def test_other_peoples_ids_are_nobodys(theirs):
     assert turn_of_call(theirs) is None
+
+
+@given(now=times, entropy=entropy)
+def test_an_id_that_a_client_put_into_one_of_its_own_is_still_ours(now, entropy):
+    turn = turn_id(now, entropy)
+    call = call_id(turn, 1)
+    for told in (
+        f"call_{call}_fc_{turn[:12]}_aeb74d2422",
+        f"call_{call[4:]}|fc_{turn}0",
+        f"x:{call.upper()}",
+    ):
+        assert turn_of_call(told) == turn
+        assert plain_id(told) == call
+        assert with_prefix("call", told) == call
+    for other in (f"x{call}", f"{call}0", call[:-1]):
+        assert turn_of_call(other) is None
+        assert plain_id(other) == with_prefix("call", other) == other
 
 
 def test_an_id_of_ours_takes_the_form_of_any_dialect_and_others_stay():

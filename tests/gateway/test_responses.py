@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,23 @@ async def test_calls_have_ids_that_lead_back_to_their_turn(gateway: Serving):
     assert [call["type"] for call in calls] == ["function_call", "function_call"]
     ids = [call["call_id"] for call in calls]
     assert len(set(ids)) == 2
-    assert all(turn_of_call(id) == turn and id.isalnum() for id in ids)
+    assert [turn_of_call(id) for id in ids] == [turn, turn]
+
+
+async def test_openclaw_keeps_the_ids_of_calls_and_ids_that_it_rewrote_are_read_as_ours(gateway: Serving):
+    gateway.says[:] = [CALL, "Buy milk."]
+    (call,) = (await respond(gateway, tools=[FUNCTION])).json()["output"]
+    assert re.fullmatch(r"call_[A-Za-z0-9_-]{1,59}", call["call_id"]), "it replaces any other"
+    rewritten = f"call_{call['call_id'].replace('_', '')}_{call['id'][:15]}_aeb74d2422"
+    result = {"type": "function_call_output", "call_id": rewritten, "output": "milk"}
+    await respond(
+        gateway,
+        [{"role": "user", "content": "Open it."}, {**call, "call_id": rewritten, "id": "fc_x"}, result],
+        tools=[FUNCTION],
+    )
+    asked, answered = await gateway.records()
+    assert answered.turn.parent == asked.turn.id
+    assert asked.next_state.messages[0].tool_call_id == asked.turn.message.tool_calls[0].id
 
 
 async def test_usage_counts_what_the_engine_was_given_and_gave(gateway: Serving):
@@ -205,9 +222,11 @@ async def test_a_session_is_bound_as_in_chat_and_has_the_same_prompts(
             messages.append(said)
             items += reply(output, *dropped)
             calls = [item["call_id"] for item in output if item["type"] == "function_call"]
-            for call in calls:
-                messages.append({"role": "tool", "tool_call_id": call, "content": follow})
-                items.append({"type": "function_call_output", "call_id": call, "output": follow})
+            items += [{"type": "function_call_output", "call_id": call, "output": follow} for call in calls]
+            messages += [
+                {"role": "tool", "tool_call_id": call["id"], "content": follow}
+                for call in said.get("tool_calls", ())
+            ]
             if not calls:
                 messages.append({"role": "user", "content": follow})
                 items.append({"role": "user", "content": follow})

@@ -16,7 +16,11 @@ STORED_PREFIX = "call"
 """What a tool-call id begins with in the store, whatever the dialect."""
 _PREFIXES = (STORED_PREFIX, "toolu")
 """What dialects write before the turn id in a tool-call id."""
-_CALL = re.compile(rf"(?:{'|'.join(_PREFIXES)})([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})")
+_CALL = re.compile(
+    rf"(?<![0-9a-z])({'|'.join(_PREFIXES)})[^0-9a-z]?"
+    rf"([{_DIGITS}]{{{_TURN_LENGTH}}})([{_DIGITS}]{{2}})(?![0-9a-z])"
+)
+"""In a lower-case id. A client may have put ours into one of its own, between signs."""
 _IN_TEXT = tuple(re.compile(rf"{prefix}(?<!\w{prefix})_?[0-9a-z]{{28}}\b") for prefix in _PREFIXES)
 """In lower-case text. Each begins with letters alone, which is many times faster to look for."""
 _NOT_ALPHANUMERIC = re.compile(r"[^0-9a-z]")
@@ -69,14 +73,16 @@ def call_id(turn: str, index: int) -> str:
 
 
 def plain_id(identifier: str) -> str:
-    """A tool-call id as it is compared: lower-case letters and digits."""
-    return _NOT_ALPHANUMERIC.sub("", identifier.lower())
+    """A tool-call id as it is compared: lower-case letters and digits. One that holds ours is ours."""
+    lower = identifier.lower()
+    found = _CALL.search(lower)
+    return _NOT_ALPHANUMERIC.sub("", lower if found is None else found[0])
 
 
 def turn_of_call(identifier: str) -> str | None:
-    """The turn whose tool call this is; None if the id is not one of ours."""
-    found = _CALL.fullmatch(plain_id(identifier))
-    return found[1] if found else None
+    """The turn whose tool call this is; None if the id is not one of ours, and holds none."""
+    found = _CALL.search(identifier.lower())
+    return found[2] if found else None
 
 
 def calls_in(text: str) -> list[str]:
@@ -88,8 +94,8 @@ def calls_in(text: str) -> list[str]:
 
 def with_prefix(prefix: str, identifier: str) -> str:
     """A tool-call id of ours in another dialect's form; any other id as it is."""
-    found = _CALL.fullmatch(plain_id(identifier))
-    return prefix + found[1] + found[2] if found else identifier
+    found = _CALL.search(identifier.lower())
+    return prefix + found[2] + found[3] if found else identifier
 
 
 def _base32(number: int, length: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_type, wrong_value
 from afterwit.wire.openai import arguments_text, text_of
@@ -78,7 +79,7 @@ def _output(item: Mapping[str, Any], where: str) -> Message:
 
 
 def _call_id(item: Mapping[str, Any], where: str) -> str:
-    return as_text(item.get("call_id"), f"{where}.call_id")
+    return with_prefix(STORED_PREFIX, as_text(item.get("call_id"), f"{where}.call_id"))
 
 
 def _nameless_reference(item: Mapping[str, Any], where: str) -> None:

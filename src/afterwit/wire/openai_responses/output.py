@@ -16,6 +16,9 @@ from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, Te
 
 JsonObject = dict[str, Any]
 
+CALL_PREFIX = "call_"
+"""OpenClaw rewrites the ids of calls that begin with anything else."""
+
 
 def _message_item(identifier: str, status: str, parts: Sequence[JsonObject]) -> JsonObject:
     return {
@@ -155,7 +158,7 @@ class Output:
             "id": identifier,
             "type": "function_call",
             "status": "completed",
-            "call_id": ids.call_id(self._turn, call.index),
+            "call_id": ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index)),
             "name": call.name,
             "arguments": call.arguments,
         }
