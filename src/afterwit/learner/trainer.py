@@ -11,9 +11,9 @@ import torch
 from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.judging import Placement
+from afterwit.core.judging import Placement, Rendering
 from afterwit.core.version import Origin, Version
-from afterwit.learner.batch import Item, Refused, Rendering, TurnLimits, build
+from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import probe

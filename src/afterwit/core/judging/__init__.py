@@ -3,7 +3,7 @@
 hindsight    what the judge is shown and asked, and the verdict from its answers
 voting       votes read and counted, and which hints are kept
 hint_rules   what a hint may not say
-hints        how a hint is put into a prompt
+hints        how a hint is put into a prompt; hinted_prompts: the prompts of a turn's teachers
 repeats      whether a response repeats a tool call
 """
 
@@ -18,6 +18,7 @@ from afterwit.core.judging.hindsight import (
     questions,
     reactions,
 )
+from afterwit.core.judging.hinted_prompts import Rendering, hinted_prompts
 from afterwit.core.judging.hints import HEADING, Placement, splice
 from afterwit.core.judging.repeats import repeats_a_call
 from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation
@@ -30,10 +31,12 @@ __all__ = [
     "JudgePrompts",
     "JudgeView",
     "Placement",
+    "Rendering",
     "VoteRules",
     "call_seed",
     "case_of",
     "conclude",
+    "hinted_prompts",
     "parse_evaluation",
     "questions",
     "reactions",

@@ -1,6 +1,7 @@
 """The judge stage: claims an answered turn, asks the judge, commits the verdict.
 
 stage          the loop
+verdicts       a turn's verdict from the judge's answers
 claims         the turns that this worker holds in the store
 settings       who judges, and how votes are counted
 client         who answers: `http_judge` an endpoint, `engine_judge` the engine that serves

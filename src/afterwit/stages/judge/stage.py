@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.judging import (
-    JudgeCall,
-    JudgeCase,
-    JudgePrompts,
-    VoteRules,
-    call_seed,
-    case_of,
-    conclude,
-    questions,
-)
+from afterwit.core.judging import JudgePrompts, VoteRules
 from afterwit.core.terms import unjudged
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, Claims, Clock
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.recent_votes import RecentVotes
 from afterwit.stages.judge.settings import JudgeSettings
-from afterwit.stages.retry import BackOff, retrying
+from afterwit.stages.judge.verdicts import Verdicts
+from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals, StageHealth, described, work
 from afterwit.store import AsyncStore, Record
-from afterwit.wire.model_text.tool_schema import schema_error
-
-KEPT_TURNS = 256
-"""Most waiting turns whose answers so far are kept in memory. For others the judge is asked again."""
 
 
 class Judge:
@@ -45,12 +32,7 @@ class Judge:
         owner: str,
         clock: Clock,
     ) -> None:
-        self._client = client
-        self._prompts = prompts
         self._settings = settings
-        self._rules = rules
-        self._sleep = clock.sleep
-        self._room = asyncio.Semaphore(settings.max_concurrency)
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
         )
@@ -62,7 +44,9 @@ class Judge:
             clock=clock,
             reads=rules.reads,
         )
-        self._kept: dict[str, dict[JudgeCall, str]] = {}
+        self._verdicts = Verdicts(
+            client, prompts, rules, settings, back_off=self._back_off, sleep=clock.sleep
+        )
         self._votes = RecentVotes()
 
     async def run(self, signals: Signals) -> None:
@@ -109,52 +93,6 @@ class Judge:
             await self._claims.end(record, reason)
 
     async def _verdict(self, record: Record) -> Verdict:
-        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
-        judged, calls = await asyncio.to_thread(self._open, record)
-        answers = await self._ask(record.turn.id, calls)
-        return await asyncio.to_thread(conclude, judged, answers, self._rules)
-
-    def _open(self, record: Record) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
-        turn, next_state = record.turn, record.next_state
-        if next_state is None:
-            raise AfterwitError(f"turn {turn.id} is {record.state} without a next state")
-        error = schema_error(turn.message, turn.conversation.tools)
-        judged = case_of(turn, next_state, schema_error=error)
-        return judged, questions(judged, self._prompts, self._rules)
-
-    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, str]]:
-        """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
-        kept = self._kept.pop(turn, {})
-        missing = [call for call in calls if call not in kept]
-        results = await asyncio.gather(
-            *(self._answer(turn, call) for call in missing), return_exceptions=True
-        )
-        given = dict(zip(missing, results, strict=True))
-        kept |= {call: words for call, words in given.items() if isinstance(words, str)}
-        for failure in given.values():
-            if isinstance(failure, BaseException):
-                self._keep(turn, kept)
-                raise failure
-        return [(call, kept[call]) for call in calls]
-
-    def _keep(self, turn: str, answers: dict[JudgeCall, str]) -> None:
-        self._kept[turn] = answers
-        while len(self._kept) > KEPT_TURNS:
-            del self._kept[next(iter(self._kept))]
-
-    async def _answer(self, turn: str, call: JudgeCall) -> str:
-        return await retrying(
-            lambda: self._once(turn, call),
-            attempts=self._settings.attempts,
-            back_off=self._back_off,
-            sleep=self._sleep,
-        )
-
-    async def _once(self, turn: str, call: JudgeCall) -> str:
-        async with self._room:
-            return await self._client.ask(
-                call.messages,
-                temperature=self._settings.temperature,
-                max_tokens=call.max_tokens,
-                seed=call_seed(turn, call),
-            )
+        if record.next_state is None:
+            raise AfterwitError(f"turn {record.turn.id} is {record.state} without a next state")
+        return await self._verdicts.of(record.turn, record.next_state)

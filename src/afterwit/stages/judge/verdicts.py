@@ -1,0 +1,94 @@
+"""The verdict of a turn: the judge is asked every question at one time, and its answers are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from afterwit.core.judging import (
+    JudgeCall,
+    JudgeCase,
+    JudgePrompts,
+    VoteRules,
+    call_seed,
+    case_of,
+    conclude,
+    questions,
+)
+from afterwit.core.turn import RecordedTurn
+from afterwit.core.verdict import NextState, Verdict
+from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.stages.retry import BackOff, retrying
+from afterwit.wire.model_text.tool_schema import schema_error
+
+KEPT_TURNS = 256
+"""Most waiting turns whose answers so far are kept in memory. For others the judge is asked again."""
+
+
+class Verdicts:
+    """Several may be in the making at one time; `max_concurrency` bounds their calls together."""
+
+    def __init__(
+        self,
+        client: JudgeClient,
+        prompts: JudgePrompts,
+        rules: VoteRules,
+        settings: JudgeSettings,
+        *,
+        back_off: BackOff,
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        self._client, self._prompts, self._rules, self._settings = client, prompts, rules, settings
+        self._back_off, self._sleep = back_off, sleep
+        self._room = asyncio.Semaphore(settings.max_concurrency)
+        self._kept: dict[str, dict[JudgeCall, str]] = {}
+
+    async def of(self, turn: RecordedTurn, next_state: NextState) -> Verdict:
+        """Raises JudgeUnavailable or JudgeRefused: what was answered is kept until it is asked again."""
+        # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
+        judged, calls = await asyncio.to_thread(self._open, turn, next_state)
+        answers = await self._ask(turn.id, calls)
+        return await asyncio.to_thread(conclude, judged, answers, self._rules)
+
+    def _open(self, turn: RecordedTurn, next_state: NextState) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
+        error = schema_error(turn.message, turn.conversation.tools)
+        judged = case_of(turn, next_state, schema_error=error)
+        return judged, questions(judged, self._prompts, self._rules)
+
+    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, str]]:
+        """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
+        kept = self._kept.pop(turn, {})
+        missing = [call for call in calls if call not in kept]
+        results = await asyncio.gather(
+            *(self._answer(turn, call) for call in missing), return_exceptions=True
+        )
+        given = dict(zip(missing, results, strict=True))
+        kept |= {call: words for call, words in given.items() if isinstance(words, str)}
+        for failure in given.values():
+            if isinstance(failure, BaseException):
+                self._keep(turn, kept)
+                raise failure
+        return [(call, kept[call]) for call in calls]
+
+    def _keep(self, turn: str, answers: dict[JudgeCall, str]) -> None:
+        self._kept[turn] = answers
+        while len(self._kept) > KEPT_TURNS:
+            del self._kept[next(iter(self._kept))]
+
+    async def _answer(self, turn: str, call: JudgeCall) -> str:
+        return await retrying(
+            lambda: self._once(turn, call),
+            attempts=self._settings.attempts,
+            back_off=self._back_off,
+            sleep=self._sleep,
+        )
+
+    async def _once(self, turn: str, call: JudgeCall) -> str:
+        async with self._room:
+            return await self._client.ask(
+                call.messages,
+                temperature=self._settings.temperature,
+                max_tokens=call.max_tokens,
+                seed=call_seed(turn, call),
+            )
