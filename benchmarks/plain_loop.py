@@ -50,17 +50,17 @@ class PlainLoop:
         """RL, OPD and the reference KL, each the mean over the response's tokens."""
         ids_T1 = torch.tensor(item.student.response, device=self.model.device)[:, None]
         old_T1, old_TK, ids_TK, teacher_TK = self._phase_one(item, ids_T1)
-        behaviour_T1 = torch.tensor(item.turn.sampled.logprobs, device=old_T1.device)[:, None]
+        behaviour_T1 = torch.tensor(item.behaviour.logprobs, device=old_T1.device)[:, None]
         weight_T1 = (old_T1 - behaviour_T1).exp().clamp(max=self.objective.is_cap)
         clip = self.objective.diff_clip
         advantage_TK = (teacher_TK - old_TK).clamp(-clip, clip) * old_TK.softmax(dim=1)
-        now_TV = self._logprobs(self.model, item.student, item.tau)
+        now_TV = self._logprobs(self.model, item.student, item.behaviour.tau)
         rl_T1 = weight_T1 * self._surrogate(item.reward, now_TV.gather(1, ids_T1), old_T1)
         opd_TK = self._surrogate(advantage_TK, now_TV.gather(1, ids_TK), old_TK)
         loss = rl_T1.mean() + opd_TK.sum(dim=1).mean()
         if self.objective.beta:
             with torch.no_grad():
-                base_TV = self._logprobs(self.base, item.student, item.tau)
+                base_TV = self._logprobs(self.base, item.student, item.behaviour.tau)
             loss = loss + self.objective.beta * (now_TV.exp() * (now_TV - base_TV)).sum(dim=1).mean()
         return loss
 
@@ -70,13 +70,13 @@ class PlainLoop:
 
         The teacher is the one whose own likeliest ids overlap most with the student's.
         """
-        old_TV = self._logprobs(self.model, item.student, item.tau)
+        old_TV = self._logprobs(self.model, item.student, item.behaviour.tau)
         old_T1, ids_TK = old_TV.gather(1, ids_T1), old_TV.topk(self.objective.ids_kept).indices
         old_TK = old_TV.gather(1, ids_TK)
         del old_TV
         best, most = old_TK, -1
         for row in item.teachers:
-            teacher_TV = self._logprobs(self.base, row, item.tau)
+            teacher_TV = self._logprobs(self.base, row, item.behaviour.tau)
             native_TK = teacher_TV.topk(ids_TK.shape[1]).indices
             overlap = int((ids_TK[:, :, None] == native_TK[:, None, :]).sum())
             if overlap > most:

@@ -18,9 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
-from afterwit.core.message import Conversation, Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.learner.batch import Item
+from afterwit.learner.behaviour import Behaviour
 from afterwit.learner.parameters import FrozenModels, load_model
 from afterwit.learner.parameters.load import recompute_activations
 from afterwit.learner.policy import Policy
@@ -112,26 +111,17 @@ def batch(session: Session, vocabulary: int) -> list[Item]:
 
 def _item(student: Row, teachers: tuple[Row, ...]) -> Item:
     said = student.response
-    sampled = Sampled(
-        ids=said, logprobs=(-10.0,) * len(said), versions=(0,) * len(said), forced=(False,) * len(said)
-    )
-    turn = Turn(
-        id=f"t{len(student.prompt)}",
-        scope="benchmark",
-        session="benchmark",
-        parent=None,
-        kind=Kind.MAIN,
-        created=0.0,
-        model="policy",
-        conversation=Conversation(messages=(Message(role="user", content="?"),)),
-        prompt_ids=student.prompt,
-        sampling=Sampling(max_tokens=len(said), temperature=TAU),
-        sampled=sampled,
-        message=Message(role="assistant", content="!"),
-        finish=Finish.STOP,
-    )
+    behaviour = Behaviour(forced=(False,) * len(said), logprobs=(-10.0,) * len(said), temperature=TAU)
     hints = tuple("?" * (number + 1) for number in range(len(teachers)))
-    return Item(turn=turn, student=student, teachers=teachers, hints=hints, reward=-1.0, tau=TAU, staleness=0)
+    return Item(
+        turn=None,
+        behaviour=behaviour,
+        student=student,
+        teachers=teachers,
+        hints=hints,
+        reward=-1.0,
+        staleness=0,
+    )
 
 
 class Watch:

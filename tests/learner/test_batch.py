@@ -215,7 +215,7 @@ def test_a_turn_that_learns_nothing_says_so_before_its_hints_are_looked_at(rende
 def test_a_greedy_turn_is_scored_at_temperature_one(renderer: Renderer) -> None:
     greedy = item(replace(a_sample(renderer, 1, version=20, tau=0.0), rl=False), renderer)
     sampled = item(a_sample(renderer, 1, version=20, tau=0.6), renderer)
-    assert (greedy.tau, sampled.tau) == (1.0, 0.6)
+    assert (greedy.behaviour.tau, sampled.behaviour.tau) == (1.0, 0.6)
 
 
 PAIR = ("Say it in one word.", "Read the file before you answer it.")

@@ -238,7 +238,7 @@ def test_a_turn_longer_than_the_models_own_context_does_not_train(renderer: Rend
     base = tiny_llama(tmp_path / "base", max_position_embeddings=64)
     trainer = trainer_in(tmp_path / "versions", base, Renderer.load(base))
     items, refused = trainer.build([a_sample(renderer, 0), a_sample(renderer, 1, tokens=64)])
-    assert [item.turn.id for item in items] == ["turn0000"]
+    assert [item.turn for item in items] == ["turn0000"]
     assert refused == [Refused(turn="turn0001", reason=Reason.TOO_LONG)]
 
 

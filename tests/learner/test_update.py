@@ -104,11 +104,11 @@ def plain_update(
                 "logits_teacher": [logits(old, row) for row in item.teachers] or None,
                 "logits_base": logits(old, item.student) if objective.beta else None,
                 "ids": torch.tensor(item.student.response),
-                "behaviour": torch.tensor(item.turn.sampled.logprobs).double(),
-                "mask": ~torch.tensor(item.turn.sampled.forced),
-                "basis": item.turn.sampled.basis.value,
+                "behaviour": torch.tensor(item.behaviour.logprobs).double(),
+                "mask": ~torch.tensor(item.behaviour.forced),
+                "basis": item.behaviour.basis.value,
                 "reward": item.reward or 0.0,
-                "tau": item.tau,
+                "tau": item.behaviour.tau,
             }
         )
         if arrays[-1]["logits_teacher"]:

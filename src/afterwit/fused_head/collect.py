@@ -24,7 +24,7 @@ def collect_rows(
     parts = [token_targets(*pair, settings) for pair in zip(samples, targets, strict=True)]
     pairs = list(zip(samples, parts, strict=True))
     tau_N = torch.cat([torch.full_like(part.old_N, sample.tau) for sample, part in pairs])
-    dense_N = torch.cat([_weight(sample, over.of("entropy"), part.old_N) for sample, part in pairs])
+    dense_N = torch.cat([_weight(sample.mask_T, over.of("entropy"), part.old_N) for sample, part in pairs])
     at_N = torch.cat([sample.mask_T for sample in samples]).nonzero().squeeze(-1)
     return Rows(
         at_N=at_N,
@@ -44,7 +44,9 @@ def _sparse_weights(
     return {
         name: torch.cat(
             [
-                _weight(sample, over.of(name), part.old_N) if name in terms else torch.zeros_like(part.old_N)
+                _weight(sample.mask_of(name), over.of(name), part.old_N)
+                if name in terms
+                else torch.zeros_like(part.old_N)
                 for (sample, part), terms in zip(pairs, carried, strict=True)
             ]
         )
@@ -58,6 +60,6 @@ def _all_with_kept(parts: Sequence[TokenTargets]) -> list[TokenTargets]:
     return [part if part.kept else replace(part, kept=zeros(kept, len(part.ids_N))) for part in parts]
 
 
-def _weight(sample: Sample, over: int, like_T: Tensor) -> Tensor:
-    """The weight of each token in the mean over those that train, divided by the term's denominator."""
-    return sample.mask_T.to(like_T.dtype) / (sample.mask_T.sum() * over)
+def _weight(mask_T: Tensor, over: int, like_T: Tensor) -> Tensor:
+    """The weight of each token in the mean over those of the mask, divided by the term's denominator."""
+    return mask_T.to(like_T.dtype) / (mask_T.sum() * over)

@@ -28,7 +28,7 @@ class ScoringInput:
 
     def has_opd(self, settings: ObjectiveSettings) -> bool:
         """Whether it has an OPD term. ValueError if a teacher is missing."""
-        if not settings.has_opd or self.sample.hints == 0:
+        if not settings.has_opd or not self.sample.taught:
             return False
         if len(self.teachers) != self.sample.hints:
             raise ValueError(f"{self.sample.hints} hints but {len(self.teachers)} teachers")

@@ -15,7 +15,7 @@ from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import Scores, score
 from afterwit.fused_head.scoring_input import ScoringInput, ids, lengths, states, taus
 from afterwit.fused_head.softmax import Softmax
-from afterwit.objective.candidates import Candidates
+from afterwit.objective.candidates import Candidates, given_candidates
 from afterwit.objective.off_policy import truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
@@ -77,25 +77,32 @@ def _candidates(
     chunk: int | None,
 ) -> Iterator[Candidates]:
     """The candidates of each sample with an OPD term."""
-    if not any(hinted):
-        return
-    if teacher is None:
-        raise ValueError("there are hints, but no teacher's head")
     device = student.at_NJ.device
     rows_N = torch.split(torch.arange(len(student.at_NJ), device=device), lengths(inputs))
     chosen = [(entry, rows_T) for entry, rows_T, has in zip(inputs, rows_N, hinted, strict=True) if has]
-    for (entry, rows_T), outputs in zip(
-        chosen, _teacher_outputs(chosen, inputs, student, teacher, chunk), strict=True
-    ):
-        at, native_ids, native = outputs
+    run = [(entry, rows_T) for entry, rows_T in chosen if entry.sample.given is None]
+    outputs = iter(_teacher_outputs(run, inputs, student, teacher, chunk) if run else ())
+    for entry, rows_T in chosen:
+        student_ids_TK, student_old_TK = student.top_ids_NK[rows_T], student.top_NK[rows_T]
+        old_at = partial(_logprobs_at, head, entry.states_TD.detach(), student.softmax.rows(rows_T))
+        if entry.sample.given is not None:
+            yield given_candidates(
+                entry.sample.given,
+                student_ids_TK=student_ids_TK,
+                student_old_TK=student_old_TK,
+                old_T=student.at_NJ[rows_T, 0],
+                old_at=old_at,
+            )
+            continue
+        at, native_ids, native = next(outputs)
         yield Candidates(
-            student_ids_TK=student.top_ids_NK[rows_T],
-            student_old_TK=student.top_NK[rows_T],
+            student_ids_TK=student_ids_TK,
+            student_old_TK=student_old_TK,
             student_teacher_HTK=at[..., 1:],
             native_ids_HTK=native_ids,
             native_teacher_HTK=native,
             sampled_teacher_HT=at[..., 0],
-            old_at=partial(_logprobs_at, head, entry.states_TD.detach(), student.softmax.rows(rows_T)),
+            old_at=old_at,
         )
 
 
@@ -103,11 +110,13 @@ def _teacher_outputs(
     chosen: Sequence[tuple[ScoringInput, Tensor]],
     inputs: Sequence[ScoringInput],
     student: Scores,
-    teacher: Head,
+    teacher: Head | None,
     chunk: int | None,
 ) -> list[tuple[Tensor, ...]]:
     """Per sample, each [H, T, ...] on the student's device: log-probs at the sampled and at the student's
     ids, the teacher's top-K ids and their log-probs. All teachers are scored in one walk."""
+    if teacher is None:
+        raise ValueError("there are hints, but no teacher's head")
     at_M = torch.cat([rows_T.repeat(entry.sample.hints) for entry, rows_T in chosen])
     states_MD = torch.cat([states_TD for entry, _ in chosen for states_TD in entry.teachers])
     ids_MJ = torch.cat([ids(inputs), student.top_ids_NK], dim=-1)[at_M].to(teacher.device)

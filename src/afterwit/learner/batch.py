@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
 from afterwit.core.lifecycle import Reason
+from afterwit.core.scored_rollout import TeacherRow
 from afterwit.core.terms import Carried, confidence
-from afterwit.core.turn import Turn, scoring_temperature
+from afterwit.core.turn import Turn
+from afterwit.learner.behaviour import Behaviour
 from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -26,14 +28,18 @@ class TurnLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One turn of an update."""
+    """One response of an update."""
 
-    turn: Turn
+    turn: str | None
+    """The turn of the store that it is; None: it is of no store."""
+    behaviour: Behaviour
     student: Row
     teachers: tuple[Row, ...]
     """The same response after each hint whose teacher runs, shortest hint first; none: no OPD term."""
     hints: tuple[str, ...]
     """The hints of `teachers`."""
+    given: tuple[TeacherRow | None, ...] | None = None
+    """What a teacher that ran elsewhere says of each token, None where it is not distilled; None: nothing."""
     reward: float | None
     """None: no RL term."""
     group: tuple[float, ...] = ()
@@ -41,10 +47,15 @@ class Item:
     staleness: int
     """Versions between the update and the oldest token's."""
 
-    @property
-    def tau(self) -> float:
-        """The temperature of the turn's log-probs."""
-        return scoring_temperature(self.turn.sampling.temperature)
+    def __post_init__(self) -> None:
+        tokens = len(self.student.response)
+        for name, values in (
+            ("forced", self.behaviour.forced),
+            ("logprobs", self.behaviour.logprobs),
+            ("given", self.given),
+        ):
+            if values is not None and len(values) != tokens:
+                raise ValueError(f"{tokens} ids but {len(values)} {name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +107,8 @@ def _item(
     run = objective.hint_rule.teachers([len(hint) for hint, _ in hinted], tokens)
     rewarded = objective.has_rl and learned.rl
     return Item(
-        turn=turn,
+        turn=turn.id,
+        behaviour=Behaviour.of_turn(turn),
         student=Row(prompt=turn.prompt_ids, response=tokens),
         teachers=tuple(Row(prompt=hinted[index][1], response=tokens) for index in run),
         hints=tuple(hinted[index][0] for index in run),

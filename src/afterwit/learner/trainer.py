@@ -107,8 +107,8 @@ class Trainer:
                 parent=policy.number,
                 origin=Origin.UPDATE,
                 created=now,
-                turns=tuple(item.turn.id for item in new),
-                replayed=tuple(item.turn.id for item in replayed),
+                turns=tuple(item.turn for item in new if item.turn is not None),
+                replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
                 metrics=metrics,
             )

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from afterwit.objective.given_rows import GivenRows
 from afterwit.objective.logprobs import at, logprobs, same_shape, top_k
 from afterwit.objective.sample import Sample
 
@@ -24,8 +25,8 @@ class Candidates:
     """The likeliest first."""
     student_old_TK: Tensor
     """log pi_old at the student's ids."""
-    student_teacher_HTK: Tensor
-    """log pi_T^h at the student's ids."""
+    student_teacher_HTK: Tensor | None
+    """log pi_T^h at the student's ids; None: the teacher was not asked about them."""
     native_ids_HTK: Tensor
     """Each teacher's own top-K, the likeliest first."""
     native_teacher_HTK: Tensor
@@ -34,16 +35,25 @@ class Candidates:
     """log pi_T^h at the sampled ids."""
     old_at: Callable[[Tensor], Tensor]
     """log pi_old at any ids [T, K]."""
+    native_valid_HTK: Tensor | None = None
+    """False where the teacher's ids are padded; None: they are not."""
 
     @property
     def shared_HTK(self) -> Tensor:
         """Which of the student's ids are among the teacher's."""
-        return shared(self.student_ids_TK.expand_as(self.native_ids_HTK), self.native_ids_HTK)
+        hints = len(self.native_ids_HTK)
+        return shared(self.student_ids_TK.expand(hints, -1, -1), self.native_ids_HTK)
 
     @property
     def overlap_HT(self) -> Tensor:
         """How many of the student's ids are among the teacher's."""
         return self.shared_HTK.sum(dim=-1)
+
+    def native_valid_TK(self, hint_T: Tensor) -> Tensor:
+        """Which of the chosen hint's native ids are the teacher's."""
+        if self.native_valid_HTK is None:
+            return torch.ones_like(self.native_ids_HTK[0], dtype=torch.bool)
+        return self.pick(self.native_valid_HTK, hint_T)
 
     def pick(self, values_HT: Tensor, hint_T: Tensor) -> Tensor:
         """The chosen hint's values: [H, T, ...] and [T] give [T, ...]."""
@@ -81,6 +91,31 @@ def candidates(
         native_teacher_HTK=native_teacher,
         sampled_teacher_HT=sampled,
         old_at=partial(at, old_TV),
+    )
+
+
+def given_candidates(
+    rows: GivenRows,
+    *,
+    student_ids_TK: Tensor,
+    student_old_TK: Tensor,
+    old_T: Tensor,
+    old_at: Callable[[Tensor], Tensor],
+) -> Candidates:
+    """As of one teacher whose own ids are the rows'. What it says at the student's ids is not known.
+
+    A token without a row has no gap: there the teacher says what the old policy says.
+    """
+    logprobs_TK = rows.logprobs_TK.to(old_T.dtype)
+    return Candidates(
+        student_ids_TK=student_ids_TK,
+        student_old_TK=student_old_TK,
+        student_teacher_HTK=None,
+        native_ids_HTK=rows.ids_TK[None],
+        native_teacher_HTK=logprobs_TK[None],
+        native_valid_HTK=rows.valid_TK[None],
+        sampled_teacher_HT=torch.where(rows.distilled_T, logprobs_TK[:, 0], old_T)[None],
+        old_at=old_at,
     )
 
 

@@ -32,6 +32,8 @@ OBJECTIVES = {
     "topk_opd": Objective(terms={"opd": "topk_opd"}),
     "token_opd": Objective(terms={"opd": "token_opd"}),
     "topk_distill": Objective(terms={"opd": "topk_distill"}, k=50),
+    "hybrid_token": Objective(terms={"rl": "rl", "opd": "token_opd"}),
+    "hybrid_distill": Objective(terms={"rl": "rl", "opd": "topk_distill"}, k=50),
     "combine": Objective(terms={"combine": "combine"}),
     "rl": Objective(terms={"rl": "rl"}),
 }

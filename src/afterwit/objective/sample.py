@@ -10,6 +10,7 @@ from torch import Tensor
 
 from afterwit.core.terms import Carried
 from afterwit.core.turn import is_greedy, scoring_temperature
+from afterwit.objective.given_rows import GivenRows
 from afterwit.objective.settings import ObjectiveSettings
 
 Basis = Literal["processed", "raw"]
@@ -32,7 +33,9 @@ class Sample:
     advantage: float | None
     """The RL advantage; `None`: no RL term."""
     hints: int
-    """Number of teachers that run; 0: no OPD term."""
+    """Number of teachers that run; 0: no OPD term, unless a teacher's rows are given."""
+    given: GivenRows | None = None
+    """The rows of a teacher that ran elsewhere."""
 
     def __post_init__(self) -> None:
         tokens = len(self.ids_T)
@@ -46,8 +49,30 @@ class Sample:
             raise ValueError(f"none of the {tokens} tokens trains")
         if self.basis not in get_args(Basis):
             raise ValueError(f"basis is {self.basis!r}, but must be one of {', '.join(get_args(Basis))}")
+        self._check_given()
         if not self.tau > 0:
             raise ValueError(f"tau is {self.tau}, but must be above 0")
+
+    def _check_given(self) -> None:
+        if self.given is None:
+            return
+        if self.hints:
+            raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
+        if len(self.given.ids_TK) != len(self.ids_T):
+            raise ValueError(f"{len(self.ids_T)} ids but {len(self.given.ids_TK)} teacher's rows")
+        if bool((self.given.distilled_T & ~self.mask_T).any()):
+            raise ValueError("a token that does not train has a teacher's row")
+        if not bool((self.given.ids_TK[:, 0] == self.ids_T).all()):
+            raise ValueError("a teacher's row does not begin with the sampled id")
+
+    @property
+    def taught(self) -> bool:
+        """Whether a teacher says something on it."""
+        return self.hints > 0 or self.given is not None
+
+    def mask_of(self, term: str) -> Tensor:
+        """The tokens that a term is a mean over: in distillation by given rows, those that have one."""
+        return self.given.distilled_T if term == "opd" and self.given is not None else self.mask_T
 
     @classmethod
     def sampled_at(cls, temperature: float, *, behaviour_T: Tensor | None, **facts: object) -> Self:
@@ -64,6 +89,6 @@ class Sample:
 
     def carries(self, settings: ObjectiveSettings) -> list[str]:
         """The terms that its reward and its hints become under the objective."""
-        turn = Carried(rl=self.advantage is not None, opd=self.hints > 0)
+        turn = Carried(rl=self.advantage is not None, opd=self.taught)
         carried = {"rl": turn.rl, "opd": turn.opd, "combine": settings.reads.moves(turn)}
         return [term for term in settings.terms if carried[term]]

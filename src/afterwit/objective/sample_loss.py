@@ -60,7 +60,7 @@ def sample_loss(
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)
         losses["reference_kl"] = reference_kl(_with_graph_if(settings.beta, now_TV), reference_TV)
-    return _weighted(losses, sample.mask_T, over, settings, zero=now_TJ[:, :0].sum())
+    return _weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
 
 
 def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
@@ -70,18 +70,18 @@ def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
 
 def _weighted(
     losses: Mapping[str, Tensor],
-    mask_T: Tensor,
+    sample: Sample,
     over: Denominators,
     settings: ObjectiveSettings,
     *,
     zero: Tensor,
 ) -> SampleLoss:
-    """Each term [T]: the mean over the tokens that train, divided and weighted. `zero` gives every sample a
+    """Each term [T]: the mean over its tokens, divided and weighted. `zero` gives every sample a
     graph."""
     loss = zero
     terms = dict.fromkeys(TERMS, zero.detach())
     for name, loss_T in losses.items():
-        term = loss_T[mask_T].mean() / over.of(name)
+        term = loss_T[sample.mask_of(name)].mean() / over.of(name)
         terms[name] = term.detach()
         loss = loss + settings.weights[name] * term
     return SampleLoss(loss=loss, terms=terms)

@@ -35,15 +35,16 @@ class ObjectiveSettings:
     """The table whose keys a setting accepts."""
 
     objective: str = "hybrid"
-    """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `combine` one surrogate of both at
-    the sampled tokens; `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
+    """What a turn's reward and hint become: `hybrid` is RL and top-K OPD, `hybrid_token` RL and token OPD,
+    `hybrid_distill` RL and top-K distillation, `combine` one surrogate of both at the sampled tokens;
+    `topk_opd`, `token_opd`, `topk_distill` and `rl` are one term alone."""
     w_rl: float = 1.0
     """Weight of RL, or of the reward in `combine`; 0 leaves OPD only. 1 as published."""
     w_opd: float = 1.0
     """Weight of OPD, or of the teacher in `combine`; 0 leaves RL only. 1 as published."""
     k: int | None = None
     """Ids kept per position, of the student's and of the teacher's most likely. Not given: 4, and 50 in
-    `topk_distill`, as published."""
+    top-K distillation, as published."""
     subset: str = "student"
     """Which of the kept ids learn in top-K OPD: the student's, the teacher's, or those of both."""
     hint_selection: str = "sequence_optimal"

@@ -24,6 +24,8 @@ class Members(NamedTuple):
 
 
 def _student(candidates: Candidates, hint_T: Tensor) -> Members:
+    if candidates.student_teacher_HTK is None:
+        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher'")
     teacher_TK = candidates.pick(candidates.student_teacher_HTK, hint_T)
     return Members(candidates.student_ids_TK, candidates.student_old_TK, teacher_TK, None)
 
@@ -31,7 +33,8 @@ def _student(candidates: Candidates, hint_T: Tensor) -> Members:
 def _teacher(candidates: Candidates, hint_T: Tensor) -> Members:
     native_TK = candidates.pick(candidates.native_ids_HTK, hint_T)
     teacher_TK = candidates.pick(candidates.native_teacher_HTK, hint_T)
-    return Members(native_TK, candidates.old_at(native_TK), teacher_TK, None)
+    valid_TK = None if candidates.native_valid_HTK is None else candidates.native_valid_TK(hint_T)
+    return Members(native_TK, candidates.old_at(native_TK), teacher_TK, valid_TK)
 
 
 def _overlap(candidates: Candidates, hint_T: Tensor) -> Members:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates, candidates
+from afterwit.objective.candidates import Candidates, candidates, given_candidates
 from afterwit.objective.hint_selection import HINT_RULES
-from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.logprobs import at, logprobs, top_k
 from afterwit.objective.off_policy import mismatch, truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
@@ -63,10 +64,32 @@ def prepare(
     mismatch_T = mismatch(sample, old_T, logits_old_TV)
     weight_T = torch.ones_like(old_T) if mismatch_T is None else truncated_weight(mismatch_T, settings.is_cap)
     hint_targets = None
-    if settings.has_opd and sample.hints > 0:
-        found = candidates(sample, logits_old_TV, old_TV, teachers, k=settings.ids_kept)
+    if settings.has_opd and sample.taught:
+        found = _candidates(sample, logits_old_TV, old_TV, old_T, teachers, k=settings.ids_kept)
         hint_targets = hint_targets_of(sample, found, old_T, settings)
     return Target(old_T=old_T, mismatch_T=mismatch_T, weight_T=weight_T, hint_targets=hint_targets)
+
+
+def _candidates(
+    sample: Sample,
+    logits_old_TV: Tensor,
+    old_TV: Tensor,
+    old_T: Tensor,
+    teachers: Iterable[Tensor],
+    *,
+    k: int,
+) -> Candidates:
+    """Of the teachers that run, or of the rows of one that ran elsewhere."""
+    if sample.given is None:
+        return candidates(sample, logits_old_TV, old_TV, teachers, k=k)
+    student_TK = top_k(logits_old_TV, k)
+    return given_candidates(
+        sample.given,
+        student_ids_TK=student_TK,
+        student_old_TK=at(old_TV, student_TK),
+        old_T=old_T,
+        old_at=partial(at, old_TV),
+    )
 
 
 def hint_targets_of(

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import HINT, SAMPLE
 from afterwit.core.judging import Placement, splice
-from afterwit.core.message import Message
-from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from afterwit.learner.behaviour import Behaviour
     from afterwit.learner.parameters import FrozenModels
     from afterwit.learner.scoring import Row
     from afterwit.learner.trainer import Trainer
@@ -126,7 +125,8 @@ class _Paths:
 
         items = [
             Item(
-                turn=_turn(self._rows[0]),
+                turn=None,
+                behaviour=_behaviour(self._rows[0]),
                 student=self._rows[0],
                 teachers=tuple(rows),
                 hints=("",) * len(rows),
@@ -143,22 +143,8 @@ class _Paths:
         return [targets for targets in found if targets is not None]
 
 
-def _turn(row: Row) -> Turn:
+def _behaviour(row: Row) -> Behaviour:
+    from afterwit.learner.behaviour import Behaviour
+
     tokens = len(row.response)
-    return Turn(
-        id="self-test",
-        scope="self-test",
-        session="self-test",
-        parent=None,
-        kind=Kind.MAIN,
-        created=0.0,
-        model="self-test",
-        conversation=SAMPLE,
-        prompt_ids=row.prompt,
-        sampling=Sampling(max_tokens=tokens),
-        sampled=Sampled(
-            ids=row.response, logprobs=(0.0,) * tokens, versions=(0,) * tokens, forced=(False,) * tokens
-        ),
-        message=Message(role="assistant", content=RESPONSE),
-        finish=Finish.STOP,
-    )
+    return Behaviour(forced=(False,) * tokens, logprobs=(0.0,) * tokens)

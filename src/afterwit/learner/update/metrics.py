@@ -24,7 +24,7 @@ def batch(
     return {
         "samples": float(len(items)),
         "rl_samples": float(sum(sample.advantage is not None for sample in samples)),
-        "opd_samples": float(sum(sample.hints > 0 for sample in samples)),
+        "opd_samples": float(sum(sample.taught for sample in samples)),
         "tokens": float(sum(int(sample.mask_T.sum()) for sample in samples)),
         "token_ratio": token_ratio([row for item in items for row in (item.student, *item.teachers)]),
         "staleness_mean": fmean(staleness),
@@ -39,7 +39,9 @@ def _hints(pairs: Sequence[tuple[Sample, Target]]) -> dict[str, float]:
     the overlap of the student's top-K ids with the teacher's.
     """
     taught = [
-        (sample.mask_T, target.hint_targets) for sample, target in pairs if target.hint_targets is not None
+        (sample.mask_of("opd"), target.hint_targets)
+        for sample, target in pairs
+        if target.hint_targets is not None
     ]
     if not taught:
         return {}
@@ -61,7 +63,7 @@ def _mismatch(found: Sequence[tuple[Item, Sample, Target]]) -> dict[str, float]:
     parts = [
         (target.mismatch_T[sample.mask_T].abs().cpu(), is_fresh(item))
         for item, sample, target in found
-        if target.mismatch_T is not None and not item.turn.sampling.truncated
+        if target.mismatch_T is not None and not item.behaviour.truncated
     ]
     if not parts:
         return {}
@@ -77,8 +79,7 @@ def is_fresh(item: Item) -> bool:
 
     A response that was under way at a swap keeps the keys and values of older weights.
     """
-    sampled = item.turn.sampled
-    return item.staleness == 0 and sampled.cache_version in (None, sampled.oldest_version)
+    return item.staleness == 0 and not item.behaviour.older_cache
 
 
 def ratio(now_N: Tensor, sample: Sample, target: Target, *, of: int) -> dict[str, float]:

@@ -20,6 +20,7 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import MicroBatch, Packing
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
+from afterwit.learner.update.given import given_rows, widest
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.advantage import Rewarded, advantages
@@ -62,7 +63,8 @@ def update_state(
 ) -> tuple[UpdateState, float]:
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
     samples, reward_mean = _samples(items, objective, policy)
-    teacher = frozen.teacher(policy) if objective.needs_teacher else None
+    runs = objective.needs_teacher and any(item.teachers for item in items)
+    teacher = frozen.teacher(policy) if runs else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     state = UpdateState(
         policy=policy,
@@ -93,19 +95,21 @@ def _samples(
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
     found = advantages(rewarded, objective, mean=policy.reward_mean)
     pairs = zip(items, found.values, strict=True)
-    return [_sample(item, advantage, policy.model.device) for item, advantage in pairs], found.mean
+    width, device = widest(items), policy.model.device
+    return [_sample(item, advantage, width, device) for item, advantage in pairs], found.mean
 
 
-def _sample(item: Item, advantage: float | None, device: torch.device) -> Sample:
-    sampled = item.turn.sampled
+def _sample(item: Item, advantage: float | None, width: int, device: torch.device) -> Sample:
+    behaviour = item.behaviour
     return Sample.sampled_at(
-        item.turn.sampling.temperature,
-        ids_T=torch.tensor(sampled.ids, device=device),
-        mask_T=~torch.tensor(sampled.forced, device=device),
-        behaviour_T=torch.tensor(sampled.logprobs, device=device),
-        basis=sampled.basis.value,
+        behaviour.temperature,
+        ids_T=torch.tensor(item.student.response, device=device),
+        mask_T=~torch.tensor(behaviour.forced, device=device),
+        behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
+        basis=behaviour.basis.value,
         advantage=advantage,
         hints=len(item.teachers),
+        given=given_rows(item, width, device),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates
@@ -24,6 +25,8 @@ class Bins:
 
     ids_TK: Tensor
     """The ids that have a bin of their own: the teacher's likeliest."""
+    valid_TK: Tensor
+    """False where the teacher's ids are padded: such an id has no bin."""
     teacher_TS: Tensor
     """log pi_T of each bin, the tail last."""
 
@@ -31,14 +34,19 @@ class Bins:
 def bins(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Bins:
     """The bins of the chosen hint's teacher."""
     teacher_TK = found.pick(found.native_teacher_HTK, hint_T)
-    return Bins(ids_TK=found.pick(found.native_ids_HTK, hint_T), teacher_TS=with_tail(teacher_TK))
+    valid_TK = found.native_valid_TK(hint_T)
+    return Bins(
+        ids_TK=found.pick(found.native_ids_HTK, hint_T),
+        valid_TK=valid_TK,
+        teacher_TS=with_tail(teacher_TK, valid_TK),
+    )
 
 
 def _loss(now_NJ: Tensor, targets: TokenTargets, settings: ObjectiveSettings) -> Tensor:
     """KL(pi || pi_T) over the bins [N], nats; the gradient runs through both factors."""
     if not isinstance(targets.kept, Bins):
         raise ValueError("top-K distillation needs the teacher's bins")
-    now_NS = with_tail(now_NJ[:, 1:])
+    now_NS = with_tail(now_NJ[:, 1:].masked_fill(~targets.kept.valid_TK, -torch.inf))
     return expected(now_NS.exp(), now_NS - targets.kept.teacher_TS)
 
 
