@@ -24,8 +24,9 @@ from afterwit.wire.openai_chat import OPENAI_CHAT
 from benchmarks.agent_text import MESSAGES, AgentSession, agent_model
 from benchmarks.asked import Asked
 from benchmarks.gateway_load import as_http, ask
-from benchmarks.gateway_servers import CALL, Server, served
+from benchmarks.gateway_servers import Server, served
 from benchmarks.measure import Row, at_most, cpu_seconds, interleaved, itself, noted, ratios
+from benchmarks.quick_engine import CALL
 from benchmarks.recorded_alone import RecordedAlone
 
 TIMED = 3

@@ -21,8 +21,9 @@ import uvloop
 from benchmarks.agent_text import agent_model
 from benchmarks.asked import Asked
 from benchmarks.gateway_load import as_http, load, small_body
-from benchmarks.gateway_servers import CHUNKS, IDLE, Server, served
+from benchmarks.gateway_servers import Server, served
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios
+from benchmarks.quick_engine import CHUNKS, IDLE
 from benchmarks.recorded_alone import RecordedAlone
 
 CLIENTS, STREAMS = 32, 8

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.gateway_servers import CHUNKS
+from benchmarks.quick_engine import CHUNKS
 
 CALLER = itertools.count()
 WORDS = "The test fails because the fixture is opened twice, see line forty two. "
