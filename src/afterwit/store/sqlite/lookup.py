@@ -5,30 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
-import orjson
-
-from afterwit.core.binding import LONG_REPLY, LONGEST, Branch, Candidate, Recent, Shape, plain_text
-from afterwit.core.message import Message
+from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.codec import read_message
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.growing import whole_values
+from afterwit.store.sqlite.relatives import CHILDREN, shape_of
 from afterwit.store.sqlite.turn_state import turn_state_of
 
-TURNS_OF_ONE = 8
-"""Newest turns looked at for each conversation that is wanted: several may be of one conversation."""
-MESSAGES_OF_ONE = 16
-"""Last messages of a conversation that are compared with a message that may retell it."""
-LARGEST_CONVERSATION = 4 << 20
-"""Bytes; a larger one is not compared."""
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
 always ends a message or two before the request does."""
-
-CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
 
 ANSWERED = "EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq) AS answered"
 CANDIDATE = (
@@ -76,23 +64,6 @@ class SqliteParentLookup(Component):
             (*sessions, scope, limit),
         )
         return [_spoken(row) for row in rows]
-
-    def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
-        rows = self._database.rows(
-            "SELECT seq, session FROM turns WHERE kind = 'main' AND scope = ? ORDER BY seq DESC LIMIT ?",
-            (scope, limit * TURNS_OF_ONE),
-        )
-        newest = {row["session"]: row["seq"] for row in reversed(rows)}
-        seqs = sorted(newest.values(), reverse=True)[:limit]
-        contents = self._database.rows(
-            "SELECT seq, t.id, t.session, t.parent, t.client_session, c.shape, c.message,"
-            f" {CHILDREN} FROM contents c JOIN turns t USING (seq)"
-            f" WHERE seq IN ({marks(len(seqs))})"
-            " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
-            (*seqs, LARGEST_CONVERSATION),
-        )
-        whole = whole_values(self._database, [row["seq"] for row in contents])
-        return [_recent(row, whole[row["seq"]]["conversation"]) for row in contents if row["seq"] in whole]
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -144,36 +115,6 @@ def _branch(row: sqlite3.Row) -> Branch:
     )
 
 
-def _reply(row: sqlite3.Row) -> str:
-    return plain_text(read_message(row["message"]))
-
-
-def _recent(row: sqlite3.Row, conversation: bytes) -> Recent:
-    messages = orjson.loads(conversation)["messages"]
-    said = [Message.from_dict(message) for message in messages[-MESSAGES_OF_ONE:]]
-    users = (Message.from_dict(message) for message in messages if message["role"] == "user")
-    asked = (plain_text(message)[:LONGEST] for message in users)
-    return Recent(
-        session=row["session"],
-        turn=row["id"],
-        texts=(*(plain_text(one) for one in said if one.role not in ("system", "developer")), _reply(row)),
-        asked=tuple(text for text in asked if text),
-        shape=_shape(row),
-        alone=row["parent"] is None and not row["children"],
-        client_session=row["client_session"],
-    )
-
-
-@lru_cache(maxsize=256)
-def _read_shape(line: str) -> Shape:
-    """Read once: the turns of a session are nearly all made alike."""
-    return Shape.read(line)
-
-
-def _shape(row: sqlite3.Row) -> Shape | None:
-    return None if row["shape"] is None else _read_shape(row["shape"])
-
-
 def _spoken(row: sqlite3.Row) -> Candidate:
     """A candidate with its reply."""
     said = read_message(row["message"])
@@ -194,6 +135,6 @@ def _candidate(row: sqlite3.Row, *, newest: bool = False) -> Candidate:
         created=row["created"],
         children=row["children"],
         answered=bool(row["answered"]),
-        shape=_shape(row),
+        shape=shape_of(row),
         newest=newest,
     )

@@ -13,6 +13,7 @@ from afterwit.store.sqlite.lineage import SqliteLineage
 from afterwit.store.sqlite.lookup import SqliteParentLookup
 from afterwit.store.sqlite.opening import SURVIVES_A_KILL, open_database
 from afterwit.store.sqlite.reading import SqliteReading
+from afterwit.store.sqlite.recent import SqliteRecent
 from afterwit.store.sqlite.recording import SqliteRecording
 from afterwit.store.sqlite.retention import SqliteRetention
 from afterwit.store.sqlite.status import SqliteStatuses
@@ -21,6 +22,7 @@ from afterwit.store.sqlite.status import SqliteStatuses
 class SqliteStore(
     SqliteRecording,
     SqliteParentLookup,
+    SqliteRecent,
     SqliteLeases,
     SqliteLearnerQueue,
     SqliteLineage,

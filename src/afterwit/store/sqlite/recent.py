@@ -1,0 +1,102 @@
+"""The conversations that went on last, for requests that no turn is the parent of.
+
+What a turn says is read once: each request that begins a session asks for the same ones again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+import orjson
+
+from afterwit.core.binding import LONGEST, Recent, plain_text
+from afterwit.core.kept import Kept
+from afterwit.core.message import Message
+from afterwit.store.sqlite.codec import read_message
+from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.database import Database, marks
+from afterwit.store.sqlite.growing import whole_values
+from afterwit.store.sqlite.relatives import CHILDREN, shape_of
+
+TURNS_OF_ONE = 8
+"""Newest turns looked at for each conversation that is wanted: several may be of one conversation."""
+MESSAGES_OF_ONE = 16
+"""Last messages of a conversation that are compared with a message that may retell it."""
+LARGEST_CONVERSATION = 4 << 20
+"""Bytes; a larger one is not compared."""
+MOST_KEPT_BYTES = 16 << 20
+"""Of texts that were read once."""
+
+
+class _Turn(NamedTuple):
+    seq: int
+    id: str
+    """A number is given again if the newest turns were deleted."""
+
+
+class _Said(NamedTuple):
+    """What a turn's conversation says, as `Recent` holds it."""
+
+    texts: tuple[str, ...]
+    asked: tuple[str, ...]
+
+
+class SqliteRecent(Component):
+    """A part of the port's `ParentLookup` over SQLite."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._said = Kept(self._read_said, most_bytes=MOST_KEPT_BYTES, size=_bytes)
+
+    def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
+        seqs = self._ends(scope, limit)
+        rows = self._database.rows(
+            f"SELECT seq, t.id, t.session, t.parent, t.client_session, c.shape, {CHILDREN}"
+            f" FROM contents c JOIN turns t USING (seq) WHERE seq IN ({marks(len(seqs))})"
+            " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
+            (*seqs, LARGEST_CONVERSATION),
+        )
+        return [_recent(row, self._said(_Turn(row["seq"], row["id"]))) for row in rows]
+
+    def _ends(self, scope: str, limit: int) -> list[int]:
+        """The newest main-line turn of each of the newest sessions. Looks at more turns until they are enough."""
+        most, looked = limit * TURNS_OF_ONE, limit
+        while True:
+            rows = self._database.rows(
+                "SELECT seq, session FROM turns WHERE kind = 'main' AND scope = ? ORDER BY seq DESC LIMIT ?",
+                (scope, looked),
+            )
+            newest = {row["session"]: row["seq"] for row in reversed(rows)}
+            if len(newest) >= limit or len(rows) < looked or looked >= most:
+                return sorted(newest.values(), reverse=True)[:limit]
+            looked = min(2 * looked, most)
+
+    def _read_said(self, turn: _Turn) -> _Said:
+        row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
+        whole = whole_values(self._database, (turn.seq,))[turn.seq]
+        messages = orjson.loads(whole["conversation"])["messages"]
+        last = [Message.from_dict(message) for message in messages[-MESSAGES_OF_ONE:]]
+        users = (Message.from_dict(message) for message in messages if message["role"] == "user")
+        asked = (plain_text(message)[:LONGEST] for message in users)
+        texts = [plain_text(one) for one in last if one.role not in ("system", "developer")]
+        return _Said(
+            texts=(*texts, plain_text(read_message(row["message"]))),
+            asked=tuple(text for text in asked if text),
+        )
+
+
+def _recent(row: sqlite3.Row, said: _Said) -> Recent:
+    return Recent(
+        session=row["session"],
+        turn=row["id"],
+        texts=said.texts,
+        asked=said.asked,
+        shape=shape_of(row),
+        alone=row["parent"] is None and not row["children"],
+        client_session=row["client_session"],
+    )
+
+
+def _bytes(turn: _Turn, said: _Said) -> int:
+    return sum(4 * len(text) + 64 for text in (*said.texts, *said.asked))

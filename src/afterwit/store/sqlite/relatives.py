@@ -1,0 +1,21 @@
+"""What every look-up asks of a turn's relatives and shape."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+
+from afterwit.core.binding import Shape
+
+CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
+"""Of the turn that a query calls `t`."""
+
+
+def shape_of(row: sqlite3.Row) -> Shape | None:
+    return None if row["shape"] is None else _read(row["shape"])
+
+
+@lru_cache(maxsize=256)
+def _read(line: str) -> Shape:
+    """Read once: the turns of a session are nearly all made alike."""
+    return Shape.read(line)
