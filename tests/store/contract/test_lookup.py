@@ -218,6 +218,15 @@ def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None
     assert store.recent("other/agent") == []
 
 
+def test_a_recent_conversation_that_took_the_place_of_a_pruned_one_says_its_own_words(store: Store) -> None:
+    for id, words in (("old", "before"), ("new", "after")):
+        asked = Conversation(messages=(Message(role="user", content=words),))
+        add(store, id, conversation=asked, reason=Reason.SUPERSEDED)
+        assert [one.asked for one in store.recent(SCOPE)] == [(words,)]
+        store.prune(now=1e9, max_age_s=1.0, max_bytes=None)
+        assert store.recent(SCOPE) == []
+
+
 def test_a_candidate_is_answered_once_messages_follow_it(store: Store) -> None:
     add(store, "a")
     assert [one.answered for one in store.candidates(SCOPE, [b"full a"], [])] == [False]
