@@ -60,7 +60,7 @@ class SqliteRecent(Component):
         return [_recent(row, self._said(_Turn(row["seq"], row["id"]))) for row in rows]
 
     def _ends(self, scope: str, limit: int) -> list[int]:
-        """The newest main-line turn of each of the newest sessions. Looks at more turns until they are enough."""
+        """The newest main-line turns of the newest sessions, from more turns until those are enough."""
         most, looked = limit * TURNS_OF_ONE, limit
         while True:
             rows = self._database.rows(
