@@ -7,7 +7,7 @@ from typing import Any
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.rollout import Rollout
-from afterwit.core.scored_rollout import ScoredRollout, ScoredTurn, Teacher, TeacherRow, Unscored
+from afterwit.core.scored_rollout import ScoredRollout, ScoredTurn, TeacherRow, Unscored
 from afterwit.core.turn import Sampled, Turn
 from afterwit.core.verdict import Feedback, Source, Verdict
 from tests.fakes.turns import a_turn
@@ -68,7 +68,8 @@ def a_scored_rollout(
             hints=(HINT,),
             chosen=(0,) * len(turn.sampled.ids),
             rows=rows_of(turn, k),
+            teacher_version=3,
         )
         for at, turn in enumerate(rollout.in_order)
     ]
-    return ScoredRollout(rollout=rollout, turns=tuple(turns), teacher=Teacher(weights="live", version=3))
+    return ScoredRollout(rollout=rollout, turns=tuple(turns), teacher="live")

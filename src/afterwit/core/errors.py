@@ -13,6 +13,7 @@ AfterwitError
 │   └── ProbeMismatch        the weights it holds are not the learner's
 ├── JudgeUnavailable    the judge does not answer; the turn waits
 ├── JudgeRefused        the judge will not answer this question, asked again or not
+├── TooManyUnscored     most turns of a run of rollouts could not be scored
 ├── StoreError          the store refuses
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   ├── StoreUnavailable     it cannot take or give anything now; asking again later may help
@@ -94,6 +95,14 @@ class JudgeUnavailable(AfterwitError):
 
 class JudgeRefused(AfterwitError):
     """The judge will not answer this question, asked again or not: it is too long, or refused."""
+
+
+class TooManyUnscored(AfterwitError):
+    """Most turns of a run of rollouts could not be scored. `reason` is that of most of them."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StoreError(AfterwitError):

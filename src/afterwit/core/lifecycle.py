@@ -70,6 +70,7 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
+    TEACHER_FAILED = "teacher_failed"
     LEARNER_FAILED = "learner_failed"
 
 
@@ -102,6 +103,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.NOT_FINITE: _FAILED,
     Reason.INVALID_VOTES: _FAILED,
     Reason.JUDGE_FAILED: _FAILED,
+    Reason.TEACHER_FAILED: _FAILED,
     Reason.LEARNER_FAILED: _FAILED,
 }
 

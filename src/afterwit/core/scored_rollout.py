@@ -46,6 +46,8 @@ class ScoredTurn:
     """For each sampled token, the index of the hint whose teacher its row is of."""
     rows: tuple[TeacherRow, ...]
     """For each sampled token, the id that ended the turn included."""
+    teacher_version: int
+    """The weight version that scored."""
 
     def __post_init__(self) -> None:
         ids = self.turn.sampled.ids
@@ -67,22 +69,13 @@ class Unscored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teacher:
-    """Who scored."""
-
-    weights: str
-    """`live` or `base`."""
-    version: int
-    """Their weight version."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
     """A rollout with what became of each of its turns, in order."""
 
     rollout: Rollout
     turns: tuple[ScoredTurn | Unscored, ...]
-    teacher: Teacher
+    teacher: str
+    """Whose weights score: `live` or `base`."""
 
     def __post_init__(self) -> None:
         given, scored = [turn.id for turn in self.rollout.in_order], [each.turn.id for each in self.turns]

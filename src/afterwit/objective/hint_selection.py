@@ -52,6 +52,33 @@ class HintRule:
             return score_HT.argmax(dim=0)
         return (score_HT * mask_T).sum(dim=1).argmax().expand(tokens)
 
+    def choose_by_ids(
+        self,
+        student_TK: Sequence[Sequence[int]],
+        teachers_HTK: Sequence[Sequence[Sequence[int]]],
+        mask_T: Sequence[bool],
+    ) -> tuple[int, ...]:
+        """`choose`, without tensors, from the likeliest ids of the student and of each hint's teacher."""
+        tokens = len(mask_T)
+        if len(teachers_HTK) == 1:
+            return (0,) * tokens
+        if self.score is None:
+            raise ValueError(f"{len(teachers_HTK)} teachers ran, but the hint is chosen before any of them")
+        overlap_HT = [
+            [len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, each, strict=True)]
+            for each in teachers_HTK
+        ]
+        if self.per_token:
+            return tuple(_first_largest([row[at] for row in overlap_HT]) for at in range(tokens))
+        totals = [
+            sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in overlap_HT
+        ]
+        return (_first_largest(totals),) * tokens
+
+
+def _first_largest(values: Sequence[int]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
 
 def _shortest(lengths: Sequence[int], ids: Sequence[int]) -> int:
     return 0

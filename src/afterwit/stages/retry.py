@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from afterwit.core.errors import JudgeUnavailable
+from afterwit.core.errors import EngineUnavailable, JudgeUnavailable
 
 DOUBLINGS = 30
 T = TypeVar("T")
@@ -33,12 +33,14 @@ async def retrying(
     attempts: int,
     back_off: BackOff,
     sleep: Callable[[float], Awaitable[object]],
+    on: type[JudgeUnavailable | EngineUnavailable] = JudgeUnavailable,
 ) -> T:
-    """The call's result; JudgeUnavailable after `attempts` tries. Keeps the pause that the judge asks for."""
+    """The call's result; after `attempts` tries the error `on`. Keeps the pause that a judge asks for."""
     for failures in range(1, attempts):
         try:
             return await call()
-        except JudgeUnavailable as error:
-            asked = min(error.retry_after_s or 0.0, back_off.max_s)
+        except on as error:
+            pause = error.retry_after_s if isinstance(error, JudgeUnavailable) else None
+            asked = min(pause or 0.0, back_off.max_s)
             await sleep(max(asked, back_off.after(failures)))
     return await call()

@@ -18,6 +18,8 @@ class TurnNotes:
     end: int
     version: int
     """The oldest weight version that sampled one of its tokens."""
+    teacher_version: int | None = None
+    """The weight version that scored it; None: it has no rows."""
     hints: tuple[str, ...] = ()
     """SHA-256 of each hint whose teacher its rows are of; (): it has no rows."""
     unscored: str | None = None
@@ -46,7 +48,6 @@ class GroupNotes:
     """The temperature of every log-prob in the group: of the policy's and of the teacher's."""
     teacher: str | None = None
     """Whose weights scored, `live` or `base`; None: nobody did."""
-    teacher_version: int | None = None
     top_k: int | None = None
     """Most ids of a row."""
 

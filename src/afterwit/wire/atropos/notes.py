@@ -18,7 +18,6 @@ def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[
         "tau": notes.tau,
         "profile": profile,
         "teacher": notes.teacher,
-        "teacher_version": notes.teacher_version,
         "top_k": notes.top_k,
     }
     return {KEY: {name: value for name, value in found.items() if value is not None}}
@@ -35,7 +34,6 @@ def read_group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, s
     notes = GroupNotes(
         tau=float(noted["tau"]),
         teacher=noted.get("teacher"),
-        teacher_version=noted.get("teacher_version"),
         top_k=noted.get("top_k"),
     )
     return notes, noted.get("profile")
@@ -49,6 +47,8 @@ def write_notes(notes: SequenceNotes | None) -> dict[str, Any]:
 
 def _turn(turn: TurnNotes) -> dict[str, Any]:
     found: dict[str, Any] = {"begin": turn.begin, "end": turn.end, "version": turn.version}
+    if turn.teacher_version is not None:
+        found["teacher_version"] = turn.teacher_version
     if turn.hints:
         found["hints"] = list(turn.hints)
     if turn.unscored is not None:
@@ -67,6 +67,7 @@ def read_notes(overrides: Mapping[str, Any]) -> SequenceNotes | None:
                 begin=int(turn["begin"]),
                 end=int(turn["end"]),
                 version=int(turn["version"]),
+                teacher_version=turn.get("teacher_version"),
                 hints=tuple(map(str, turn.get("hints", ()))),
                 unscored=turn.get("unscored"),
             )

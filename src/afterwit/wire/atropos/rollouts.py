@@ -33,7 +33,7 @@ def group_of(
     if len(teachers) != 1 or len(taus) != 1:
         raise ValueError(f"a group has one teacher and one temperature, not {len(teachers)} and {len(taus)}")
     (teacher,), (tau,) = teachers, taus
-    notes = GroupNotes(tau=tau, teacher=teacher.weights, teacher_version=teacher.version, top_k=top_k)
+    notes = GroupNotes(tau=tau, teacher=teacher, top_k=top_k)
     return ScoredGroup(sequences=tuple(sequences), notes=notes)
 
 
@@ -66,6 +66,7 @@ def _notes(span: Span, turn: ScoredTurn | Unscored) -> TurnNotes:
         begin=span.begin,
         end=span.end,
         version=span.turn.sampled.oldest_version,
+        teacher_version=turn.teacher_version if isinstance(turn, ScoredTurn) else None,
         hints=_hashes(turn) if isinstance(turn, ScoredTurn) else (),
         unscored=turn.reason if isinstance(turn, Unscored) else None,
     )
