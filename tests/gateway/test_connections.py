@@ -13,6 +13,7 @@ import pytest
 from afterwit.core.lifecycle import Reason
 from afterwit.stages.gateway.http import ConnectionLimits
 from afterwit.stages.gateway.http.connections import IdleConnections
+from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.model_text.render import Renderer
 from tests.gateway.serving import USER, Serving, serving
 
@@ -191,3 +192,34 @@ async def test_many_offers_in_one_piece_are_all_answered(gateway: Serving):
     offering = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert (await answer_of(gateway, offering * 50 + last)).count(b"HTTP/1.1 200 ") == 51
+
+
+async def test_bodies_that_never_end_do_not_keep_others_out(tmp_path: Path, renderer: Renderer):
+    async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=2)) as gateway:
+        opened = [await connect(gateway) for _ in range(6)]
+        for _, writer in opened:
+            writer.write(request()[:-1])
+        async with asyncio.timeout(PATIENT_S):
+            assert (await opened[0][0].read()).startswith(b"HTTP/1.1 408 ")
+        for _ in range(3):
+            assert (await gateway.ask()).status_code == 200
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_client_that_never_reads_its_stream_has_left(tmp_path: Path, renderer: Renderer):
+    limits = ConnectionLimits(unread_s=0.1)
+    body = orjson.dumps(
+        {"model": "tiny", "input": "Hi", "stream": True, "metadata": {"a": "x" * 15_000_000}}
+    )
+    head = f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    async with serving(tmp_path, renderer, limits=limits) as gateway:
+        reader, writer = await connect(gateway)
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport can
+        writer.write(head.encode() + body)
+        async with asyncio.timeout(PATIENT_S):
+            while not (records := await gateway.records()):
+                await asyncio.sleep(0.02)
+            await gateway.app.in_flight.idle()
+        assert [record.reason for record in records] == [Reason.CLIENT_LEFT]
+        writer.close()

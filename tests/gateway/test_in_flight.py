@@ -55,3 +55,18 @@ def test_bodies_that_do_not_fit_in_memory_together_are_a_429():
     with places.body() as alone:
         alone(8)
         alone(8)
+
+
+async def test_of_too_many_bodies_that_are_being_received_the_first_is_cut_off():
+    places, never = InFlight(2, 10), asyncio.Event()
+
+    async def receive() -> None:
+        async with places.receiving():
+            await never.wait()
+
+    bodies = [asyncio.ensure_future(receive()) for _ in range(3)]
+    with pytest.raises(RequestError) as refused:
+        await bodies[0]
+    assert (refused.value.status, refused.value.code) == (408, "body_timeout")
+    never.set()
+    await asyncio.gather(*bodies[1:])

@@ -50,17 +50,20 @@ class ModelEndpoint:
         gateway, headers = self._gateway, scope[HEADERS]
         caller: Caller = scope[CALLER]
         caller.require(Permission.CHAT)
-        with gateway.in_flight.admit() as admission, gateway.in_flight.body() as hold:
-            body = read_bytes(gateway, scope, receive, hold)
-            read = await parse_body(gateway, self._dialect.parse, await body, headers, caller)
-            asked = read.asked
-            check_model(asked, gateway.names)
-            check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
-            check_capabilities(asked, gateway.engine.capabilities)
-            admission.take(asked.choices)
-            user = scope_of(caller, headers.get("user-agent"))
-            work = partial(self._prepare, asked, caller, user, read.client)
-            await self._respond(await off_loop(gateway, read.size, work), receive, send)
+        gateway.in_flight.check()
+        with gateway.in_flight.body() as hold:
+            body = await read_bytes(gateway, scope, receive, hold)
+            with gateway.in_flight.admit() as admission:
+                read = await parse_body(gateway, self._dialect.parse, body, headers, caller)
+                del body  # it would be in memory for as long as the response takes
+                asked = read.asked
+                check_model(asked, gateway.names)
+                check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
+                check_capabilities(asked, gateway.engine.capabilities)
+                admission.take(asked.choices)
+                user = scope_of(caller, headers.get("user-agent"))
+                work = partial(self._prepare, asked, caller, user, read.client)
+                await self._respond(await off_loop(gateway, read.size, work), receive, send)
 
     def _prepare(
         self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession

@@ -25,7 +25,8 @@ async def read_bytes(
     settings = gateway.settings
     limit = settings.max_body_bytes if most is None else min(most, settings.max_body_bytes)
     pause_s = settings.body_timeout_s
-    return await read_body(scope[HEADERS], receive, limit=limit, pause_s=pause_s, hold=hold)
+    async with gateway.in_flight.receiving():
+        return await read_body(scope[HEADERS], receive, limit=limit, pause_s=pause_s, hold=hold)
 
 
 async def reading(gateway: Gateway, data: bytes, work: Callable[[dict[str, Any]], T]) -> T:

@@ -21,7 +21,8 @@ class GatewaySettings:
     max_body_bytes: int = 16 * 2**20
     """Bytes. The largest real request seen has 60 kB; a context of 200,000 tokens has about 1 MB."""
     max_requests: int = 256
-    """Requests being read, and choices being sampled or waiting for the engine. One more gets a 429."""
+    """Choices being sampled or waiting for the engine; one more gets a 429. As many bodies are received at
+    once; of more, the one that came first is cut off."""
     max_pending_bytes: int = 256 * 2**20
     """Bytes of the bodies of all requests that are not answered yet. More get a 429."""
     retry_after_s: int = 2

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
-from afterwit.stages.gateway.auth import Permission
+from afterwit.stages.gateway.auth import Caller, Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import send_json
@@ -24,16 +25,21 @@ class TokenCountEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway = self._gateway
-        caller = scope[CALLER]
+        caller: Caller = scope[CALLER]
         caller.require(Permission.CHAT)
-        with gateway.in_flight.admit(), gateway.in_flight.body() as hold:
-            body = read_bytes(gateway, scope, receive, hold)
-            read = await parse_body(gateway, self._route.parse, await body, scope[HEADERS], caller)
-            asked = read.asked
-            check_model(asked, gateway.names)
-            context_length = gateway.engine.facts.context_length
-            count = partial(
-                count_tokens, asked, gateway.renderer, context_length=context_length, now=gateway.now()
-            )
-            tokens = await off_loop(gateway, read.size, count)
+        gateway.in_flight.check()
+        with gateway.in_flight.body() as hold:
+            body = await read_bytes(gateway, scope, receive, hold)
+            with gateway.in_flight.admit():
+                tokens = await self._count(body, scope[HEADERS], caller)
         await send_json(send, 200, self._route.body(tokens))
+
+    async def _count(self, body: bytes, headers: Mapping[str, str], caller: Caller) -> int:
+        gateway = self._gateway
+        read = await parse_body(gateway, self._route.parse, body, headers, caller)
+        check_model(read.asked, gateway.names)
+        context_length = gateway.engine.facts.context_length
+        count = partial(
+            count_tokens, read.asked, gateway.renderer, context_length=context_length, now=gateway.now()
+        )
+        return await off_loop(gateway, read.size, count)

@@ -18,6 +18,8 @@ class ConnectionLimits:
     """Connections without a request; one more closes the oldest. Less than half of 1,024 open files."""
     keep_alive_s: int = 75
     """Seconds that an idle connection stays open: longer than most pauses between an agent's requests."""
+    unread_s: float = 120.0
+    """Seconds that a client may leave what was sent to it unread, before it is cut off."""
     probe_s: float = 1.0
     """Seconds between the two probes that tell a client which half-closed from one that left."""
 

@@ -10,9 +10,10 @@ from afterwit.core.errors import RequestError
 
 
 class InFlight:
-    """Counts places: one for each request that is being read, then one for each choice until its end.
+    """Counts places: one for each request whose body has come, then one for each choice until its end.
 
-    Beside them it counts the bytes of the bodies: memory is taken before anything is known of a request.
+    Beside them it counts the bytes of the bodies: memory is taken before anything is known of a request. A
+    body that is still coming has no place, because its sender decides how long that takes.
     """
 
     def __init__(self, limit: int, most_bytes: int) -> None:
@@ -22,20 +23,48 @@ class InFlight:
         self._bytes = 0
         self.draining = False
         self._timeouts: set[asyncio.Timeout] = set()
+        self._coming: dict[asyncio.Timeout, None] = {}
+        """Bodies that are being received, oldest first."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
         """Hold a place for one request. Raises 503 while draining, 429 if there is none."""
-        if self.draining:
-            raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
+        self._check_open()
         admission = Admission(self)
         admission.take(1)
         try:
             yield admission
         finally:
             self._add(-admission.places)
+
+    def check(self) -> None:
+        """Raise what `admit` would raise now: then a body need not be received."""
+        self._check_open()
+        Admission(self).check(1)
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise RequestError(503, "draining", "The server is shutting down; running answers are finishing.")
+
+    @asynccontextmanager
+    async def receiving(self) -> AsyncIterator[None]:
+        """Receive a body. Of more bodies than `limit`, the one that came first is cut off: RequestError 408."""
+        try:
+            async with asyncio.timeout(None) as patience:
+                self._coming[patience] = None
+                if len(self._coming) > self.limit:
+                    oldest = next(iter(self._coming))
+                    del self._coming[oldest]
+                    oldest.reschedule(asyncio.get_running_loop().time())
+                try:
+                    yield
+                finally:
+                    self._coming.pop(patience, None)
+        except TimeoutError as error:
+            message = "The request's body took too long, and others wait to be received."
+            raise RequestError(408, "body_timeout", message) from error
 
     @contextmanager
     def body(self) -> Iterator[Callable[[int], None]]:
@@ -95,10 +124,14 @@ class Admission:
         self._in_flight = in_flight
         self.places = 0
 
-    def take(self, places: int) -> None:
-        """Hold this many instead. Raises 429 if they do not fit beside the others; alone, any number fits."""
+    def check(self, places: int) -> None:
+        """Raise 429 if this many do not fit beside the others; alone, any number fits."""
         others = self._in_flight.count - self.places
         if others and others + places > self._in_flight.limit:
             raise RequestError(429, "queue_full", f"{others} answers are under way; try again shortly.")
+
+    def take(self, places: int) -> None:
+        """Hold this many instead. Raises what `check` raises."""
+        self.check(places)
         self._in_flight._add(places - self.places)
         self.places = places

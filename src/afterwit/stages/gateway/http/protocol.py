@@ -37,6 +37,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         """Runs until the headers are complete."""
         self._probe_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        """Runs while the client does not read what was sent."""
         self._refusal = RequestError(400, "invalid_http", "This is not an HTTP/1.1 request.")
         self._offers_upgrade = False
         """The request that is being read offers another protocol."""
@@ -48,6 +50,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
+        self._stop_unread_timer()
         self._idle.discard(self)
         super().connection_lost(exc)
 
@@ -141,9 +144,28 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def cut(self) -> None:
-        """Close the connection now: it has no request."""
+        """Close the connection now: it has no request. Its client gets what was sent, if it reads on."""
         self._stop_timers()
+        if self.transport.get_write_buffer_size():
+            self._await_reading()
         self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def _await_reading(self) -> None:
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(self._limits.unread_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_timer()
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

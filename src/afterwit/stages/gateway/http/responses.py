@@ -31,6 +31,7 @@ async def send_error(
     """An error in the dialect's form, with the headers that its status asks for beside those given."""
     by_status: dict[int, RawHeaders] = {
         401: [(b"www-authenticate", b"Bearer")],
+        408: [(b"connection", b"close")],
         413: [(b"connection", b"close")],
         429: [(b"retry-after", str(retry_after_s).encode())],
         503: [(b"retry-after", str(retry_after_s).encode()), (b"connection", b"close")],
