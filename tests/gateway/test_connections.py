@@ -209,17 +209,16 @@ async def test_bodies_that_never_end_do_not_keep_others_out(tmp_path: Path, rend
 
 async def test_a_client_that_never_reads_its_stream_has_left(tmp_path: Path, renderer: Renderer):
     limits = ConnectionLimits(unread_s=0.1)
-    body = orjson.dumps(
-        {"model": "tiny", "input": "Hi", "stream": True, "metadata": {"a": "x" * 15_000_000}}
-    )
+    body = orjson.dumps({"model": "tiny", "input": "Hi", "stream": True, "metadata": {"a": "x" * 15_000_000}})
     head = f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     async with serving(tmp_path, renderer, limits=limits) as gateway:
-        reader, writer = await connect(gateway)
+        gateway.engine.pause_after = 0
+        _, writer = await connect(gateway)
         writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport can
         writer.write(head.encode() + body)
         async with asyncio.timeout(PATIENT_S):
-            while not (records := await gateway.records()):
-                await asyncio.sleep(0.02)
+            await gateway.engine.paused.wait()
+            gateway.engine.resume.set()
             await gateway.app.in_flight.idle()
-        assert [record.reason for record in records] == [Reason.CLIENT_LEFT]
+        assert [record.reason for record in await gateway.records()] == [Reason.CLIENT_LEFT]
         writer.close()

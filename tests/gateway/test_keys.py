@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -125,6 +126,27 @@ async def test_keys_stay_known_while_the_store_fails_but_nobody_may_call_before_
     keys.fails, keys.now = True, 10.0
     await cache.refresh()
     assert cache.caller("aw-1", "127.0.0.1") is not None
+
+
+async def test_keys_stay_known_while_the_store_takes_long_and_are_replaced_once_it_answers():
+    keys, held = Keys(CHAT), asyncio.Event()
+
+    async def read():
+        if keys.reads:
+            await held.wait()
+        return await keys.read()
+
+    cache = KeyCache(read, refresh_s=2.0, now=lambda: keys.now)
+    await cache.refresh()
+    keys.keys, keys.now = [key("bob", CHAT.scopes, "other")], 10.0
+    for _ in range(2):
+        await cache.refresh()
+        assert cache.caller("aw-1", "127.0.0.1") is not None
+    held.set()
+    await cache.refresh()
+    with pytest.raises(RequestError):
+        cache.caller("aw-1", "127.0.0.1")
+    assert keys.reads == 2
 
 
 async def test_after_the_last_key_is_revoked_this_machine_may_call_without_one_and_no_other_may():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from afterwit import __version__
@@ -66,3 +69,19 @@ async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, 
         "afterwit_first_token_seconds_count": 2,
     }
     assert {name: float(values[name]) for name in expected} == expected
+
+
+async def test_pages_do_not_wait_for_a_store_that_another_process_holds(gateway: Serving):
+    """Programs that ask whether the server lives would end it."""
+    held = threading.Event()
+    holding = asyncio.ensure_future(gateway.store.call(lambda store: held.wait(60)))
+    try:
+        root = gateway.url.removesuffix("/v1")
+        gateway.clock.at += 10.0
+        alive = await gateway.http.get(root + "/healthz")
+        ready = await gateway.http.get(root + "/readyz")
+        assert (alive.status_code, holding.done()) == (200, False)
+        assert "The store does not answer" in ready.text
+    finally:
+        held.set()
+        await holding

@@ -10,6 +10,9 @@ from afterwit.stages.gateway.auth.hosts import is_loopback
 from afterwit.stages.gateway.auth.keys import LOCAL, Caller, hash_key
 from afterwit.store import Key
 
+PATIENCE_S = 0.5
+"""Seconds that requests wait for keys to be read again."""
+
 
 class KeyCache:
     """Reads all keys at most once in `refresh_s` seconds: a revoked key is refused after that time."""
@@ -22,30 +25,40 @@ class KeyCache:
         self._now = now
         self._read_at: float | None = None
         self._callers: dict[str, Caller] = {}
-        self._lock = asyncio.Lock()
+        self._reading: asyncio.Future[None] | None = None
+        self._patient_until = 0.0
+        """Until when requests wait for this reading, in the loop's time."""
 
     async def refresh(self) -> None:
         """Read the keys again if they were read too long ago. If the store fails, the old ones stay.
 
-        Raises StoreError if the keys were never read: nobody may call before that.
+        So they do while it takes longer than `PATIENCE_S`: a store that another process holds must not stop
+        what needs no store. Raises StoreError if the keys were never read: nobody may call before that.
         """
         if self._fresh():
             return
-        async with self._lock:
-            if self._fresh():
-                return
-            try:
-                keys = list(await self._read())
-            except StoreError:
-                if self._read_at is None:
-                    raise
-                return
-            self._callers = {
-                key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
-                for key in keys
-                if key.revoked is None
-            }
-            self._read_at = self._now()
+        now = asyncio.get_running_loop().time()
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.ensure_future(self._renew())
+            self._patient_until = now + PATIENCE_S
+        reading, left_s = self._reading, max(self._patient_until - now, 0.0)
+        await asyncio.wait({reading}, timeout=None if self._read_at is None else left_s)
+        if self._read_at is None:
+            reading.result()
+
+    async def _renew(self) -> None:
+        try:
+            keys = list(await self._read())
+        except StoreError:
+            if self._read_at is None:
+                raise
+            return
+        self._callers = {
+            key.hash: Caller(name=key.name, scopes=frozenset(key.scopes))
+            for key in keys
+            if key.revoked is None
+        }
+        self._read_at = self._now()
 
     def _fresh(self) -> bool:
         return self._read_at is not None and 0 <= self._now() - self._read_at < self._refresh_s

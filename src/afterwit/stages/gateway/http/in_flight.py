@@ -50,7 +50,7 @@ class InFlight:
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[None]:
-        """Receive a body. Of more bodies than `limit`, the one that came first is cut off: RequestError 408."""
+        """Receive a body. Of more than `limit`, the one that came first is cut off: RequestError 408."""
         try:
             async with asyncio.timeout(None) as patience:
                 self._coming[patience] = None

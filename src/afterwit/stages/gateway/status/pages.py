@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from afterwit import __version__
-from afterwit.core.errors import RequestError, StoreError
+from afterwit.core.errors import RequestError, StoreError, StoreUnavailable
 from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
-from afterwit.store import Counts, Status
+from afterwit.store import Counts, Status, Store
+
+T = TypeVar("T")
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+PATIENCE_S = 2.0
+"""Seconds that a page waits for the store."""
 
 
 class Pages:
@@ -85,16 +92,24 @@ class Pages:
 
     async def _statuses(self) -> list[Status] | StoreError:
         try:
-            return await self._gateway.store.call(lambda store: store.statuses())
+            return await self._read(lambda store: store.statuses())
         except StoreError as error:
             return error
 
     async def _counts(self) -> Counts:
         """What the store counts; nothing if it cannot be asked."""
         try:
-            return await self._gateway.store.call(lambda store: store.counts())
+            return await self._read(lambda store: store.counts())
         except StoreError:
             return Counts()
+
+    async def _read(self, work: Callable[[Store], T]) -> T:
+        """What the store says. Raises StoreError, also if it takes long: a probe does not wait for ever."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._gateway.store.call(work)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer within {PATIENCE_S:g} seconds") from error
 
 
 def _turns(counts: Counts) -> dict[tuple[str, str], int]:
