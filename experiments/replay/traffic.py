@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from afterwit.core.message import Message
 
@@ -31,6 +32,8 @@ class Ask:
     """False: the client leaves before the answer ends."""
     dialect: str = "chat"
     """chat, responses or messages."""
+    body: Mapping[str, Any] | None = None
+    """The body as it was recorded; None: it is made from the messages."""
 
     def __post_init__(self) -> None:
         if self.side and self.parent is not None:
