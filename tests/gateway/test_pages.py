@@ -73,6 +73,7 @@ async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, 
 
 async def test_pages_do_not_wait_for_a_store_that_another_process_holds(gateway: Serving):
     """Programs that ask whether the server lives would end it."""
+    assert (await gateway.ask()).status_code == 200
     held = threading.Event()
     holding = asyncio.ensure_future(gateway.store.call(lambda store: held.wait(60)))
     try:
