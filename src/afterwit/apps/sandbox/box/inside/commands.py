@@ -29,7 +29,7 @@ class Command:
     """
 
     def __init__(self, argv: Sequence[str], limits: Mapping[str, Any], *, talks: bool = False) -> None:
-        self._limits = limits
+        self._limits, self._talks = limits, talks
         self._most = LINE if talks else limits["output_bytes"]
         self._status: int | None = None
         self._cpu = 0.0
@@ -55,11 +55,7 @@ class Command:
         """Give it a line; its answer, or why there is none."""
         self._kept.clear()
         self._printed = 0
-        try:
-            os.write(self._into, line.encode() + b"\n")
-        except OSError:
-            return {"ended_for": "exit"}
-        reason = self._wait(until_line=True)
+        reason = self._give(line.encode() + b"\n") or self._wait(until_line=True)
         answer, found, _ = bytes(self._kept).partition(b"\n")
         if found and reason is None:
             return {"line": answer.decode("utf-8", "replace")}
@@ -71,6 +67,17 @@ class Command:
             self._end_all()
         os.close(self._into)
         os.close(self._out)
+
+    def _give(self, data: bytes) -> str | None:
+        """Why it does not take a line; None if it took it."""
+        until = time.monotonic() + self._limits["seconds"]
+        try:
+            while data and (left := until - time.monotonic()) > 0:
+                if select.select([], [self._into], [], left)[1]:
+                    data = data[os.write(self._into, data[: select.PIPE_BUF]) :]
+        except BrokenPipeError:
+            return "exit"
+        return "time" if data else None
 
     def _wait(self, *, until_line: bool) -> str | None:
         """The limit that was used up; None if it ended, or answered, by itself."""
@@ -101,7 +108,7 @@ class Command:
             "cpu": (self._cpu + sum(one.cpu_seconds for one in running), limits["cpu_seconds"]),
             "processes": (sum(one.threads for one in running), limits["processes"]),
             "memory": (sum(watch.memory_bytes(one.pid) for one in running), limits["memory_bytes"]),
-            "output": (self._printed, MOST_PRINTED),
+            "output": (self._printed, LINE if self._talks else MOST_PRINTED),
             "files": (_files() if limits["isolated"] else 0, limits["files"]),
         }
         return next((name for name, (now, most) in used.items() if now > most), None)

@@ -1,0 +1,1 @@
+"""The environment for Atropos: its tasks, its agent and its reward."""

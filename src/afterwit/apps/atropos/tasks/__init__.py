@@ -1,0 +1,7 @@
+"""Coding tasks and their hidden tests: eight built in, and data sets."""
+
+from afterwit.apps.atropos.tasks.built_in import built_in
+from afterwit.apps.atropos.tasks.examine import examine
+from afterwit.apps.atropos.tasks.task import SOLUTION, Task, TestVerdict
+
+__all__ = ["SOLUTION", "Task", "TestVerdict", "built_in", "examine"]
