@@ -56,7 +56,7 @@ CHEATS = {
         import gc, glob, os, re, sys
         def add(a, b):
             texts = [str(each) for each in gc.get_objects() if isinstance(each, str)]
-            for place in glob.glob("/work/**", recursive=True) + glob.glob("/proc/[0-9]*/environ"):
+            for place in glob.glob("./**", recursive=True) + glob.glob("/proc/[0-9]*/environ"):
                 try: texts.append(open(place).read())
                 except (OSError, UnicodeDecodeError): pass
             held = "".join(texts + sys.argv + list(os.environ.values()))
