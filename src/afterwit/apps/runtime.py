@@ -93,6 +93,7 @@ class Runtime:
         folder = model_folder(self._settings.model, self._home)
         if self._settings.learner.enabled:
             build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
+            build.check_teacher(self._settings, folder)
         if "learn" in self.stages:
             _require_module("torch")
         self._claim(make_home(self._home))

@@ -9,6 +9,8 @@ from afterwit.core.ranges import above, at_least, below, one_of_its_choices, wit
 
 NAMED_MODELS = ("base", "live", "ema")
 """What `teacher` and `reference` may be; any other value names a checkpoint."""
+SERVER = "server"
+"""What `teacher` may be beside them."""
 Precision = Literal["float32", "bfloat16", "float64"]
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
@@ -63,8 +65,15 @@ class LearnerSettings:
     enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
     teacher: str = "base"
     """Whose weights read the hint: the frozen ones that the policy began with (`base`), the policy's at the
-    start of the update (`live`), or their running mean (`ema`), which begins at the base. Any
-    other value is the folder or hub id of a checkpoint with the same tokenizer, which is loaded frozen."""
+    start of the update (`live`), or their running mean (`ema`), which begins at the base.
+    `server`: a vLLM or SGLang server scores the hints (`teacher_url`), for the objectives that need no more
+    than its top-K. Any other value is the folder or hub id of a checkpoint with the same tokenizer, which is
+    loaded frozen."""
+    teacher_url: str | None = None
+    """Where the server of `teacher = "server"` answers, without `/v1`; its model has the same tokenizer. Not
+    given: `engine.url`, whose model without adapter is the base."""
+    teacher_key_env: str | None = None
+    """Environment variable that holds the API key of `teacher_url`, if it wants one."""
     teacher_device: str | None = None
     """Device of a teacher that is another checkpoint. Not given: `learner.device`."""
     reference: str = "base"
@@ -118,6 +127,10 @@ class LearnerSettings:
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay")
+        if self.reference == SERVER:
+            raise ValueError("reference is 'server', but the KL needs the whole distribution: name a model")
+        if self.teacher_url is not None and self.teacher != SERVER:
+            raise ValueError(f"teacher_url is given, but teacher is {self.teacher!r}: set teacher = 'server'")
         if self.min_batch > self.batch:
             raise ValueError(f"min_batch is {self.min_batch}, but a batch is {self.batch}")
         if self.segments_per_update > self.batch:
@@ -130,4 +143,4 @@ class LearnerSettings:
     def checkpoints(self) -> dict[str, str]:
         """The settings among `teacher` and `reference` that name another checkpoint."""
         named = {"teacher": self.teacher, "reference": self.reference}
-        return {name: value for name, value in named.items() if value not in NAMED_MODELS}
+        return {name: value for name, value in named.items() if value not in (*NAMED_MODELS, SERVER)}

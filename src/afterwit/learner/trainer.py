@@ -12,12 +12,14 @@ from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
+from afterwit.core.teacher import TeacherServer
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import probe
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.served import require_servable
+from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.update import Phase, Progress, update
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -33,17 +35,27 @@ class Trainer:
         settings: LearnerSettings,
         objective: ObjectiveSettings,
         placement: Placement = Placement.LAST_USER,
+        teacher: TeacherServer | None = None,
     ) -> None:
+        """`teacher` is the server that scores hints, if `settings.teacher` says so. SettingError if it cannot
+        do so for the objective."""
+        if settings.teacher == SERVER:
+            require_servable(objective)
         self.versions = versions
         self.settings = settings
         self.objective = objective
         self._rendering = rendering
         self._placement = placement
         self._policy: Policy | None = None
-        self.frozen = FrozenModels(versions.base, settings)
+        self.frozen = FrozenModels(versions.base, settings, server=teacher)
 
     def begin(self, *, now: float) -> None:
-        """Write version 0 if it is missing, and load the newest. SettingError if one cannot be loaded."""
+        """Write version 0 if it is missing, and load the newest.
+
+        SettingError if one cannot be loaded, or if the server with the teacher is not fit.
+        """
+        if self._served is not None:
+            self._served.open()
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         policy = self.policy()
@@ -79,10 +91,15 @@ class Trainer:
         )
         return build(samples, self._rendering, self._placement, limits, self.objective)
 
+    @property
+    def _served(self) -> TeacherServer | None:
+        return self.frozen.served if self.objective.needs_teacher else None
+
     def _context(self) -> int:
-        """Most tokens of prompt and response: the setting or the model's own context, whichever is less."""
+        """Most tokens of prompt and response: the least of the setting and of either model's context."""
         context = getattr(self.policy().model.config.get_text_config(), "max_position_embeddings", None)
-        return min(self.settings.max_tokens, context or self.settings.max_tokens)
+        most = min(self.settings.max_tokens, context or self.settings.max_tokens)
+        return most if self._served is None else min(most, self._served.context_length)
 
     def train(
         self,

@@ -60,6 +60,22 @@ class Candidates:
         return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTopK:
+    """A teacher of which only its top-K and its log-probs of the sampled ids are known."""
+
+    sampled_T: Tensor
+    ids_TK: Tensor
+    """The likeliest first."""
+    logprobs_TK: Tensor
+
+    def at(self, ids_TK: Tensor) -> Tensor:
+        """Its log-probs at other ids; NaN where it said nothing, so that nothing can be learned from it."""
+        same_TKK = ids_TK.unsqueeze(-1) == self.ids_TK.unsqueeze(-2)
+        found_TK = torch.where(same_TKK, self.logprobs_TK.unsqueeze(-2), 0.0).sum(dim=-1)
+        return torch.where(same_TKK.any(dim=-1), found_TK, torch.nan)
+
+
 def shared(ids: Tensor, among: Tensor) -> Tensor:
     """Which of the ids [..., K] are in the same row of the others. Sorts, since K times K may be large."""
     ordered = among.sort(dim=-1).values
@@ -68,7 +84,7 @@ def shared(ids: Tensor, among: Tensor) -> Tensor:
 
 
 def candidates(
-    sample: Sample, logits_old_TV: Tensor, old_TV: Tensor, teachers: Iterable[Tensor], *, k: int
+    sample: Sample, logits_old_TV: Tensor, old_TV: Tensor, teachers: Iterable[Tensor | KnownTopK], *, k: int
 ) -> Candidates:
     """Score the teachers, whose logits [T, V] are read one by one, against the old policy.
 
@@ -77,9 +93,12 @@ def candidates(
     """
     student_TK = top_k(logits_old_TV, k)
     outputs = []
-    for teacher_TV in teachers:
-        same_shape(logits_old_TV, "teacher", teacher_TV)
-        outputs.append(_teacher_output(teacher_TV, student_TK, sample))
+    for teacher in teachers:
+        if isinstance(teacher, KnownTopK):
+            outputs.append(known_output(teacher, student_TK))
+        else:
+            same_shape(logits_old_TV, "teacher", teacher)
+            outputs.append(_teacher_output(teacher, student_TK, sample))
     if len(outputs) != sample.hints:
         raise ValueError(f"{sample.hints} hints but {len(outputs)} teachers")
     at_student, native, native_teacher, sampled = map(torch.stack, zip(*outputs, strict=True))
@@ -117,6 +136,13 @@ def given_candidates(
         sampled_teacher_HT=torch.where(rows.distilled_T, logprobs_TK[:, 0], old_T)[None],
         old_at=old_at,
     )
+
+
+def known_output(teacher: KnownTopK, student_TK: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `_teacher_output`. ValueError unless the teacher's top-K has the student's shape."""
+    if teacher.ids_TK.shape != student_TK.shape:
+        raise ValueError(f"top-K {list(student_TK.shape)} but the teacher's {list(teacher.ids_TK.shape)}")
+    return teacher.at(student_TK), teacher.ids_TK, teacher.logprobs_TK, teacher.sampled_T
 
 
 def _teacher_output(

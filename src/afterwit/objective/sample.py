@@ -75,15 +75,27 @@ class Sample:
         return self.given.distilled_T if term == "opd" and self.given is not None else self.mask_T
 
     @classmethod
-    def sampled_at(cls, temperature: float, *, behaviour_T: Tensor | None, **facts: object) -> Self:
+    def sampled_at(
+        cls,
+        temperature: float,
+        *,
+        behaviour_T: Tensor | None,
+        basis: Basis = "processed",
+        scored_at_one: bool = False,
+        **facts: object,
+    ) -> Self:
         """A sample of this sampling temperature.
 
         A greedy one is scored at temperature 1 and has no off-policy correction: its pi_b has no
-        probabilities.
+        probabilities. `scored_at_one`: so is any other, because its teacher is; the correction then needs
+        a pi_b that is of temperature 1 too.
         """
+        tau = 1.0 if scored_at_one else scoring_temperature(temperature)
+        comparable = not is_greedy(temperature) and (basis == "raw" or temperature == tau)
         return cls(
-            tau=scoring_temperature(temperature),
-            behaviour_T=None if is_greedy(temperature) else behaviour_T,
+            tau=tau,
+            behaviour_T=behaviour_T if comparable else None,
+            basis=basis,
             **facts,  # type: ignore[arg-type]
         )
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates, candidates, given_candidates
+from afterwit.objective.candidates import Candidates, KnownTopK, candidates, given_candidates
 from afterwit.objective.hint_selection import HINT_RULES
 from afterwit.objective.logprobs import at, logprobs, top_k
 from afterwit.objective.off_policy import mismatch, truncated_weight
@@ -49,13 +49,17 @@ class Target:
 
 @torch.no_grad()
 def prepare(
-    sample: Sample, logits_old_TV: Tensor, teachers: Iterable[Tensor], settings: ObjectiveSettings
+    sample: Sample,
+    logits_old_TV: Tensor,
+    teachers: Iterable[Tensor | KnownTopK],
+    settings: ObjectiveSettings,
 ) -> Target:
     """The target of a sample.
 
     `logits_old_TV` are the policy's at the start of the update: with one optimiser step per update, the
     current ones. `teachers` yields the logits [T, V] of each hint's teacher on the same ids, in the order of
-    the hints; a generator keeps one of them in memory at a time. It is not read without an OPD term.
+    the hints, or what is known of it; a generator keeps one of them in memory at a time. It is not read
+    without an OPD term.
     """
     if len(logits_old_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_old_TV)} rows of logits")

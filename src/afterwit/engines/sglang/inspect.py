@@ -41,7 +41,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, ends: f
 
     `ends` are the model's end ids.
     """
-    server = await _server_info(client)
+    server = await server_info(client)
     await asyncio.to_thread(require_same_model, folder, server["model_path"], url=client.url)
     body = {"prompt": WORDS, "add_special_tokens": False}
     tokens = (await client.post("/tokenize", body)).json["tokens"]
@@ -80,11 +80,21 @@ def capabilities(found: Found, swap: Swap | None) -> Capabilities:
     )
 
 
-async def _server_info(client: ServerClient) -> Mapping[str, Any]:
-    """How it was started. SettingError if it is no SGLang server, or one that is too old."""
+async def is_sglang(client: ServerClient) -> bool:
+    """Whether it is an SGLang server at all."""
+    return await _told(client) is not None
+
+
+async def _told(client: ServerClient) -> Mapping[str, Any] | None:
     answer = await client.ask("GET", "/server_info")
     found = answer.json if answer.status == 200 else None
-    if not isinstance(found, Mapping) or "max_req_input_len" not in found:
+    return found if isinstance(found, Mapping) and "max_req_input_len" in found else None
+
+
+async def server_info(client: ServerClient) -> Mapping[str, Any]:
+    """How it was started. SettingError if it is no SGLang server, or one that is too old."""
+    found = await _told(client)
+    if found is None:
         raise SettingError(f"the server at {client.url} is no SGLang server: it has no /server_info of one")
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", found["version"])
     if numbers is None or tuple(map(int, numbers.groups())) < OLDEST:

@@ -110,7 +110,7 @@ class SglangServer:
         except Refused as error:
             raise _lost_adapter(error, str(error), weights) from error
         rows = answer["meta_info"]["input_token_logprobs"][1:]  # the first id has no log-prob
-        return [_logprob_of(row, token) for row, token in zip(rows, ids[1:], strict=True)]
+        return [logprob_of(row, token) for row, token in zip(rows, ids[1:], strict=True)]
 
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
         """The server is asked for one place more: it has no log-prob for the first of those asked for."""
@@ -245,7 +245,7 @@ def _params(sampling: Sampling, ends: frozenset[int], own: frozenset[int]) -> di
     return params
 
 
-def _logprob_of(row: Sequence[Any], token: int) -> float:
+def logprob_of(row: Sequence[Any], token: int) -> float:
     """EngineError unless the row is of this id and has a number."""
     value, index = row[0], row[1]
     if index != token or value is None:

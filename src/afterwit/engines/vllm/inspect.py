@@ -50,8 +50,8 @@ class Found:
 
 async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Found:
     """What the server is. SettingError names everything that is missing for the model in `folder`."""
-    await _require_version(client)
-    model, root, context_length = await _model(client)
+    await require_version(client)
+    model, root, context_length = await base_model(client)
     await asyncio.to_thread(require_same_model, folder, root, url=client.url)
     words = await asyncio.to_thread(words_of, folder)
     body = {"model": model, "prompt": words, "add_special_tokens": False}
@@ -93,9 +93,20 @@ def capabilities(found: Found, swap: Swap | None) -> Capabilities:
     )
 
 
-async def _require_version(client: ServerClient) -> None:
+async def is_vllm(client: ServerClient) -> bool:
+    """Whether it is a vLLM server at all."""
+    return await _version(client) is not None
+
+
+async def _version(client: ServerClient) -> str | None:
     answer = await client.ask("GET", "/version")
-    said = answer.json["version"] if answer.status == 200 and isinstance(answer.json, Mapping) else None
+    said = answer.json.get("version") if answer.status == 200 and isinstance(answer.json, Mapping) else None
+    return None if said is None else str(said)
+
+
+async def require_version(client: ServerClient) -> None:
+    """SettingError unless it is a vLLM server that is new enough."""
+    said = await _version(client)
     if said is None:
         raise SettingError(f"the server at {client.url} is no vLLM server: it has no /version")
     numbers = re.match(r"(\d+)\.(\d+)", said)
@@ -104,7 +115,7 @@ async def _require_version(client: ServerClient) -> None:
         raise SettingError(f"the server at {client.url} is vLLM {said}: version {wanted} or newer is needed")
 
 
-async def _model(client: ServerClient) -> tuple[str, str, int]:
+async def base_model(client: ServerClient) -> tuple[str, str, int]:
     """The served name, the root and the context length of the model without adapter."""
     models = (await client.get("/v1/models")).json["data"]
     base = next(each for each in models if not each.get("parent"))

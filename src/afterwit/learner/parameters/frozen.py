@@ -12,10 +12,11 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.core.errors import SettingError
+from afterwit.core.teacher import TeacherServer
 from afterwit.learner.parameters.ema import Ema
 from afterwit.learner.parameters.load import device_of, load_model
 from afterwit.learner.scoring import fused_head
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.wire.model_text.same_tokenizer import require_same_tokenizer
 
 
@@ -41,13 +42,14 @@ class HasTeachers(Protocol):
 class FrozenModels:
     """Each model is loaded at its first use and kept. It runs in the policy's kernels."""
 
-    def __init__(self, base: Path, settings: LearnerSettings) -> None:
-        """`base` is the folder that the policy began at.
+    def __init__(self, base: Path, settings: LearnerSettings, *, server: TeacherServer | None = None) -> None:
+        """`base` is the folder that the policy began at; `server` holds the teacher if the settings say so.
 
         SettingError if teacher or reference have another tokenizer.
         """
         self._base = base
         self._settings = settings
+        self._server = server
         self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
         self._checkpoints: list[PreTrainedModel] = []
         self._fusable = True
@@ -60,8 +62,17 @@ class FrozenModels:
         other._settings = replace(self._settings, teacher=teacher)
         return other
 
+    @property
+    def served(self) -> TeacherServer | None:
+        """The server that scores hints; None: the teacher is a model here. ValueError if it was not given."""
+        if self._settings.teacher != SERVER:
+            return None
+        if self._server is None:
+            raise ValueError("the teacher is on a server, but none was given")
+        return self._server
+
     def teacher(self, policy: HasTeachers) -> PreTrainedModel:
-        """The model that reads the hints."""
+        """The model that reads the hints, unless it is `served`."""
         return self._model(self._settings.teacher, self._settings.teacher_device, policy)
 
     def reference(self, policy: HasTeachers) -> PreTrainedModel:

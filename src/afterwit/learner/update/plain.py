@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import torch
@@ -12,6 +13,7 @@ from afterwit.learner.scoring import MicroBatch, response_logits, stream_logits
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
 from afterwit.learner.update.teacher_outputs import teacher_outputs
+from afterwit.objective.candidates import KnownTopK
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.target import prepare
@@ -25,7 +27,7 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
     for index, logits_TV in zip(chosen, logits, strict=True):
         sample, known = state.samples[index], index in state.targets
         if not known:
-            teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
+            teachers = _teachers(state, index, hinted, logits_TV.device)
             state.targets[index] = prepare(sample, logits_TV.detach(), teachers, state.objective)
         target = state.targets[index]
         reference_TV = None if state.reference is None else next(plain).to(logits_TV.device)
@@ -47,10 +49,19 @@ def score(state: UpdateState, micro_batch: MicroBatch) -> None:
     hinted, plain = teacher_outputs(state, micro_batch.chosen, stream_logits)
     for index, logits_TV in zip(micro_batch.chosen, _logits(state, micro_batch), strict=True):
         sample = state.samples[index]
-        teachers = (each_TV.to(logits_TV.device) for each_TV in islice(hinted, sample.hints))
+        teachers = _teachers(state, index, hinted, logits_TV.device)
         state.targets[index] = prepare(sample, logits_TV, teachers, state.objective)
         if state.reference is not None:
             next(plain)
+
+
+def _teachers(
+    state: UpdateState, index: int, hinted: Iterator[Tensor], device: torch.device
+) -> Iterable[Tensor | KnownTopK]:
+    """The teacher of each of a turn's hints, in their order."""
+    if index in state.known:
+        return state.known[index]
+    return (each_TV.to(device) for each_TV in islice(hinted, state.samples[index].hints))
 
 
 def _logits(state: UpdateState, micro_batch: MicroBatch) -> list[Tensor]:

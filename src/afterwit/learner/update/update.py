@@ -21,6 +21,7 @@ from afterwit.learner.scoring import MicroBatch, Packing
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
 from afterwit.learner.update.given import given_rows, widest
+from afterwit.learner.update.known import known_top_k
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.advantage import Rewarded, advantages
@@ -62,13 +63,17 @@ def update_state(
     settings: LearnerSettings,
 ) -> tuple[UpdateState, float]:
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
-    samples, reward_mean = _samples(items, objective, policy)
     runs = objective.needs_teacher and any(item.teachers for item in items)
-    teacher = frozen.teacher(policy) if runs else None
+    served = frozen.served if runs else None
+    samples, reward_mean = _samples(items, objective, policy, scored_at_one=served is not None)
+    teacher = frozen.teacher(policy) if runs and served is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     state = UpdateState(
         policy=policy,
         teacher=teacher,
+        known={}
+        if served is None
+        else known_top_k(served, items, policy.model.get_input_embeddings().weight),
         reference=reference,
         items=items,
         samples=samples,
@@ -89,17 +94,22 @@ def score(state: UpdateState) -> None:
 
 
 def _samples(
-    items: Sequence[Item], objective: ObjectiveSettings, policy: Policy
+    items: Sequence[Item], objective: ObjectiveSettings, policy: Policy, *, scored_at_one: bool
 ) -> tuple[list[Sample], float]:
     """The batch as the objective sees it, and the running mean of rewards after it."""
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
     found = advantages(rewarded, objective, mean=policy.reward_mean)
     pairs = zip(items, found.values, strict=True)
     width, device = widest(items), policy.model.device
-    return [_sample(item, advantage, width, device) for item, advantage in pairs], found.mean
+    samples = [
+        _sample(item, advantage, width, device, scored_at_one=scored_at_one) for item, advantage in pairs
+    ]
+    return samples, found.mean
 
 
-def _sample(item: Item, advantage: float | None, width: int, device: torch.device) -> Sample:
+def _sample(
+    item: Item, advantage: float | None, width: int, device: torch.device, *, scored_at_one: bool
+) -> Sample:
     behaviour = item.behaviour
     return Sample.sampled_at(
         behaviour.temperature,
@@ -107,6 +117,7 @@ def _sample(item: Item, advantage: float | None, width: int, device: torch.devic
         mask_T=~torch.tensor(behaviour.forced, device=device),
         behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
         basis=behaviour.basis.value,
+        scored_at_one=scored_at_one,
         advantage=advantage,
         hints=len(item.teachers),
         given=given_rows(item, width, device),
