@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.presence import answered
+from afterwit.engines.server.fitness.presence import answered
 from afterwit.engines.sglang.inspect import is_sglang
 from afterwit.engines.sglang.teacher import SglangTeacher
 from afterwit.engines.vllm.inspect import is_vllm

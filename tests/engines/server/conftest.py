@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.engines.server.adapters import ADAPTER
+from afterwit.engines.server.swaps.adapters import ADAPTER
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.engines.server.facts import WORDS, tokenizer_of
+from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 INFO = {
@@ -47,7 +47,7 @@ class Recorded:
 
     def __init__(self, model: Path, **info: Any) -> None:
         self.info = INFO | {"model_path": str(model), "tokenizer_path": str(model)} | info
-        self.tokens = tokenizer_of(model).encode(WORDS, add_special_tokens=False).ids
+        self.tokenizer = tokenizer_of(model)
         self.label = "default"
         self.raw = False
         """Log-probs are the model's own, whatever the temperature."""
@@ -79,9 +79,13 @@ class Recorded:
         answers = {
             "/server_info": self.info,
             "/model_info": {"tokenizer_path": self.info["tokenizer_path"], "weight_version": self.label},
-            "/tokenize": {"tokens": self.tokens},
+            "/tokenize": {"tokens": self._tokens(body)},
         }
         return web.json_response(answers.get(path, {"success": True}))
+
+    def _tokens(self, body: dict[str, Any]) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(body.get("prompt", ""), add_special_tokens=False).ids
+        return ids
 
     async def _generate(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         lost = body.get("lora_path") not in (None, *self.adapters)
@@ -98,6 +102,8 @@ class Recorded:
         return response
 
     def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        if "top_logprobs_num" in body and "logprob_start_len" in body:
+            return {"meta_info": self._of_prompt(body)}
         heat = 1.0 if self.raw else body["sampling_params"].get("temperature", 1.0)
         top = [[-place / heat, place, None] for place in range(5)]
         return {
@@ -106,6 +112,15 @@ class Recorded:
                 "input_top_logprobs": self.tops,
                 "output_top_logprobs": [top],
             }
+        }
+
+    def _of_prompt(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Every id of the prompt is less likely than the ids below k, which are the likeliest everywhere."""
+        ids = body["input_ids"][body["logprob_start_len"] :]
+        top = [[-1.0 - token, token, None] for token in range(body["top_logprobs_num"])]
+        return {
+            "input_token_logprobs": [[None, ids[0], None], *([-99.0, token, None] for token in ids[1:])],
+            "input_top_logprobs": [None, *([top] * (len(ids) - 1))],
         }
 
 

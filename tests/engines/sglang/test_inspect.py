@@ -9,27 +9,35 @@ import pytest
 from afterwit.core.errors import SettingError
 from afterwit.core.turn import Basis
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.presence import answered
+from afterwit.engines.server.fitness.presence import answered
+from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
-from afterwit.engines.sglang.inspect import Found, inspect
+from afterwit.engines.sglang.inspect import inspect
+from afterwit.engines.sglang.manner import Manner
+from afterwit.engines.sglang.server import SglangServer
 from tests.engines.sglang.recorded import MODULES, Recorded, listening
 
 ALL_MODULES = "--lora-target-modules " + " ".join(sorted(MODULES))
 
 
-async def found(server: Recorded, model: Path, swap: Swap | None = "adapters") -> Found:
+async def found(server: Recorded, model: Path, swap: Swap | None = "adapters") -> Fit:
     async with listening(server) as url:
         client = ServerClient(url, key=None, silence_s=10)
         try:
-            return await inspect(client, model, swap, frozenset({450}))
+            return await inspect(client, model, swap)
         finally:
             await client.close()
+
+
+def manner(fit: Fit) -> Manner:
+    assert isinstance(fit.server, SglangServer)
+    return fit.server.manner
 
 
 async def test_a_server_that_has_all_is_taken_as_it_says(qwen: Path) -> None:
     one = await found(Recorded(qwen), qwen)
     assert (one.context_length, one.dtype, one.basis) == (2042, "float32", Basis.PROCESSED)
-    assert (one.manner.incremental, one.manner.background) == (True, -1)
+    assert (manner(one).incremental, manner(one).background) == (True, -1)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +72,8 @@ async def test_another_kind_of_server_is_refused(qwen: Path) -> None:
         await found(other, qwen)
 
 
-async def test_another_tokenizer_is_refused(qwen: Path) -> None:
-    other = Recorded(qwen, model_path="org/model")
-    other.tokens = [1, 2, 3]
+async def test_another_tokenizer_is_refused(qwen: Path, llama: Path) -> None:
+    other = Recorded(llama, model_path="org/model")
     with pytest.raises(SettingError, match="org/model, whose tokenizer is not that of"):
         await found(other, qwen)
 
@@ -89,7 +96,7 @@ async def test_log_probs_that_do_not_change_with_the_temperature_are_raw(qwen: P
 async def test_the_background_comes_after_people(
     qwen: Path, info: dict[str, object], background: int | None
 ) -> None:
-    assert (await found(Recorded(qwen, **info), qwen)).manner.background == background
+    assert manner(await found(Recorded(qwen, **info), qwen)).background == background
 
 
 async def test_a_server_that_does_not_answer_is_named_with_what_to_do(unused_tcp_port: int) -> None:

@@ -17,6 +17,7 @@ from afterwit.engines.sglang.open import open_sglang
 from afterwit.engines.sglang.settings import SglangSettings
 from tests.engines.sglang.servers import bare, full, opened
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
+from tests.engines.teaching import teaches_as
 from tests.servers.server import START_S, Servers
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -63,6 +64,10 @@ async def test_after_truncation_the_log_probs_are_renormalised(engine: Engine, q
     assert mine_TK.sum(-1).tolist() == [1] * 20
     wanted_T = kept_TK.log_softmax(-1)[mine_TK]
     torch.testing.assert_close(torch.tensor(said.logprobs), wanted_T, atol=1e-4, rtol=0)
+
+
+async def test_it_teaches_as_a_plain_forward_does(servers: Servers, qwen: Path) -> None:
+    await teaches_as(servers.get(full(qwen)).url, qwen)
 
 
 async def test_swaps_under_load_fail_no_response(engine: Engine, swap: Swap, newer: list[Path]) -> None:

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from afterwit.engines.server.facts import tokenizer_of
+from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 
 GOLDEN = Path(__file__).with_name("golden")
 TOO_WIDE = "Requested prompt logprobs of {}, which is greater than max allowed: {}"
@@ -51,6 +51,7 @@ class Recorded:
         self.stream = golden("generate_stream")
         self.stays_open = False
         """The streamed response does not end after its events."""
+        self.max_logprobs = 20
         self.adapters: set[str] = set()
         self.refuses = False
         """It takes no weights of any kind."""
@@ -68,6 +69,8 @@ class Recorded:
         self.asked.append((path, body))
         if path == "/inference/v1/generate":
             return await self._generate(request, body)
+        if path == "/v1/completions":
+            return self._complete(body)
         if path == "/v1/load_lora_adapter":
             return self._load(body)
         if path in ("/pause", "/resume", "/collective_rpc", "/reset_prefix_cache", "/weight_info"):
@@ -113,6 +116,16 @@ class Recorded:
         top = [{"token_id": place, "logprob": -place / heat, "rank": place + 1} for place in range(5)]
         answer["choices"][0]["logprobs"]["content"] = [{**top[0], "top_logprobs": top}]
         return answer
+
+    def _complete(self, body: dict[str, Any]) -> web.Response:
+        """Every id of the prompt is less likely than those below `k`, which are the likeliest everywhere."""
+        k = body["prompt_logprobs"]
+        if k > self.max_logprobs:
+            said = f"Requested prompt logprobs of {k}, which is greater than max allowed: {self.max_logprobs}"
+            return _error(400, said)
+        top = {str(token): {"logprob": -1.0 - token, "rank": token + 1} for token in range(k)}
+        rows = [top | {str(token): {"logprob": -99.0, "rank": 99}} for token in body["prompt"]]
+        return web.json_response({"choices": [{"text": "", "prompt_logprobs": [None, *rows[1:]]}]})
 
     def _tokens(self, body: dict[str, Any]) -> list[int]:
         ids: list[int] = self.tokenizer.encode(body.get("prompt", ""), add_special_tokens=False).ids

@@ -118,14 +118,15 @@ async def test_how_wide_rows_of_the_teacher_may_be_is_what_the_server_allows(
 
 async def _capabilities(recorded: Recorded, *, raw: bool = False, swap: Swap = "adapters") -> Capabilities:
     from afterwit.engines.server.client import ServerClient
-    from afterwit.engines.vllm.inspect import capabilities, inspect
+    from afterwit.engines.server.fitness.capable import capabilities
+    from afterwit.engines.vllm.inspect import inspect
 
     recorded.raw = raw
     async with listening(recorded) as url:
         client = ServerClient(url, key=None, silence_s=10)
-        found = await inspect(client, Path(recorded.model), swap)
+        fit = await inspect(client, Path(recorded.model), swap)
         await client.close()
-    return capabilities(found, swap)
+    return capabilities(fit.basis, fit.context_length, fit.scored_ids, swap)
 
 
 def test_the_command_has_every_flag_that_the_engine_asks_for(qwen: Path) -> None:

@@ -18,6 +18,7 @@ from afterwit.engines.vllm.command import environment, flags
 from afterwit.engines.vllm.open import open_vllm
 from afterwit.engines.vllm.settings import VllmSettings
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
+from tests.engines.teaching import teacher_at, teaches_as
 from tests.engines.vllm.servers import RANK, full, opened, running
 from tests.fakes.adapters import by_peft, noise
 from tests.fakes.models import tiny_llama
@@ -93,6 +94,15 @@ async def test_the_same_seed_draws_the_same_ids(servers: Servers, qwen: Path) ->
         first, again = [(await say(engine, request)).ids for _ in range(2)]
         other = (await say(engine, ask(PROMPT, max_tokens=12, seed=6, ignore_eos=True))).ids
     assert first == again != other
+
+
+async def test_it_teaches_as_a_plain_forward_does_and_names_the_flag_for_more_ids(
+    servers: Servers, qwen: Path
+) -> None:
+    server = running(servers, full(qwen))
+    await teaches_as(server.url, qwen)
+    with pytest.raises(SettingError, match="--max-logprobs 50 or more"):
+        await asyncio.to_thread(teacher_at(server.url, qwen, k=50).open)
 
 
 @pytest.mark.parametrize("swap", ["adapters", "whole"])

@@ -11,17 +11,17 @@ from pathlib import Path
 from afterwit.core.errors import EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.adapters import AdapterSwap
 from afterwit.engines.server.door import Door
 from afterwit.engines.server.gathered import gathered
-from afterwit.engines.server.lease import Lease
-from afterwit.engines.server.proof import Proof, sample_ids
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.engines.server.swap import Swap
+from afterwit.engines.server.swaps.adapters import AdapterSwap
+from afterwit.engines.server.swaps.lease import Lease
+from afterwit.engines.server.swaps.port import Swap
+from afterwit.engines.server.swaps.proof import Proof, sample_ids
+from afterwit.engines.server.swaps.whole import WholeSwap, is_ours
 from afterwit.engines.server.watch import WHO, Watch
-from afterwit.engines.server.whole import WholeSwap, is_ours
 
 SCORED_AT_ONCE = 8
 """Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""

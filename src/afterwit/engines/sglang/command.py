@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from afterwit.engines.server.command import ServerCommand
-from afterwit.engines.server.facts import dtype_of
+from afterwit.engines.server.fitness.facts import dtype_of
 from afterwit.engines.sglang.modules import adapted_modules
 from afterwit.engines.sglang.settings import SglangSettings
 

@@ -4,79 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from afterwit.core.errors import SettingError
-from afterwit.core.turn import Basis
-from afterwit.engines.port import Capabilities
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.facts import WORDS, require_same_model, require_same_tokens
+from afterwit.engines.server.fitness.basis import TOP, basis_of
+from afterwit.engines.server.fitness.facts import require_same_model
+from afterwit.engines.server.fitness.tokenizer import same_tokens, tokenizer_of
+from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
+from afterwit.engines.sglang.manner import Manner
 from afterwit.engines.sglang.modules import adapted_modules
-from afterwit.engines.sglang.server import GENERATE, Manner
+from afterwit.engines.sglang.server import GENERATE, SglangServer
+from afterwit.wire.model_text.folder import end_ids
 
 OLDEST = (0, 5, 23)
 """The oldest version of SGLang that has all that is asked for here."""
-HOT, COLD, TOP = 1.0, 0.5, 5
 WIDEST = 100
 """Ids of a place that it is asked for at most. The server has no limit of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A server that is fit for the model."""
-
-    manner: Manner
-    context_length: int
-    dtype: str | None
-    """None: whatever the model's config.json says."""
-    basis: Basis
-
-
-async def inspect(client: ServerClient, folder: Path, swap: Swap | None, ends: frozenset[int]) -> Found:
-    """What the server is. SettingError names everything that is missing for the model in `folder`.
-
-    `ends` are the model's end ids.
-    """
+async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Fit:
+    """What the server is. SettingError names everything that is missing for the model in `folder`."""
     server = await server_info(client)
     await asyncio.to_thread(require_same_model, folder, server["model_path"], url=client.url)
-    body = {"prompt": WORDS, "add_special_tokens": False}
-    tokens = (await client.post("/tokenize", body)).json["tokens"]
-    await asyncio.to_thread(require_same_tokens, folder, tokens, url=client.url, model=server["model_path"])
+    tokens = await same_tokens(client, folder, server["model_path"])
     if missing := list(_missing(server, folder, swap)):
         raise SettingError(f"the SGLang server at {client.url} must be started with {'; and '.join(missing)}")
-    return Found(
-        manner=Manner(
-            tokenizer=server["tokenizer_path"],
-            ends=ends,
-            incremental=bool(server["incremental_streaming_output"]),
-            background=_background(server),
-        ),
+
+    async def top_at(temperature: float) -> list[float]:
+        body = {
+            "input_ids": tokens,
+            "sampling_params": {"max_new_tokens": 1, "temperature": temperature},
+            "return_logprob": True,
+            "top_logprobs_num": TOP,
+        }
+        (row,) = (await client.post(GENERATE, body)).json["meta_info"]["output_top_logprobs"]
+        return [each[0] for each in row]
+
+    manner = Manner(
+        tokenizer=server["tokenizer_path"],
+        ends=end_ids(folder, tokenizer_of(folder).token_to_id),
+        incremental=bool(server["incremental_streaming_output"]),
+        background=_background(server),
+    )
+    return Fit(
+        server=SglangServer(client, manner),
         context_length=server["max_req_input_len"],
         dtype=None if server["dtype"] == "auto" else server["dtype"],
-        basis=await _basis(client, tokens),
-    )
-
-
-def capabilities(found: Found, swap: Swap | None) -> Capabilities:
-    """What the engine can do over this server. `swap` is None if no new weights will come."""
-    return Capabilities(
-        basis=found.basis,
-        base_weights=swap != "whole",
-        forced_prefix=True,
-        whole_weights=swap == "whole",
-        adapters=swap == "adapters",
+        basis=await basis_of(top_at),
         scored_ids=WIDEST,
-        longest_probe=found.context_length - 1,
-        remedies={
-            "adapters": 'set engine.swap = "adapters", or learner.lora_rank = 0',
-            "whole_weights": 'set engine.swap = "whole", or learner.lora_rank above 0, such as 16',
-            "base_weights": 'set engine.swap = "adapters" and learner.lora_rank above 0, or judge.weights = '
-            '"live", or name another judge in judge.url',
-        },
     )
 
 
@@ -124,19 +103,3 @@ def _background(server: Mapping[str, Any]) -> int | None:
     if not server["enable_priority_scheduling"]:
         return None
     return 1 if server["schedule_low_priority_values_first"] else -1
-
-
-async def _basis(client: ServerClient, tokens: Sequence[int]) -> Basis:
-    """Whether log-probs change with the temperature: at half of it, processed ones lie twice as far apart."""
-    spans = []
-    for temperature in (HOT, COLD):
-        body = {
-            "input_ids": list(tokens),
-            "sampling_params": {"max_new_tokens": 1, "temperature": temperature},
-            "return_logprob": True,
-            "top_logprobs_num": TOP,
-        }
-        (row,) = (await client.post(GENERATE, body)).json["meta_info"]["output_top_logprobs"]
-        values = sorted(each[0] for each in row)
-        spans.append(values[-1] - values[0])
-    return Basis.PROCESSED if spans[1] > 1.5 * spans[0] else Basis.RAW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from afterwit.engines.server.tensors import shapes_of
+from afterwit.engines.server.swaps.tensors import shapes_of
 
 ALL = ("all",)
 

@@ -5,56 +5,40 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
-from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
+from afterwit.engines.server.server import Ask, Piece, Place
+from afterwit.engines.sglang.asking import is_cut_off, params_of
 from afterwit.engines.sglang.clean import CleanFolders
+from afterwit.engines.sglang.manner import Manner
+from afterwit.engines.sglang.reading import Reader, logprob_of, lost_adapter, place_at
 
 GENERATE = "/generate"
 CHECK_S = 30.0
 SHORT_S = 10.0
 IDLE_S = 60
 """Seconds until nothing runs on a server that was told to end everything."""
-ENDS = {"stop": "stop", "length": "length"}
-UNKNOWN = ("never been loaded", "not loaded")
-"""What the server says of an adapter that it does not have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How this server wants to be asked, and answers."""
-
-    tokenizer: str
-    """Where it read its tokenizer from: weights come and go, this stays."""
-    ends: frozenset[int]
-    """The model's own end ids, at which it stops if it is not told to ignore them."""
-    incremental: bool
-    """Each event of a stream holds what is new; else, all so far."""
-    background: int | None
-    """The priority of requests in the background, where people's have 0; None: it takes no priorities."""
 
 
 class SglangServer:
     """Implements `server.Server`."""
 
     def __init__(self, client: ServerClient, manner: Manner) -> None:
-        self._client, self._manner = client, manner
+        self._client, self.manner = client, manner
         self._folders = CleanFolders()
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def check(self) -> str | None:
         await self._require_ready()
         info = (await self._client.get("/model_info", within_s=CHECK_S)).json
-        if info["tokenizer_path"] != self._manner.tokenizer:
+        if info["tokenizer_path"] != self.manner.tokenizer:
             raise SettingError(
                 f"the server at {self._client.url} was started anew with another model: "
-                f"{info['tokenizer_path']}, not {self._manner.tokenizer}"
+                f"{info['tokenizer_path']}, not {self.manner.tokenizer}"
             )
         label: str = info["weight_version"]
         return label
@@ -67,7 +51,7 @@ class SglangServer:
             await self._client.get("/health", within_s=CHECK_S)
 
     async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
-        rid, reader = uuid4().hex, _Reader(ask, self._manner)
+        rid, reader = uuid4().hex, Reader(ask, self.manner)
         try:
             async with aclosing(self._client.events(GENERATE, self._body(ask, rid))) as events:
                 async for event in events:
@@ -76,7 +60,7 @@ class SglangServer:
                     if piece.ended:
                         return
         except Refused as error:
-            raise _lost_adapter(error, str(error), ask.weights) from error
+            raise lost_adapter(error, str(error), ask.weights) from error
         finally:
             if not reader.ended:
                 self._abort(rid)
@@ -85,15 +69,15 @@ class SglangServer:
         body: dict[str, Any] = {
             "rid": rid,
             "input_ids": ask.prompt_ids,
-            "sampling_params": _params(ask.sampling, ask.end_ids, self._manner.ends),
+            "sampling_params": params_of(ask.sampling, ask.end_ids, self.manner.ends),
             "return_logprob": True,
-            "return_sampling_mask": _is_cut_off(ask.sampling),
+            "return_sampling_mask": is_cut_off(ask.sampling),
             "stream": True,
         }
         if ask.weights is not None:
             body["lora_path"] = ask.weights
-        if self._manner.background is not None:  # a request without one comes last of all
-            body["priority"] = self._manner.background if ask.background else 0
+        if self.manner.background is not None:  # a request without one comes last of all
+            body["priority"] = self.manner.background if ask.background else 0
         return body
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
@@ -108,7 +92,7 @@ class SglangServer:
         try:
             answer = (await self._client.post(GENERATE, body)).json
         except Refused as error:
-            raise _lost_adapter(error, str(error), weights) from error
+            raise lost_adapter(error, str(error), weights) from error
         rows = answer["meta_info"]["input_token_logprobs"][1:]  # the first id has no log-prob
         return [logprob_of(row, token) for row, token in zip(rows, ids[1:], strict=True)]
 
@@ -126,10 +110,10 @@ class SglangServer:
         try:
             meta = (await self._client.post(GENERATE, body)).json["meta_info"]
         except Refused as error:
-            raise _lost_adapter(error, str(error), weights) from error
+            raise lost_adapter(error, str(error), weights) from error
         wanted = ids[first:]
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-        return [_place(token, row, told, top) for token, row, told in zip(wanted, own, tops, strict=True)]
+        return [place_at(token, row, told, top) for token, row, told in zip(wanted, own, tops, strict=True)]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         path = await asyncio.to_thread(self._folders.make, name, folder)
@@ -182,87 +166,6 @@ class SglangServer:
     async def _aborted(self, rid: str) -> None:
         with suppress(EngineError):
             await self._client.post("/abort_request", {"rid": rid}, within_s=SHORT_S)
-
-
-class _Reader:
-    """The pieces of one response. `ended`: the server has nothing more to say."""
-
-    def __init__(self, ask: Ask, manner: Manner) -> None:
-        self._ends, self._weights, self._incremental = ask.end_ids, ask.weights, manner.incremental
-        self._column = "output_token_sampling_logprobs" if _is_cut_off(ask.sampling) else None
-        self._read = 0
-        self.ended = False
-
-    def piece(self, event: Mapping[str, Any]) -> Piece:
-        """EngineError if the server reports a fault in place of the rest."""
-        if "error" in event:
-            self.ended = True
-            words = f"the server failed in a response: {event['error'].get('message')}"
-            raise _lost_adapter(EngineError(words), words, self._weights)
-        meta = event["meta_info"]
-        rows = self._new(meta["output_token_logprobs"])
-        ids = tuple(row[1] for row in rows)
-        logprobs = tuple(row[0] for row in rows)
-        if self._column is not None:
-            logprobs = tuple(self._new(meta[self._column]))
-        self._read += len(ids)
-        reason = meta["finish_reason"]
-        self.ended = reason is not None
-        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
-        if end is not None:  # the server stops there too, if it may: what it says behind it was not asked for
-            return Piece(ids=ids[: end + 1], logprobs=logprobs[: end + 1], ended="stop")
-        ended = None if reason is None else ENDS.get(reason["type"], CUT)
-        return Piece(ids=ids, logprobs=logprobs, ended=ended)
-
-    def _new(self, column: list[Any]) -> list[Any]:
-        return column if self._incremental else column[self._read :]
-
-
-def _is_cut_off(sampling: Sampling) -> bool:
-    """Whether ids were cut off before sampling: the server gives log-probs before that, if not asked."""
-    return sampling.truncated and not sampling.greedy
-
-
-def _params(sampling: Sampling, ends: frozenset[int], own: frozenset[int]) -> dict[str, Any]:
-    """Text is made here, not there; so are stops that the server would ignore with its own end ids."""
-    greedy = sampling.greedy
-    params: dict[str, Any] = {
-        "max_new_tokens": sampling.max_tokens,
-        "temperature": 0.0 if greedy else sampling.temperature,
-        "top_p": 1.0 if greedy else sampling.top_p,
-        "top_k": -1 if greedy or sampling.top_k == 0 else sampling.top_k,
-        "min_p": 0.0 if greedy else sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
-        "stop_token_ids": sorted(ends),
-        "ignore_eos": not own <= ends,
-    }
-    if sampling.seed is not None:
-        params["sampling_seed"] = sampling.seed
-    if sampling.logit_bias:
-        params["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
-    return params
-
-
-def logprob_of(row: Sequence[Any], token: int) -> float:
-    """EngineError unless the row is of this id and has a number."""
-    value, index = row[0], row[1]
-    if index != token or value is None:
-        raise EngineError(f"the server scored id {index} in place of {token}")
-    return float(value)
-
-
-def _place(token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int) -> Place:
-    values = [(each[1], each[0]) for each in told]
-    return place_of(token, [*values, (token, _logprob_of(row, token))], top)
-
-
-def _lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:
-    """A server that knows an adapter no more was started anew."""
-    if weights is not None and any(each in words for each in UNKNOWN):
-        return EngineUnavailable(f"the server no longer has the adapter {weights}")
-    return error
 
 
 def _words(error: Refused) -> str:

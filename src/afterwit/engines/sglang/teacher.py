@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from afterwit.core.errors import EngineError
 from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.facts import WORDS, require_same_tokens
+from afterwit.engines.server.fitness.tokenizer import same_tokens
 from afterwit.engines.sglang.inspect import server_info
-from afterwit.engines.sglang.server import GENERATE, logprob_of
+from afterwit.engines.sglang.reading import logprob_of
+from afterwit.engines.sglang.server import GENERATE
 
 
 class SglangTeacher:
@@ -24,12 +24,9 @@ class SglangTeacher:
     async def find(cls, client: ServerClient, folder: Path, *, k: int) -> SglangTeacher:
         """The teacher. SettingError if the server is too old or has another tokenizer."""
         info = await server_info(client)
-        tokens = (await client.post("/tokenize", {"prompt": WORDS, "add_special_tokens": False})).json[
-            "tokens"
-        ]
-        await asyncio.to_thread(require_same_tokens, folder, tokens, url=client.url, model=info["model_path"])
+        tokens = await same_tokens(client, folder, info["model_path"])
         found = cls(client, context_length=info["max_req_input_len"])
-        await found.score(tuple(tokens[:2]), tuple(tokens[2:4]), k=k)
+        await found.score(tokens[:2], tokens[2:4], k=k)
         return found
 
     async def score(self, prompt: Ids, response: Ids, *, k: int) -> TeacherScores:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
-from afterwit.engines.server.facts import dtype_of
+from afterwit.engines.server.fitness.facts import dtype_of
 from afterwit.engines.vllm.inspect import EXTENSION, WORKER
 from afterwit.engines.vllm.settings import VllmSettings
 

@@ -1,47 +1,17 @@
-"""Opens the vLLM engine: finds the server, proves that it fits the model, and makes the engine over it."""
+"""Opens the vLLM engine."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 from pathlib import Path
 
-from afterwit.core.errors import EngineError, SettingError
-from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.engine import ServerEngine
-from afterwit.engines.server.facts import facts_of
-from afterwit.engines.server.presence import answered
-from afterwit.engines.vllm.inspect import capabilities, inspect
-from afterwit.engines.vllm.server import VllmServer
+from afterwit.engines.server.open import open_server
+from afterwit.engines.vllm.inspect import inspect
 from afterwit.engines.vllm.settings import VllmSettings
 
 
 async def open_vllm(folder: Path, settings: VllmSettings, *, takes_weights: bool = True) -> ServerEngine:
-    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag.
-
-    Without `takes_weights` it needs no flag for new weights.
-    """
-    swap = settings.swap if takes_weights else None
-    client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
-    try:
-        await answered(client, "/health", called="vLLM", patience_s=settings.patience_s)
-        found = await inspect(client, folder, swap)
-        facts = await asyncio.to_thread(
-            facts_of,
-            folder,
-            settings,
-            kind=settings.kind,
-            context_length=found.context_length,
-            dtype=found.dtype,
-        )
-        server = VllmServer(
-            client, model=found.model, root=found.root, priorities=found.priorities, labels=found.labels
-        )
-        can = capabilities(found, swap)
-        return await ServerEngine.open(server, folder, settings, facts=facts, capabilities=can)
-    except EngineError as error:
-        await client.close()
-        raise SettingError(f"the vLLM server at {client.url} cannot be used: {error}") from error
-    except BaseException:
-        await client.close()
-        raise
+    """The engine, as `open_server` gives it."""
+    return await open_server(
+        folder, settings, inspect, kind=settings.kind, called="vLLM", takes_weights=takes_weights
+    )

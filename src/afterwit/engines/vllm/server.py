@@ -12,7 +12,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import Refused, ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
-from afterwit.engines.server.tensors import weights_of
+from afterwit.engines.server.swaps.tensors import weights_of
 
 GENERATE = "/inference/v1/generate"
 CHECK_S = 30.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.facts import require_same_tokens, words_of
+from afterwit.engines.server.fitness.tokenizer import same_tokens
 from afterwit.engines.vllm.inspect import base_model, require_version
 
 SCORE = "/v1/completions"
@@ -28,13 +27,10 @@ class VllmTeacher:
         """The teacher. SettingError if the server is too old, has another tokenizer or tells fewer ids."""
         await require_version(client)
         model, root, context_length = await base_model(client)
-        words = await asyncio.to_thread(words_of, folder)
-        body = {"model": model, "prompt": words, "add_special_tokens": False}
-        tokens = (await client.post("/tokenize", body)).json["tokens"]
-        await asyncio.to_thread(require_same_tokens, folder, tokens, url=client.url, model=root, words=words)
+        tokens = await same_tokens(client, folder, root, named={"model": model})
         found = cls(client, model=model, context_length=context_length)
         try:
-            await found.score(tuple(tokens[:2]), tuple(tokens[2:4]), k=k)
+            await found.score(tokens[:2], tokens[2:4], k=k)
         except Refused as error:
             if "logprobs" not in error.answer.words:
                 raise

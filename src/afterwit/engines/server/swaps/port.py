@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from afterwit.engines.port import Weights
-from afterwit.engines.server.lease import Lease
+from afterwit.engines.server.swaps.lease import Lease
 
 
 class Swap(Protocol):

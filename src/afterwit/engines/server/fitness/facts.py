@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from tokenizers import Tokenizer
 
 from afterwit.core.errors import SettingError
 from afterwit.engines.fingerprint import fingerprint
 from afterwit.engines.port import Facts
+from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 from afterwit.engines.server.settings import ServerSettings
-from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
-
-WORDS = 'Read notes/todo.txt, then answer: {"total": 1207.5} — naïve? 東京 🙂\n\n\tdone'
-"""A text that different tokenizers cut differently."""
+from afterwit.wire.model_text.folder import end_ids, read_json
 
 
 def facts_of(
@@ -47,15 +42,6 @@ def _text_config(folder: Path) -> dict[str, Any]:
     return config | (config.get("text_config") or {})
 
 
-def tokenizer_of(folder: Path) -> Tokenizer:
-    """The folder's tokenizer. SettingError if it cannot be read."""
-    path = folder / "tokenizer.json"
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises bare Exception
-        raise SettingError(f"{path} cannot be read: {error}") from error
-
-
 def require_same_model(folder: Path, served: str, *, url: str) -> None:
     """SettingError with both hashes if `served` is a folder here that holds another model than `folder`.
 
@@ -69,21 +55,4 @@ def require_same_model(folder: Path, served: str, *, url: str) -> None:
         raise SettingError(
             f"the server at {url} serves {served} ({two[:12]}), but the model here is {folder} ({one[:12]}): "
             "start both with the same model"
-        )
-
-
-def words_of(folder: Path) -> str:
-    """`WORDS` and the model's own special tokens, which tell relatives apart."""
-    return WORDS + "".join(special_tokens(folder).values())
-
-
-def require_same_tokens(
-    folder: Path, served: Sequence[int], *, url: str, model: str, words: str = WORDS
-) -> None:
-    """SettingError unless the server cut the words into the folder's own ids."""
-    ours = tokenizer_of(folder).encode(words, add_special_tokens=False).ids
-    if list(served) != ours:
-        raise SettingError(
-            f"the server at {url} serves {model}, whose tokenizer is not that of {folder}: of one text it "
-            f"makes {len(served)} ids and the folder {len(ours)}; start both with the same model"
         )

@@ -15,16 +15,16 @@ from uuid import uuid4
 
 from afterwit.core.errors import EngineError
 from afterwit.engines.port import Weights
-from afterwit.engines.server.lease import Lease, Leases, Loaded
-from afterwit.engines.server.proof import Proof
 from afterwit.engines.server.server import Server
+from afterwit.engines.server.swaps.lease import Lease, Leases, Loaded
+from afterwit.engines.server.swaps.proof import Proof
 
 ADAPTER = "adapter_config.json"
 log = logging.getLogger(__name__)
 
 
 class AdapterSwap:
-    """Implements `swap.Swap`."""
+    """Implements `port.Swap`."""
 
     def __init__(self, server: Server, base: Path, *, proof: Proof, dtype: str) -> None:
         """`base` is the model's folder, `proof` the base's own."""

@@ -14,17 +14,17 @@ from pathlib import Path
 from afterwit.core.errors import EngineError
 from afterwit.engines.port import Weights
 from afterwit.engines.server.door import Door
-from afterwit.engines.server.lease import Lease, Leases, Loaded
-from afterwit.engines.server.proof import Proof
 from afterwit.engines.server.server import Server
-from afterwit.engines.server.tensors import check_same_tensors
+from afterwit.engines.server.swaps.lease import Lease, Leases, Loaded
+from afterwit.engines.server.swaps.proof import Proof
+from afterwit.engines.server.swaps.tensors import check_same_tensors
 
 WHO = "swap"
 OURS = "afterwit-"
 
 
 class WholeSwap:
-    """Implements `swap.Swap`. From `probe`, or else `promote`, until the swap is over the door is closed."""
+    """Implements `port.Swap`. From `probe`, or else `promote`, until the swap is over the door is closed."""
 
     def __init__(
         self,

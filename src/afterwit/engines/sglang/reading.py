@@ -1,0 +1,70 @@
+"""SGLang's answers: the pieces of a response, the log-prob of an id, an adapter that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
+from afterwit.engines.sglang.asking import is_cut_off
+from afterwit.engines.sglang.manner import Manner
+
+ENDS = {"stop": "stop", "length": "length"}
+UNKNOWN = ("never been loaded", "not loaded")
+"""What the server says of an adapter that it does not have."""
+
+
+class Reader:
+    """The pieces of one response. `ended`: the server has nothing more to say."""
+
+    def __init__(self, ask: Ask, manner: Manner) -> None:
+        self._ends, self._weights, self._incremental = ask.end_ids, ask.weights, manner.incremental
+        self._column = "output_token_sampling_logprobs" if is_cut_off(ask.sampling) else None
+        self._read = 0
+        self.ended = False
+
+    def piece(self, event: Mapping[str, Any]) -> Piece:
+        """EngineError if the server reports a fault in place of the rest."""
+        if "error" in event:
+            self.ended = True
+            words = f"the server failed in a response: {event['error'].get('message')}"
+            raise lost_adapter(EngineError(words), words, self._weights)
+        meta = event["meta_info"]
+        rows = self._new(meta["output_token_logprobs"])
+        ids = tuple(row[1] for row in rows)
+        logprobs = tuple(row[0] for row in rows)
+        if self._column is not None:
+            logprobs = tuple(self._new(meta[self._column]))
+        self._read += len(ids)
+        reason = meta["finish_reason"]
+        self.ended = reason is not None
+        end = next((place for place, token in enumerate(ids) if token in self._ends), None)
+        if end is not None:  # the server stops there too, if it may: what it says behind it was not asked for
+            return Piece(ids=ids[: end + 1], logprobs=logprobs[: end + 1], ended="stop")
+        ended = None if reason is None else ENDS.get(reason["type"], CUT)
+        return Piece(ids=ids, logprobs=logprobs, ended=ended)
+
+    def _new(self, column: list[Any]) -> list[Any]:
+        return column if self._incremental else column[self._read :]
+
+
+def logprob_of(row: Sequence[Any], token: int) -> float:
+    """EngineError unless the row is of this id and has a number."""
+    value, index = row[0], row[1]
+    if index != token or value is None:
+        raise EngineError(f"the server scored id {index} in place of {token}")
+    return float(value)
+
+
+def place_at(token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int) -> Place:
+    """What the server says of an id and of the `top` likeliest at its place."""
+    values = [(each[1], each[0]) for each in told]
+    return place_of(token, [*values, (token, logprob_of(row, token))], top)
+
+
+def lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:
+    """A server that knows an adapter no more was started anew."""
+    if weights is not None and any(each in words for each in UNKNOWN):
+        return EngineUnavailable(f"the server no longer has the adapter {weights}")
+    return error

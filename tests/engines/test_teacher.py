@@ -1,0 +1,91 @@
+"""A teacher on a server: found to be of either kind by asking, and refused with what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from afterwit.apps.build import teacher_server
+from afterwit.apps.config.load import load
+from afterwit.core.errors import EngineError, SettingError
+from tests.engines.sglang import recorded as sglang
+from tests.engines.teaching import K, teacher_at
+from tests.engines.vllm import recorded as vllm
+
+ROWS = [((7, 8, 9), (40, 43, 41)), ((7,), (42,))]
+"""Prompts and responses."""
+
+
+def started(kind: str, model: Path) -> AbstractAsyncContextManager[str]:
+    if kind == "vllm":
+        return vllm.listening(vllm.Recorded(model, scale_out=False, lora=False, runtime_lora=False))
+    return sglang.listening(sglang.Recorded(model, enable_lora=False))
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+async def test_it_says_the_responses_log_probs_and_its_top_k_in_order(kind: str, qwen: Path) -> None:
+    async with started(kind, qwen) as url:
+        teacher = teacher_at(url, qwen)
+        first, second = await asyncio.to_thread(teacher.score, ROWS)
+        context = await asyncio.to_thread(lambda: teacher.context_length)
+    assert first.sampled == (-99.0, -99.0, -99.0)
+    assert second.sampled == (-99.0,)
+    assert second.ids == (tuple(range(K)),)
+    assert second.logprobs == (tuple(-1.0 - token for token in range(K)),)
+    assert 2000 < context < 2048
+
+
+async def test_too_few_ids_are_refused_with_the_flag(qwen: Path) -> None:
+    async with vllm.listening(vllm.Recorded(qwen)) as url:
+        with pytest.raises(SettingError, match="--max-logprobs 50 or more"):
+            await asyncio.to_thread(teacher_at(url, qwen, k=50).open)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+async def test_another_tokenizer_is_refused(kind: str, qwen: Path, llama: Path) -> None:
+    async with started(kind, llama) as url:
+        with pytest.raises(SettingError, match="whose tokenizer is not that of"):
+            await asyncio.to_thread(teacher_at(url, qwen).open)
+
+
+async def test_an_old_version_is_refused_with_the_one_that_would_do(qwen: Path) -> None:
+    recorded = vllm.Recorded(qwen)
+    recorded.version = "0.9.2"
+    async with vllm.listening(recorded) as url:
+        with pytest.raises(SettingError, match=re.escape("vLLM 0.9.2: version 0.32 or newer")):
+            await asyncio.to_thread(teacher_at(url, qwen).open)
+
+
+async def test_nobody_there_is_an_error_that_another_try_may_mend(qwen: Path) -> None:
+    with pytest.raises(EngineError, match="cannot be reached"):
+        await asyncio.to_thread(teacher_at("http://127.0.0.1:9", qwen).score, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("direct", "said"),
+    [
+        ({}, "the engine is embedded: set learner.teacher_url"),
+        ({"engine.kind": "vllm", "engine.swap": "whole"}, 'engine.swap = "whole" the weights at .* change'),
+        (
+            {"learner.teacher_url": "http://t", "learner.teacher_key_env": "NO_SUCH"},
+            "NO_SUCH, which is not set",
+        ),
+    ],
+)
+def test_settings_that_name_no_steady_teacher_are_refused(
+    direct: dict[str, str], said: str, qwen: Path, tmp_path: Path
+) -> None:
+    settings = load(home=tmp_path, direct={"learner.teacher": "server"} | direct, environment={})
+    with pytest.raises(SettingError, match=said):
+        teacher_server(settings, qwen)
+
+
+def test_it_is_the_engines_own_server_unless_another_is_named(qwen: Path, tmp_path: Path) -> None:
+    served = {"learner.teacher": "server", "engine.kind": "sglang"}
+    settings = load(home=tmp_path, direct=served, environment={})
+    assert teacher_server(settings, qwen) is not None
+    assert teacher_server(load(home=tmp_path, direct={}, environment={}), qwen) is None
