@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -22,7 +23,7 @@ ROWS = [((7, 8, 9), (40, 43, 41)), ((7,), (42,))]
 
 def started(kind: str, model: Path) -> AbstractAsyncContextManager[str]:
     if kind == "vllm":
-        return vllm.listening(vllm.Recorded(model, scale_out=False, lora=False, runtime_lora=False))
+        return vllm.listening(vllm.Recorded(model, lora=False, runtime_lora=False))
     return sglang.listening(sglang.Recorded(model, enable_lora=False))
 
 
@@ -32,17 +33,29 @@ async def test_it_says_the_responses_log_probs_and_its_top_k_in_order(kind: str,
         teacher = teacher_at(url, qwen)
         first, second = await asyncio.to_thread(teacher.score, ROWS)
         context = await asyncio.to_thread(lambda: teacher.context_length)
-    assert first.sampled == (-99.0, -99.0, -99.0)
-    assert second.sampled == (-99.0,)
+    assert first.sampled == (-9.0, -9.0, -9.0)
+    assert second.sampled == (-9.0,)
     assert second.ids == (tuple(range(K)),)
     assert second.logprobs == (tuple(-1.0 - token for token in range(K)),)
     assert 2000 < context < 2048
 
 
 async def test_too_few_ids_are_refused_with_the_flag(qwen: Path) -> None:
-    async with vllm.listening(vllm.Recorded(qwen)) as url:
-        with pytest.raises(SettingError, match="--max-logprobs 50 or more"):
+    recorded = vllm.Recorded(qwen)
+    recorded.widest = 20
+    async with vllm.listening(recorded) as url:
+        with pytest.raises(SettingError, match=r"tells 20 ids.*--max-logprobs 50 or more"):
             await asyncio.to_thread(teacher_at(url, qwen, k=50).open)
+
+
+async def test_other_weights_with_the_same_tokenizer_may_teach(
+    qwen: Path, newer_qwen: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(qwen, tmp_path / "other")
+    shutil.copy(newer_qwen / "model.safetensors", other)
+    async with started("vllm", other) as url:
+        (scores,) = await asyncio.to_thread(teacher_at(url, qwen).score, ROWS[:1])
+    assert len(scores.sampled) == 3
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.fitness.presence import answered
-from afterwit.engines.sglang.inspect import is_sglang
-from afterwit.engines.sglang.teacher import SglangTeacher
-from afterwit.engines.vllm.inspect import is_vllm
-from afterwit.engines.vllm.teacher import VllmTeacher
+from afterwit.engines.server.gathered import gathered
+from afterwit.engines.server.open import Fit
+from afterwit.engines.sglang import inspect as sglang
+from afterwit.engines.vllm import inspect as vllm
 
 AT_ONCE = 8
 """Rows that are asked for at a time: a server that also serves people has other work."""
 Found = TypeVar("Found")
 
 
-class TeacherWire(Protocol):
-    """One kind of server."""
-
-    context_length: int
-
-    async def score(self, prompt: Ids, response: Ids, *, k: int) -> TeacherScores:
-        """The response's log-probs. EngineError if they cannot be had."""
-
-
 class ServedTeacher:
-    """Implements `core.teacher.TeacherServer`. For threads without an event loop."""
+    """Implements `core.teacher.TeacherServer`, with the model that the server has without adapter.
+
+    For threads without an event loop.
+    """
 
     def __init__(
         self, folder: Path, url: str, *, k: int, key: str | None, silence_s: float, patience_s: float
@@ -55,34 +50,44 @@ class ServedTeacher:
         if self._context_length is not None:
             return
 
-        async def look(client: ServerClient) -> int:
+        async def look(client: ServerClient) -> Fit:
             await answered(client, "/health", called="teacher's", patience_s=self._patience_s)
-            return (await self._find(client)).context_length
+            return await self._fit(client)
 
         try:
-            self._context_length = self._with_client(look)
+            self._context_length = self._with_client(look).context_length - 1  # it says one token itself
         except EngineError as error:
             raise SettingError(f"the teacher's server at {self._url} cannot be used: {error}") from error
 
     def score(self, rows: Sequence[tuple[Ids, Ids]]) -> list[TeacherScores]:
-        async def all_of(client: ServerClient) -> list[TeacherScores]:
-            wire, free = await self._find(client), asyncio.Semaphore(AT_ONCE)
+        async def asked(client: ServerClient) -> list[TeacherScores]:
+            fit = await self._fit(client)
+            return await gathered([partial(self._scored, fit, *row) for row in rows], AT_ONCE)
 
-            async def one(prompt: Ids, response: Ids) -> TeacherScores:
-                async with free:
-                    return await wire.score(prompt, response, k=self._k)
+        return self._with_client(asked)
 
-            return await asyncio.gather(*(one(prompt, response) for prompt, response in rows))
+    async def _scored(self, fit: Fit, prompt: Ids, response: Ids) -> TeacherScores:
+        places = await fit.server.places((*prompt, *response), None, first=len(prompt), top=self._k)
+        return TeacherScores(
+            sampled=tuple(place.logprob for place in places),
+            ids=tuple(place.top_ids for place in places),
+            logprobs=tuple(place.top_logprobs for place in places),
+        )
 
-        return self._with_client(all_of)
-
-    async def _find(self, client: ServerClient) -> TeacherWire:
+    async def _fit(self, client: ServerClient) -> Fit:
         """Each time anew: another server may answer at the address by now."""
-        if await is_sglang(client):
-            return await SglangTeacher.find(client, self._folder, k=self._k)
-        if await is_vllm(client):
-            return await VllmTeacher.find(client, self._folder, k=self._k)
-        raise SettingError(f"the server at {self._url} is neither a vLLM nor an SGLang server")
+        if await sglang.is_sglang(client):
+            fit = await sglang.inspect(client, self._folder, None, any_weights=True)
+        elif await vllm.is_vllm(client):
+            fit = await vllm.inspect(client, self._folder, None, any_weights=True)
+        else:
+            raise SettingError(f"the server at {self._url} is neither a vLLM nor an SGLang server")
+        if fit.scored_ids < self._k:
+            raise SettingError(
+                f"the teacher's server at {self._url} tells {fit.scored_ids} ids of each place, but "
+                f"{self._k} are needed: start it with --max-logprobs {self._k} or more, or set objective.k"
+            )
+        return fit
 
     def _with_client(self, ask: Callable[[ServerClient], Awaitable[Found]]) -> Found:
         async def asked() -> Found:

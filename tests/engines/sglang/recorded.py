@@ -102,7 +102,7 @@ class Recorded:
         return response
 
     def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        if "top_logprobs_num" in body and "logprob_start_len" in body:
+        if "top_logprobs_num" in body and "logprob_start_len" in body and not self.tops:
             return {"meta_info": self._of_prompt(body)}
         heat = 1.0 if self.raw else body["sampling_params"].get("temperature", 1.0)
         top = [[-place / heat, place, None] for place in range(5)]
@@ -115,11 +115,11 @@ class Recorded:
         }
 
     def _of_prompt(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Every id of the prompt is less likely than the ids below k, which are the likeliest everywhere."""
+        """Every id of the prompt is less likely than those below `top_logprobs_num`, everywhere."""
         ids = body["input_ids"][body["logprob_start_len"] :]
         top = [[-1.0 - token, token, None] for token in range(body["top_logprobs_num"])]
         return {
-            "input_token_logprobs": [[None, ids[0], None], *([-99.0, token, None] for token in ids[1:])],
+            "input_token_logprobs": [[None, ids[0], None], *([-9.0, token, None] for token in ids[1:])],
             "input_top_logprobs": [None, *([top] * (len(ids) - 1))],
         }
 

@@ -51,7 +51,6 @@ class Recorded:
         self.stream = golden("generate_stream")
         self.stays_open = False
         """The streamed response does not end after its events."""
-        self.max_logprobs = 20
         self.adapters: set[str] = set()
         self.refuses = False
         """It takes no weights of any kind."""
@@ -69,8 +68,6 @@ class Recorded:
         self.asked.append((path, body))
         if path == "/inference/v1/generate":
             return await self._generate(request, body)
-        if path == "/v1/completions":
-            return self._complete(body)
         if path == "/v1/load_lora_adapter":
             return self._load(body)
         if path in ("/pause", "/resume", "/collective_rpc", "/reset_prefix_cache", "/weight_info"):
@@ -108,24 +105,21 @@ class Recorded:
         return response
 
     def _whole(self, ids: list[int], params: dict[str, Any]) -> dict[str, Any]:
-        """The recorded answer, with log-probs of the temperature that was asked for, and of other prompts."""
+        """The recorded answer, with log-probs of the temperature that was asked for, and of other prompts.
+
+        In these every id is less likely than those below `prompt_logprobs`, everywhere.
+        """
         answer: dict[str, Any] = orjson.loads(golden("generate"))
         if ids != answer["prompt_token_ids"]:
-            answer["prompt_logprobs"] = [None, *({str(index): {"logprob": -1.0}} for index in ids[1:])]
+            top = {
+                str(likely): {"logprob": -1.0 - likely} for likely in range(params.get("prompt_logprobs", 0))
+            }
+            rows = [top | {str(index): {"logprob": -9.0}} for index in ids[1:]]
+            answer["prompt_logprobs"] = [None, *rows]
         heat = 1.0 if self.raw else params["temperature"] or 1.0
         top = [{"token_id": place, "logprob": -place / heat, "rank": place + 1} for place in range(5)]
         answer["choices"][0]["logprobs"]["content"] = [{**top[0], "top_logprobs": top}]
         return answer
-
-    def _complete(self, body: dict[str, Any]) -> web.Response:
-        """Every id of the prompt is less likely than those below `k`, which are the likeliest everywhere."""
-        k = body["prompt_logprobs"]
-        if k > self.max_logprobs:
-            said = f"Requested prompt logprobs of {k}, which is greater than max allowed: {self.max_logprobs}"
-            return _error(400, said)
-        top = {str(token): {"logprob": -1.0 - token, "rank": token + 1} for token in range(k)}
-        rows = [top | {str(token): {"logprob": -99.0, "rank": 99}} for token in body["prompt"]]
-        return web.json_response({"choices": [{"text": "", "prompt_logprobs": [None, *rows[1:]]}]})
 
     def _tokens(self, body: dict[str, Any]) -> list[int]:
         ids: list[int] = self.tokenizer.encode(body.get("prompt", ""), add_special_tokens=False).ids

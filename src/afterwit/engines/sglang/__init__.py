@@ -5,6 +5,5 @@ asking     sampling settings as it takes them; reading: its answers; manner: wha
 clean      a version's folder without what the server would take for weights
 inspect    what a server that was found is and lacks; modules: the layers that an adapter may move
 open       from an address to an engine
-teacher    its log-probs of responses, as a teacher
 command    the command line that starts one with all that is asked for
 """

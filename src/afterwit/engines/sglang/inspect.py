@@ -26,10 +26,14 @@ WIDEST = 100
 """Ids of a place that it is asked for at most. The server has no limit of its own."""
 
 
-async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Fit:
-    """What the server is. SettingError names everything that is missing for the model in `folder`."""
-    server = await server_info(client)
-    await asyncio.to_thread(require_same_model, folder, server["model_path"], url=client.url)
+async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_weights: bool = False) -> Fit:
+    """What the server is. SettingError names everything that is missing for the model in `folder`.
+
+    With `any_weights` only the tokenizer must be the folder's.
+    """
+    server = await _server_info(client)
+    if not any_weights:
+        await asyncio.to_thread(require_same_model, folder, server["model_path"], url=client.url)
     tokens = await same_tokens(client, folder, server["model_path"])
     if missing := list(_missing(server, folder, swap)):
         raise SettingError(f"the SGLang server at {client.url} must be started with {'; and '.join(missing)}")
@@ -70,7 +74,7 @@ async def _told(client: ServerClient) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) and "max_req_input_len" in found else None
 
 
-async def server_info(client: ServerClient) -> Mapping[str, Any]:
+async def _server_info(client: ServerClient) -> Mapping[str, Any]:
     """How it was started. SettingError if it is no SGLang server, or one that is too old."""
     found = await _told(client)
     if found is None:

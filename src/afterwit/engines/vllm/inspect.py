@@ -29,11 +29,15 @@ WIDTHS = (100, 50, 20, TOP)
 """Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
 
 
-async def inspect(client: ServerClient, folder: Path, swap: Swap | None) -> Fit:
-    """What the server is. SettingError names everything that is missing for the model in `folder`."""
-    await require_version(client)
-    model, root, context_length = await base_model(client)
-    await asyncio.to_thread(require_same_model, folder, root, url=client.url)
+async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_weights: bool = False) -> Fit:
+    """What the server is. SettingError names everything that is missing for the model in `folder`.
+
+    With `any_weights` only the tokenizer must be the folder's.
+    """
+    await _require_version(client)
+    model, root, context_length = await _base_model(client)
+    if not any_weights:
+        await asyncio.to_thread(require_same_model, folder, root, url=client.url)
     tokens = await same_tokens(client, folder, root, named={"model": model})
     missing = [flag async for flag in _missing(client, model, swap)]
     if missing:
@@ -71,7 +75,7 @@ async def _version(client: ServerClient) -> str | None:
     return None if said is None else str(said)
 
 
-async def require_version(client: ServerClient) -> None:
+async def _require_version(client: ServerClient) -> None:
     """SettingError unless it is a vLLM server that is new enough."""
     said = await _version(client)
     if said is None:
@@ -82,7 +86,7 @@ async def require_version(client: ServerClient) -> None:
         raise SettingError(f"the server at {client.url} is vLLM {said}: version {wanted} or newer is needed")
 
 
-async def base_model(client: ServerClient) -> tuple[str, str, int]:
+async def _base_model(client: ServerClient) -> tuple[str, str, int]:
     """The served name, the root and the context length of the model without adapter."""
     models = (await client.get("/v1/models")).json["data"]
     base = next(each for each in models if not each.get("parent"))
