@@ -79,7 +79,7 @@ def _candidates(
     logits_old_TV: Tensor,
     old_TV: Tensor,
     old_T: Tensor,
-    teachers: Iterable[Tensor],
+    teachers: Iterable[Tensor | KnownTopK],
     *,
     k: int,
 ) -> Candidates:
