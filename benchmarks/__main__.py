@@ -22,6 +22,7 @@ QUESTIONS = (
     "packing",
     "attention",
     "exact",
+    "hindsight",
     "update",
     "segments",
     "load",
@@ -40,7 +41,7 @@ QUIET = {
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
 """What libraries have to say of themselves stays unsaid in the processes of the questions."""
-ON_A_DEVICE = (*QUESTIONS[:5], "update")
+ON_A_DEVICE = (*QUESTIONS[:5], "hindsight", "update")
 """Those that a GPU answers too."""
 
 
