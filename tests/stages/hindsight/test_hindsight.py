@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -267,3 +269,8 @@ async def test_rollouts_are_scored_side_by_side():
 def test_settings_have_a_range(change: Any):
     with pytest.raises(ValueError, match="must be"):
         HindsightSettings(**change)
+
+
+def test_neither_hindsight_nor_the_wire_of_its_groups_imports_torch():
+    code = "import sys, afterwit.stages.hindsight, afterwit.wire.atropos; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
