@@ -32,6 +32,7 @@ QUESTIONS = (
     "agents",
     "gateway",
     "proxy",
+    "through",
     "store",
 )
 QUIET = {

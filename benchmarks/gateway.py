@@ -20,7 +20,7 @@ import uvloop
 
 from benchmarks.agent_text import agent_model
 from benchmarks.asked import Asked
-from benchmarks.gateway_load import as_http, load, small_body
+from benchmarks.gateway_load import as_http, load, small_body, small_requests
 from benchmarks.gateway_servers import Server, served
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios
 from benchmarks.quick_engine import CHUNKS, IDLE
@@ -109,10 +109,6 @@ def cpu(server: Server, clients: int, count: int, *, stream: bool = False) -> fl
     before = server.cpu_seconds()
     uvloop.run(load(server.port, clients, requests))
     return (server.cpu_seconds() - before) / count
-
-
-def small_requests(count: int, *, stream: bool = False) -> list[bytes]:
-    return [as_http(small_body(stream=stream)) for _ in range(count)]
 
 
 def _idle(ours: Server) -> Row:

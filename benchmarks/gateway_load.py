@@ -37,6 +37,10 @@ def as_http(body: dict[str, Any]) -> bytes:
     return f"{head}content-type: application/json\r\n\r\n".encode() + data
 
 
+def small_requests(count: int, *, stream: bool = False) -> list[bytes]:
+    return [as_http(small_body(stream=stream)) for _ in range(count)]
+
+
 async def load(port: int, clients: int, requests: Iterable[bytes]) -> list[float]:
     """Seconds of each request, by clients that each have a connection."""
     waiting = iter(requests)

@@ -53,7 +53,7 @@ class Row:
     """Of the target; rows that are there for information begin with a lower-case letter."""
     what: str
     values: tuple[float, ...]
-    """One a run; none: it does not fit into memory."""
+    """One a run; none: `absent` says why."""
     target: Target | None = None
     floor: str = ""
     """The least that the work needs, if the values are multiples of it."""
@@ -62,6 +62,8 @@ class Row:
     why: str = ""
     """Why it misses its target; shown if it does."""
     note: str = ""
+    absent: str = "does not fit"
+    """Why there are no figures, if there are none: unless another reason is given, for want of memory."""
 
     @property
     def middle(self) -> float:
@@ -69,9 +71,9 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        if self.target is None:
+        if self.target is None or not self.values:
             return ""
-        return "pass" if self.values and self.target.met(self.middle) else "MISS"
+        return "pass" if self.target.met(self.middle) else "MISS"
 
     @property
     def remark(self) -> str:
@@ -153,7 +155,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     """The rows as a table."""
     yield f"{'':4} {'':62} {'minimum':>9} {'median':>9} {'maximum':>9}  {'target':10}"
     for row in rows:
-        figures = f"{'does not fit':>29}"
+        figures = f"{row.absent:>29}"
         if row.values:
             figures = " ".join(
                 f"{number(value):>9}" for value in (min(row.values), row.middle, max(row.values))

@@ -47,7 +47,7 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _line(row: Row) -> str:
-    figures = "does not fit"
+    figures = row.absent
     if row.values:
         low, high = number(min(row.values)), number(max(row.values))
         figures = number(row.middle) + ("" if low == high else f" ({low} to {high})")
