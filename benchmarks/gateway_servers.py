@@ -53,8 +53,8 @@ class Server:
 @contextmanager
 def served(variant: str, model: Path, folder: Path, url: str = "") -> Iterator[Server]:
     """`gateway`, over an engine that costs nothing or the vLLM server at a URL; `bare`, the least that is a
-    server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, which stands in
-    for a vLLM server."""
+    server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, in place of
+    vLLM."""
     folder.mkdir()
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()

@@ -1,8 +1,8 @@
 """How much of a model server's throughput is left behind the gateway, which records each of its responses?
 
 32 clients stream through the gateway, or from the server itself, in turn; by the wall clock. The server is
-vLLM on the CPU with the demo's chat model, where `make test-engines` installed it. Elsewhere one stands in for
-it that gives each stream a token every 20 ms, and the row says so. Left out: GPUs.
+vLLM on the CPU with the demo's chat model, where `make test-engines` installed it. Elsewhere one stands in
+for it that gives each stream a token every 20 ms, and the row says so. Left out: GPUs.
 """
 
 from __future__ import annotations

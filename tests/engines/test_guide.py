@@ -58,6 +58,23 @@ async def test_reasoning_is_free_and_the_form_begins_behind_it(
     assert end == "<|im_end|>"
 
 
+async def test_a_response_does_not_end_inside_its_reasoning(
+    engine: EmbeddedEngine, tokenizer: Tokenizer
+) -> None:
+    ends = wanting(tokenizer, "<|im_end|>")
+    reasons = constraint(starts_after="</think>")
+    said = await say(engine, ask(PROMPT, constraint=reasons, logit_bias=ends, max_tokens=8))
+    assert said.ended == "length"
+    assert tokenizer.token_to_id("<|im_end|>") not in said.ids
+    assert not any(said.forced)
+
+    wants = (*ends, (tokenizer.token_to_id("</think>"), 50.0))
+    said = await say(engine, ask(PROMPT, constraint=reasons, logit_bias=wants))
+    first, *form, end = flags(tokenizer, said)
+    assert (first, end) == (("</think>", False), ("<|im_end|>", True))
+    assert 0 <= int("".join(text for text, _ in form)) <= 9
+
+
 async def test_a_response_may_open_its_own_reasoning(engine: EmbeddedEngine, tokenizer: Tokenizer) -> None:
     wants = wanting(tokenizer, "<think>")
     said = await say(engine, ask(PROMPT, constraint=constraint(), logit_bias=wants, max_tokens=4))

@@ -67,6 +67,13 @@ class Grammars:
         read = (self.tokenizer.encode(text, add_special_tokens=False).ids for text in ("\n\n", "\n", " "))
         return [ids[0] for ids in read if len(ids) == 1]
 
+    @cached_property
+    def all_but_ends_V(self) -> Tensor:
+        """Whether each id goes on with a response, [V]."""
+        goes_on_V = torch.ones(self._facts.vocabulary, dtype=torch.bool)
+        goes_on_V[sorted(self._facts.end_ids)] = False
+        return goes_on_V
+
     def compile(self, constraint: Constraint) -> Grammar:
         """A grammar at its beginning. Raises RequestRefused for a schema that cannot be followed."""
         key = constraint.schema, constraint.lenient

@@ -1,4 +1,7 @@
-"""What one response may say next: anything in its reasoning and calls, else JSON that its schema allows."""
+"""What one response may say next: anything in its reasoning and calls, else JSON that its schema allows.
+
+It may not end inside its reasoning: nothing would be left of the form that was asked for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MOST_SPACES = 2
 
 class _State(Enum):
     REASONING = auto()
-    """Free until the reasoning ends."""
+    """Free until the reasoning ends, but for the ids that end the response."""
     START = auto()
     """JSON begins here, or a mark that makes the response free."""
     JSON = auto()
@@ -64,8 +67,8 @@ class Guide:
 
     @property
     def masks(self) -> bool:
-        """Whether the token to draw is under a mask."""
-        return self.mask() is not None
+        """Whether the token to draw is under a mask that chooses words. The reasoning's own leaves them all."""
+        return self.mask() is not None and self._state is not _State.REASONING
 
     def accept(self, token: int) -> None:
         """Go on behind a drawn token."""
@@ -106,8 +109,10 @@ class Guide:
             self._state, self._end = (_State.REASONING if end else _State.FREE), end
 
     def _allowed(self) -> Tensor | None:
-        if self._state in (_State.REASONING, _State.FREE):
+        if self._state is _State.FREE:
             return None
+        if self._state is _State.REASONING:
+            return self._grammars.all_but_ends_V
         if self._state is _State.JSON:
             return self._grammar.allowed()
         allowed_V = torch.zeros_like(self._grammar.allowed()) if self._at else self._grammar.allowed()
