@@ -67,7 +67,7 @@ class Guide:
 
     @property
     def masks(self) -> bool:
-        """Whether the token to draw is under a mask that chooses words. The reasoning's own leaves them all."""
+        """Whether the token to draw is under a mask that chooses words: the one of the reasoning does not."""
         return self.mask() is not None and self._state is not _State.REASONING
 
     def accept(self, token: int) -> None:
