@@ -18,6 +18,8 @@ class Files:
     def read(self, path: str, most: int) -> dict[str, Any]:
         """A file's text; OSError if it is longer than `most` bytes or no regular file."""
         place = self._resolve(path)
+        if not os.path.exists(place):
+            raise OSError(f"no such file: {path}")
         if not stat.S_ISREG(os.stat(place).st_mode):
             raise OSError(f"not a file: {path}")
         with open(place, "rb") as file:
