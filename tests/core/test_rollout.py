@@ -127,8 +127,9 @@ def test_a_turn_that_nothing_followed_ends_without_a_call():
 
 def test_side_turns_are_not_put_before_the_judge():
     messages = transcript("hermes")
-    side = a_turn("side", kind=Kind.SIDE)
-    given = Rollout(messages=messages, turns={min(rollout(messages).turns): side})
+    at = min(rollout(messages).turns)
+    side = a_turn("side", kind=Kind.SIDE, message=messages[at])
+    given = Rollout(messages=messages, turns={at: side})
     assert learned(given) == [Ended(turn=side, reason=Reason.SIDE_TURN)]
 
 
@@ -145,3 +146,8 @@ def test_a_call_of_an_unknown_tool_is_bad_whatever_the_judge_thinks():
 def test_a_turns_index_must_be_that_of_a_response(at, message):
     with pytest.raises(ValueError, match=message):
         Rollout(messages=(Message(role="user", content="Hi."),), turns={at: a_turn("t")})
+
+
+def test_a_turn_said_what_stands_at_its_index():
+    with pytest.raises(ValueError, match="said something else"):
+        Rollout(messages=(Message(role="assistant", content="Hi."),), turns={0: a_turn("t")})

@@ -30,11 +30,13 @@ class Rollout:
     """The task's own outcome, as feedback on the last turn."""
 
     def __post_init__(self) -> None:
-        for at in self.turns:
+        for at, turn in self.turns.items():
             if not 0 <= at < len(self.messages):
                 raise ValueError(f"a turn at index {at}, but there are {len(self.messages)} messages")
             if self.messages[at].role != "assistant":
                 raise ValueError(f"the turn at index {at} is said by {self.messages[at].role}")
+            if self.messages[at] != turn.message:
+                raise ValueError(f"turn {turn.id} said something else than the message at its index {at}")
 
     @property
     def in_order(self) -> tuple[Turn, ...]:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.turn import Sampled
+from afterwit.core.rollout import Rollout
+from afterwit.core.turn import Sampled, Sampling
+from afterwit.core.verdict import Feedback
 from afterwit.wire.atropos import BadGroup, Profile, Refusal, group_of, read, write
 from afterwit.wire.atropos.profiles import SENTINEL
 from tests.fakes.rollouts import HINT, a_rollout, a_scored_rollout
@@ -93,8 +95,8 @@ def test_a_forced_token_has_no_row_and_no_log_prob():
         "a",
         sampled=Sampled(ids=(4, 5), logprobs=(0.0, -0.5), versions=(0, 0), forced=(True, False)),
     )
-    rollout = a_rollout(1)
-    rollout = a_rollout(1, turns={1: turn}, messages=rollout.messages)
+    messages = (*turn.conversation.messages, turn.message)
+    rollout = Rollout(messages=messages, turns={1: turn}, outcome=Feedback(reward=1))
     (sequence,) = group_of([a_scored_rollout(rollout)], [1.0]).sequences
     assert [row is not None for row in sequence.rows or ()] == [False, False, False, False, True]
 
@@ -110,6 +112,16 @@ def test_a_group_of_another_environment_needs_no_teacher_and_no_notes():
 def test_scores_and_rollouts_are_one_for_one():
     with pytest.raises(ValueError, match="1 rollouts but 2 scores"):
         group_of([a_scored_rollout()], [1.0, 2.0])
+
+
+def test_a_policy_that_sampled_of_a_part_of_the_vocabulary_is_not_compared_with_its_teacher():
+    rollout = a_rollout(1)
+    ((at, turn),) = rollout.turns.items()
+    cut = replace(rollout, turns={at: replace(turn, sampling=Sampling(max_tokens=8, top_p=0.9))})
+    group = group_of([a_scored_rollout(cut)], [1.0])
+    assert read(write(group, Profile.TOPK), vocabulary=VOCABULARY).notes == group.notes
+    with pytest.raises(ValueError, match="top_p 1"):
+        write(group, Profile.SAMPLED)
 
 
 def test_a_group_has_one_teacher():

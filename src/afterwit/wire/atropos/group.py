@@ -50,6 +50,8 @@ class GroupNotes:
     """Whose weights scored, `live` or `base`; None: nobody did."""
     top_k: int | None = None
     """Most ids of a row."""
+    truncated: bool = False
+    """Sampled with top-p, top-k or min-p: the policy's log-probs are of what these left."""
 
     def __post_init__(self) -> None:
         if not self.tau > 0:

@@ -19,6 +19,7 @@ def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[
         "profile": profile,
         "teacher": notes.teacher,
         "top_k": notes.top_k,
+        "truncated": notes.truncated or None,
     }
     return {KEY: {name: value for name, value in found.items() if value is not None}}
 
@@ -35,6 +36,7 @@ def read_group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, s
         tau=float(noted["tau"]),
         teacher=noted.get("teacher"),
         top_k=noted.get("top_k"),
+        truncated=noted.get("truncated", False) is True,
     )
     return notes, noted.get("profile")
 

@@ -26,14 +26,14 @@ def group_of(
         for each, score in zip(scored, scores, strict=True)
         for sequence in each.rollout.sequences
     ]
+    turns = [turn for each in scored for turn in each.rollout.in_order]
     teachers = {each.teacher for each in scored}
-    taus = {
-        scoring_temperature(turn.sampling.temperature) for each in scored for turn in each.rollout.in_order
-    }
+    taus = {scoring_temperature(turn.sampling.temperature) for turn in turns}
     if len(teachers) != 1 or len(taus) != 1:
         raise ValueError(f"a group has one teacher and one temperature, not {len(teachers)} and {len(taus)}")
     (teacher,), (tau,) = teachers, taus
-    notes = GroupNotes(tau=tau, teacher=teacher, top_k=top_k)
+    truncated = any(turn.sampling.truncated for turn in turns)
+    notes = GroupNotes(tau=tau, teacher=teacher, top_k=top_k, truncated=truncated)
     return ScoredGroup(sequences=tuple(sequences), notes=notes)
 
 

@@ -15,8 +15,15 @@ OUTSIDE = -100
 def write(group: ScoredGroup, profile: Profile) -> dict[str, Any]:
     """The fields of a `ScoredDataGroup`. Its types hold finite numbers only, so this does.
 
-    ValueError if a sequence has no log-probs: no group leaves without `inference_logprobs`.
+    ValueError if a sequence has no log-probs: no group leaves without `inference_logprobs`. In the form
+    `sampled` also if the policy sampled with top-p, top-k or min-p: teacher minus student would not be 0 for
+    two that are the same.
     """
+    if profile is Profile.SAMPLED and group.distils and group.notes is not None and group.notes.truncated:
+        raise ValueError(
+            "the policy's log-probs are of a truncated distribution, the teacher's of the whole one: sample "
+            "with top_p 1, top_k 0 and min_p 0, or send the form `topk`"
+        )
     own = [_inference_logprobs(sequence) for sequence in group.sequences]
     data: dict[str, Any] = {
         "tokens": [list(sequence.tokens) for sequence in group.sequences],
