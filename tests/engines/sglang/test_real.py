@@ -111,7 +111,7 @@ async def test_a_server_that_dies_is_waited_for_and_serves_the_version_it_served
 
 
 async def test_a_server_that_stays_away_costs_the_patience_and_is_named(servers: Servers, qwen: Path) -> None:
-    async with opened(servers, qwen, swap="adapters", patience_s=0.5) as engine:
+    async with opened(servers, qwen, swap="adapters", patience_s=8.0) as engine:
         await asyncio.to_thread(servers.get(full(qwen)).kill)
         with pytest.raises(EngineUnavailable):
             await say(engine, ask(PROMPT, max_tokens=4))

@@ -15,19 +15,16 @@ async def answered(client: ServerClient, path: str, *, called: str, patience_s: 
 
     `called`: what kind of server it should be, for people.
     """
-    last: EngineUnavailable | None = None
-    try:
-        async with asyncio.timeout(patience_s):
-            while True:
-                try:
-                    await client.get(path, within_s=patience_s)
-                    return
-                except EngineUnavailable as error:
-                    last = error
-                await asyncio.sleep(LOOK_AGAIN_S)
-    except TimeoutError as error:
-        said = f" ({last})" if last else ""
-        raise SettingError(
-            f"no {called} server answered at {client.url} within {patience_s:g} s{said}: start it, let "
-            "`afterwit up` start one, or correct engine.url"
-        ) from error
+    now = asyncio.get_running_loop().time
+    until = now() + patience_s
+    while True:
+        try:
+            await client.get(path, within_s=max(until - now(), 0.001))
+            return
+        except EngineUnavailable as error:
+            if (left := until - now()) <= 0:
+                raise SettingError(
+                    f"no {called} server answered at {client.url} within {patience_s:g} s ({error}): start "
+                    "it, let `afterwit up` start one, or correct engine.url"
+                ) from error
+            await asyncio.sleep(min(LOOK_AGAIN_S, left))

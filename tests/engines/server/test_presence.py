@@ -1,0 +1,35 @@
+"""Waiting for a server at the start ends when the patience does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from afterwit.core.errors import SettingError
+from afterwit.engines.server.client import ServerClient
+from afterwit.engines.server.fitness.presence import answered
+
+
+@pytest.fixture
+async def slow() -> AsyncIterator[str]:
+    """The URL of a server that answers an hour late."""
+
+    async def late(request: web.Request) -> web.Response:
+        await asyncio.sleep(3600)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/health", late)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+async def test_a_server_that_answers_too_late_costs_the_patience(slow: str) -> None:
+    client = ServerClient(slow, key=None, silence_s=7200)
+    with pytest.raises(SettingError, match=r"no vLLM server answered.*did not answer in time.*afterwit up"):
+        await answered(client, "/health", called="vLLM", patience_s=0.2)
+    await client.close()
