@@ -121,7 +121,7 @@ SAID = [{"role": "user", "content": "Hi"}]
     [
         ("/chat/completions", {"model": LONG, "messages": SAID}),
         ("/chat/completions", {"messages": [{"role": LONG}]}),
-        ("/chat/completions", {"messages": SAID, "tools": [{"type": LONG}]}),
+        ("/chat/completions", {"messages": SAID, "tool_choice": {"type": LONG}}),
         ("/chat/completions", {"messages": SAID, "tool_choice": LONG}),
         ("/chat/completions", {"messages": SAID, "response_format": {"type": LONG}}),
         ("/responses", {"input": [{"role": LONG}]}),

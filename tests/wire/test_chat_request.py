@@ -153,6 +153,21 @@ def test_every_form_of_tool_choice_is_read(asked, choice, named):
     assert (request.tool_choice, request.required_tool) == (choice, named)
 
 
+def test_tools_that_are_no_functions_are_left_out():
+    custom = {"type": "custom", "custom": {"name": "patch"}}
+    assert parse(tools=[custom, READ, {"type": "web_search"}]).conversation.tools == (READ,)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_choice_may_name_the_tools_that_are_allowed(mode):
+    other = {"type": "function", "function": {"name": "write"}}
+    allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "write"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    request = parse(tools=[READ, other], tool_choice=choice)
+    assert request.conversation.tools == (other,)
+    assert (request.tool_choice, request.required_tool) == (mode, None)
+
+
 def test_template_arguments_reach_the_conversation():
     assert parse(chat_template_kwargs={"enable_thinking": False}).conversation.template_args == {
         "enable_thinking": False
@@ -213,7 +228,14 @@ BAD = [
     ({"stream": "yes"}, "invalid_type", "stream"),
     ({"stream_options": []}, "invalid_type", "stream_options"),
     ({"tools": {}}, "invalid_type", "tools"),
-    ({"tools": [{"type": "web_search"}]}, "unsupported_tool", "tools[0]"),
+    ({"tools": [{}]}, "invalid_type", "tools[0].type"),
+    ({"tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "unsupported_tool_choice", "tool_choice"),
+    ({"tools": [{"type": "custom"}], "tool_choice": "required"}, "invalid_value", "tool_choice"),
+    (
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [READ | {"function": {}}]}}},
+        "invalid_type",
+        "tool_choice.allowed_tools.tools.function.name",
+    ),
     ({"tools": [{"type": "function", "function": {}}]}, "invalid_type", "tools[0].function.name"),
     ({"tool_choice": "maybe"}, "invalid_value", "tool_choice"),
     ({"tool_choice": "required"}, "invalid_value", "tool_choice"),

@@ -20,12 +20,14 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
     """Read a request's JSON. Whatever is malformed raises RequestError 400, naming the field."""
     data = as_object(body, "the body")
     messages, prefill = parse_begun(data, limits)
+    tool_choice, required_tool, tools = parse_tool_choice(
+        data.get("tool_choice"), parse_tools(data.get("tools"), limits.max_tools)
+    )
     conversation = Conversation(
         messages=messages,
-        tools=parse_tools(data.get("tools"), limits.max_tools),
+        tools=tools,
         template_args=parse_template_args(data.get("chat_template_kwargs")),
     )
-    tool_choice, required_tool = parse_tool_choice(data.get("tool_choice"), conversation.tools)
     return ModelRequest(
         model=text(data, "model"),
         conversation=conversation,
