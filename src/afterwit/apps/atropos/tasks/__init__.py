@@ -1,7 +1,16 @@
 """Coding tasks and their hidden tests: eight built in, and data sets."""
 
 from afterwit.apps.atropos.tasks.built_in import built_in
+from afterwit.apps.atropos.tasks.dataset import DatasetSettings, load_tasks
 from afterwit.apps.atropos.tasks.examine import examine
 from afterwit.apps.atropos.tasks.task import SOLUTION, Task, TestVerdict
 
-__all__ = ["SOLUTION", "Task", "TestVerdict", "built_in", "examine"]
+__all__ = [
+    "SOLUTION",
+    "DatasetSettings",
+    "Task",
+    "TestVerdict",
+    "built_in",
+    "examine",
+    "load_tasks",
+]

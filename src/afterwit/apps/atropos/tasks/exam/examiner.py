@@ -75,7 +75,7 @@ def run(test: str, entry_point: str | None, solution: Solution) -> str | None:
     sys.modules[MODULE] = module
     try:
         parsed = ast.parse(test)
-        names = {name: solution.function(name) for name in _undefined(parsed)}
+        names = {name: solution.function(name) for name in undefined(parsed)}
         scope: dict[str, Any] = {"__name__": "tests", **names}
         exec(compile(parsed, "tests", "exec"), scope)
         if entry_point and isinstance(check := scope.get(FORM), types.FunctionType):
@@ -87,7 +87,7 @@ def run(test: str, entry_point: str | None, solution: Solution) -> str | None:
     return None
 
 
-def _undefined(parsed: ast.Module) -> set[str]:
+def undefined(parsed: ast.Module) -> set[str]:
     """Names that are read and never bound."""
     read, bound = set(), set(dir(builtins))
     for node in ast.walk(parsed):
