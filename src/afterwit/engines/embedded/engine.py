@@ -29,8 +29,9 @@ from afterwit.engines.embedded.load import (
     reads_in_place,
 )
 from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
+from afterwit.engines.embedded.scheduling.decoding import IN_PLACE
 from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.runner import IN_PLACE, ModelRunner
+from afterwit.engines.embedded.scheduling.runner import ModelRunner
 from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
 from afterwit.engines.embedded.scoring import score_rows

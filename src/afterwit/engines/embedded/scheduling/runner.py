@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Sequence
-
-from torch import Tensor, nn
+from torch import nn
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.embedded.cache.batch import Batch
-from afterwit.engines.embedded.cache.common import common_prefix
 from afterwit.engines.embedded.cache.kept import KeptRows
-from afterwit.engines.embedded.cache.row import Row
-from afterwit.engines.embedded.forward import decode, prefill
-from afterwit.engines.embedded.sample import Draw, Drawn, draw
+from afterwit.engines.embedded.forward import prefill
+from afterwit.engines.embedded.scheduling.decoding import IN_PLACE, Decoding
+from afterwit.engines.embedded.scheduling.outcome import Outcome, failure_of, outcomes
 from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.prompts import LOST, Prompts
+from afterwit.engines.embedded.scheduling.prompts import Prompts
 from afterwit.engines.embedded.scheduling.queue import RequestQueue
-from afterwit.engines.embedded.scheduling.sequence import ResponseSequence
-
-log = logging.getLogger(__name__)
-IN_PLACE = 1024
-"""Prompts of more tokens stay in their row while the response decodes, and responses share them. Shorter ones
-are copied into the batch, where one call of the attention reads them all."""
+from afterwit.engines.embedded.scheduling.sequence import ResponseSequence, row_of
 
 
 class ModelRunner:
     """Used from the worker's thread only.
 
     A sequence reads its prompt into a `Row`, in pieces between decode steps. Then it joins those that decode,
-    one token per tick, all in one forward: row r of `_batch` belongs to `_decoding[r]`. When it ends, what it
-    said goes behind the prompt in its row, which is kept for requests that begin like it.
+    one token per tick. When it ends, what it said goes behind the prompt in its row, which is kept for
+    requests that begin like it.
     """
 
     def __init__(
@@ -50,20 +39,19 @@ class ModelRunner:
         self.module = module
         self.version = version
         self.queue: RequestQueue[ResponseSequence] = RequestQueue(slots=slots, reserve=reserve)
-        self._pace, self._kept, self._in_place = pace, kept, in_place
+        self._pace, self._kept = pace, kept
         self._prompts = Prompts(self, kept, context_length=context_length, pace=pace)
-        self._decoding: list[ResponseSequence] = []
-        self._batch = Batch(slots=slots, context_length=context_length)
+        self._decoding = Decoding(kept, slots=slots, context_length=context_length, in_place=in_place)
 
     @property
     def running(self) -> list[ResponseSequence]:
         """Every sequence that has a slot."""
-        return [*self._decoding, *self._prompts.sequences]
+        return [*self._decoding.sequences, *self._prompts.sequences]
 
     @property
     def decodes(self) -> bool:
         """Whether a response here is past its prompt."""
-        return bool(self._decoding)
+        return bool(self._decoding.sequences)
 
     @property
     def idle(self) -> bool:
@@ -96,7 +84,8 @@ class ModelRunner:
             self._prompts.add(sequence)
         for sequence in self._prompts.startable():
             self._start(sequence)
-        self._decode()
+        for sequence, outcome in self._decoding.step(self.module, self.version):
+            self._deliver(sequence, outcome)
         self._prefill(number, beside=others_decode or self.decodes)
 
     def fail(self, error: Exception) -> None:
@@ -108,7 +97,6 @@ class ModelRunner:
         self._decoding.clear()
         self._prompts.clear()
         self._kept.forget(self)
-        self._batch.clear()
 
     def _start(self, sequence: ResponseSequence) -> None:
         """Give a sequence a row. If its prompt was read for another, it decodes at once."""
@@ -116,38 +104,7 @@ class ModelRunner:
             if not self._prompts.start(sequence, self.version):
                 self._join(sequence)
         except Exception as error:  # no memory for a copy, for one
-            self._deliver(sequence, _failed(error))
-
-    def _decode(self) -> None:
-        sequences = list(self._decoding)
-        if not sequences:
-            return
-        draws = [sequence.draw() for sequence in sequences]
-        try:
-            drawn = self._decode_rows(0, sequences, draws)
-        except Exception:  # foreign code; each row is tried alone to find those that fail
-            drawn = [self._decode_alone(row, sequence, draws[row]) for row, sequence in enumerate(sequences)]
-        for sequence, outcome in zip(sequences, drawn, strict=True):
-            self._deliver(sequence, outcome)
-
-    def _decode_rows(
-        self, first: int, sequences: Sequence[ResponseSequence], draws: Sequence[Draw]
-    ) -> list[Outcome]:
-        """The next id of rows first.., all in one forward."""
-        last = [sequence.last_id for sequence in sequences]
-        positions = [sequence.cached for sequence in sequences]
-        beginnings = [sequence.beginning for sequence in sequences]
-        drawn = _drawn(decode(self.module, self._batch, first, last, positions, beginnings), draws)
-        for sequence in sequences:
-            sequence.extend_cache(1, self.version)
-        return drawn
-
-    def _decode_alone(self, row: int, sequence: ResponseSequence, how: Draw) -> Outcome:
-        """After a failed forward over all rows: only those that fail alone end with an error."""
-        try:
-            return self._decode_rows(row, [sequence], [how])[0]
-        except Exception as error:  # a model is foreign code and may raise anything
-            return _failed(error)
+            self._deliver(sequence, failure_of(error))
 
     def _prefill(self, number: int, *, beside: bool) -> None:
         """Read the prompts on, by at most `pace.chunk` of work in all.
@@ -168,27 +125,24 @@ class ModelRunner:
         try:
             outcome = self._read_piece(sequence, size)
         except Exception as error:  # a model is foreign code and may raise anything
-            outcome = _failed(error)
+            outcome = failure_of(error)
         if outcome is not None:
             self._deliver(sequence, outcome)
 
     def _read_piece(self, sequence: ResponseSequence, size: int) -> Outcome | None:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
-        logits_1V = prefill(self.module, _row(sequence), ids)
+        logits_1V = prefill(self.module, row_of(sequence), ids)
         sequence.read += size
         sequence.extend_cache(size, self.version)
         if sequence.uncached:
             return None
         self._join(sequence)
-        return _drawn(logits_1V, [sequence.draw()])[0]
+        return outcomes(logits_1V, [sequence.draw()])[0]
 
     def _join(self, sequence: ResponseSequence) -> None:
-        """Give a sequence whose prompt is read the row behind those that decode."""
-        last = len(sequence.prompt) - 1
-        sequence.start = last if self._in_place is not None and last >= self._in_place else 0
-        self._batch.put(len(self._decoding), _row(sequence).layers_between(sequence.start, sequence.cached))
+        """A sequence's prompt is read: it decodes from now on."""
+        self._decoding.join(sequence)
         self._prompts.remove(sequence)
-        self._decoding.append(sequence)
 
     def _deliver(self, sequence: ResponseSequence, outcome: Outcome) -> None:
         """Deliver what was drawn, or why nothing was; free the slot of a response that is over."""
@@ -204,64 +158,11 @@ class ModelRunner:
 
     def _release(self, sequence: ResponseSequence, *, failed: bool = False) -> None:
         """Free a sequence's slot, if it has one. Nothing of a failed one is found again."""
-        if not (self._prompts.remove(sequence) or sequence in self._decoding):
+        if not (self._prompts.remove(sequence) or sequence in self._decoding.sequences):
             return
-        if sequence in self._decoding:
-            self._leave_batch(sequence, failed=failed)
+        if sequence in self._decoding.sequences:
+            self._decoding.leave(sequence, failed=failed)
         if sequence.row is not None:
             if failed:
                 self._kept.drop(sequence.row)
             self._kept.leave(sequence.row)
-
-    def _leave_batch(self, sequence: ResponseSequence, *, failed: bool) -> None:
-        """The last row fills the hole, so that rows stay adjacent."""
-        hole, last = self._decoding.index(sequence), len(self._decoding) - 1
-        if failed:
-            self._batch.wipe(hole)
-        else:
-            self._keep(sequence, hole)
-        if hole != last:
-            moved = self._decoding[hole] = self._decoding[last]
-            self._batch.move(last, hole, moved.cached - moved.start)
-        self._decoding.pop()
-        if not self._decoding:
-            self._batch.clear()
-
-    def _keep(self, sequence: ResponseSequence, place: int) -> None:
-        """Put the response behind the prompt in its row, unless more of another text is there."""
-        row, text = _row(sequence), sequence.text
-        same = common_prefix(row.ids, text)
-        lost = len(row.ids) - same
-        if row not in self._kept or (lost and (row.users > 1 or LOST * lost > same)):
-            return
-        row.cut(same)
-        start, end = same - sequence.start, len(text) - sequence.start
-        try:
-            row.extend(self._batch.taken(place, start, end), text[same:])
-        except Exception:  # no memory for more: what was there stays
-            log.exception("a response's keys and values could not be kept")
-
-
-Outcome = Drawn | EngineError
-
-
-def _drawn(logits_BV: Tensor, draws: Sequence[Draw]) -> list[Outcome]:
-    """Each row's next id, or an error if its log-prob is not finite."""
-    return [
-        drawn if math.isfinite(drawn.logprob) else EngineError("The model's logits are not finite.")
-        for drawn in draw(logits_BV, draws)
-    ]
-
-
-def _failed(error: Exception) -> EngineError:
-    """The error as an EngineError, with its cause."""
-    failure = EngineError(f"The model could not go on with this response: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _row(sequence: ResponseSequence) -> Row:
-    """The row of a sequence that was started."""
-    if sequence.row is None:
-        raise ValueError("a sequence was read before it had a row")
-    return sequence.row

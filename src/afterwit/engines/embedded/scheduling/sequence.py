@@ -144,3 +144,10 @@ class ResponseSequence:
         if token in self._end_ids:
             return "stop"
         return "length" if len(self.response_ids) >= self._limit else None
+
+
+def row_of(sequence: ResponseSequence) -> Row:
+    """The row of a sequence that was started."""
+    if sequence.row is None:
+        raise ValueError("a sequence was read before it had a row")
+    return sequence.row
