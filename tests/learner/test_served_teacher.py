@@ -136,7 +136,7 @@ def test_an_objective_that_reads_more_than_its_top_k_is_refused_with_what_would_
 ) -> None:
     objective = ObjectiveSettings(objective=name, subset=subset)
     by_subset = name in ("hybrid", "topk_opd") and subset in ("teacher", "overlap")
-    if by_subset or name in ("token_opd", "rl"):
+    if by_subset or name in ("token_opd", "hybrid_token", "rl"):
         require_servable(objective)
         return
     with pytest.raises(

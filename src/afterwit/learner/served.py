@@ -14,12 +14,13 @@ def require_servable(objective: ObjectiveSettings) -> None:
 
     A server scores no other ids: neither the student's top-K nor the rest of the vocabulary.
     """
-    if not objective.needs_teacher or objective.objective == "token_opd":
+    distils = objective.terms.get("opd")
+    if not objective.needs_teacher or distils == "token_opd":
         return
-    if objective.terms.get("opd") == "topk_opd" and objective.subset in SUBSETS:
+    if distils == "topk_opd" and objective.subset in SUBSETS:
         return
     what = f"objective.objective is {objective.objective!r}"
-    if objective.terms.get("opd") == "topk_opd":
+    if distils == "topk_opd":
         what += f" with objective.subset = {objective.subset!r}"
     raise SettingError(
         f'{what}, which a teacher on a server (learner.teacher = "server") cannot teach, because it scores '
