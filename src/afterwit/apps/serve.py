@@ -90,4 +90,6 @@ def _greet(console: Console, runtime: Runtime, home: Path) -> None:
         console.print(f"running {', '.join(runtime.stages)} over {home}")
         return
     console.print(f"serving [bold]{runtime.engine.facts.model}[/bold], version {runtime.engine.version}")
-    console.print(f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}")
+    console.print(
+        f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}", soft_wrap=True
+    )
