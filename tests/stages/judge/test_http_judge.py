@@ -148,8 +148,16 @@ async def test_an_error_that_quotes_the_conversation_is_cut_before_the_quotation
     assert str(raised.value).endswith("HTTP 422: 1 validation error:")
 
 
+async def test_an_error_of_any_form_is_a_refusal(endpoint, client):
+    error = b'{"message": ' + b"[" * 1000 + b"]" * 1000 + b"}"
+    endpoint.answers(lambda: web.Response(body=error, status=400))
+    with pytest.raises(JudgeRefused, match="HTTP 400$"):
+        await ask(client)
+
+
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), (None, None), ("Fri, 31 Dec 2027 23:59:59 GMT", None), ("-1", None)]
+    ("header", "seconds"),
+    [("7", 7.0), (None, None), ("Fri, 31 Dec 2027 23:59:59 GMT", None), ("-1", None), ("\u00b2", None)],
 )
 async def test_a_busy_judge_says_when_to_come_back(endpoint, client, header, seconds):
     headers = {} if header is None else {"Retry-After": header}

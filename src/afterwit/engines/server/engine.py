@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from afterwit.core.errors import EngineUnavailable
+from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.engines.server.door import Door
@@ -118,10 +118,13 @@ class ServerEngine:
         if (forced := response.forced(version)) is not None:
             yield forced
         ask = response.rest(lease.of.name)
-        async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
-            async for piece in pieces:
-                if (step := response.take(piece, version)) is not None:
-                    yield step
+        try:
+            async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
+                async for piece in pieces:
+                    if (step := response.take(piece, version)) is not None:
+                        yield step
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise EngineError("the server answered in a form that is not known here") from error
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """One call a row, several at one time, all by the weights that are live at the start."""

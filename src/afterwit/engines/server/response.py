@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
+from afterwit.core.errors import EngineError
 from afterwit.engines.port import Facts, Generate, Step
 from afterwit.engines.server.server import CUT, Ask, Piece
 
@@ -24,6 +26,7 @@ class ServedResponse:
         sampling = request.sampling
         self._limit = min(sampling.max_tokens, facts.context_length - len(request.prompt_ids))
         self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else facts.end_ids)
+        self._vocabulary = facts.vocabulary
         self._said: list[int] = []
 
     def forced(self, version: int) -> Step | None:
@@ -61,7 +64,11 @@ class ServedResponse:
         )
 
     def take(self, piece: Piece, version: int) -> Step | None:
-        """The step of a piece that `version` sampled; None if it says nothing and ends nothing."""
+        """The step of a piece that `version` sampled; None if it says nothing and ends nothing.
+
+        Raises EngineError for a piece that no model sampled: it would be recorded, and trained on.
+        """
+        self._check(piece)
         self._said.extend(piece.ids)
         ended = piece.ended if piece.ended != CUT else None
         if ended is None and len(self._said) >= self._limit:
@@ -76,3 +83,13 @@ class ServedResponse:
             cache_version=version,
             ended=ended,
         )
+
+    def _check(self, piece: Piece) -> None:
+        ids, logprobs, left = piece.ids, piece.logprobs, self._limit - len(self._said)
+        if not len(ids) == len(logprobs) <= left:
+            counts = f"{len(ids)} ids and {len(logprobs)} log-probs where {left} were left to sample"
+            raise EngineError(f"the server answered {counts}")
+        if not all(type(token) is int and 0 <= token < self._vocabulary for token in ids):
+            raise EngineError("the server answered ids that the model does not have")
+        if not all(isinstance(logprob, int | float) and isfinite(logprob) for logprob in logprobs):
+            raise EngineError("the server answered log-probs that are no finite numbers")

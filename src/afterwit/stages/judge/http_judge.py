@@ -118,4 +118,4 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 def _seconds(header: str | None) -> float | None:
     """Retry-After in seconds; None for a date, which our own back-off replaces."""
-    return float(header) if header is not None and header.strip().isdigit() else None
+    return float(header) if header is not None and header.isascii() and header.strip().isdigit() else None

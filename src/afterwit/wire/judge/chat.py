@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -55,7 +55,9 @@ def answer_text(body: bytes) -> str:
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
         raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
     if isinstance(content, list):
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+        content = "".join(
+            filter(_is_text, (part.get("text") for part in content if isinstance(part, Mapping)))
+        )
     if isinstance(content, str):
         return content
     if content is None and cut_off:
@@ -68,7 +70,13 @@ def complaint(body: bytes) -> str:
     try:
         error = orjson.loads(body)
         error = error.get("error", error)
-        message = str(error.get("message") or "")
+        message = error.get("message")
     except (orjson.JSONDecodeError, AttributeError):
         return ""
+    if not isinstance(message, str):
+        return ""
     return _QUOTED.split(message, maxsplit=1)[0].strip()[:_LONGEST_COMPLAINT]
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str)

@@ -1,0 +1,48 @@
+"""A server that answers nonsense: the request fails as the engine's fault, and nothing of it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterwit.core.errors import EngineError
+from afterwit.engines.server.server import Ask, Piece
+from tests.engines.server.pretend import PretendServer, engine_over
+from tests.engines.talk import ask, say
+
+
+class Nonsense(PretendServer):
+    """Says one thing after a first token that is in order. An exception is raised instead."""
+
+    def __init__(self, said: Any) -> None:
+        super().__init__()
+        self._said = said
+
+    async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
+        yield Piece(ids=(7,), logprobs=(-0.5,))
+        if isinstance(self._said, Exception):
+            raise self._said
+        yield self._said
+
+
+NONSENSE = {
+    "an id beyond the vocabulary": Piece(ids=(100,), logprobs=(-0.5,)),
+    "a negative id": Piece(ids=(-1,), logprobs=(-0.5,)),
+    "an id that is no number": Piece(ids=("7",), logprobs=(-0.5,)),  # type: ignore[arg-type] # as JSON may
+    "more ids than log-probs": Piece(ids=(7, 8), logprobs=(-0.5,)),
+    "a log-prob of NaN": Piece(ids=(7,), logprobs=(float("nan"),)),
+    "no log-prob": Piece(ids=(7,), logprobs=(None,)),  # type: ignore[arg-type] # as above
+    "more than was asked for": Piece(ids=(7,) * 50, logprobs=(-0.5,) * 50),
+    "an event without choices": KeyError("choices"),
+    "an event that is a list": TypeError("list indices must be integers"),
+}
+
+
+@pytest.mark.parametrize("said", NONSENSE.values(), ids=NONSENSE)
+async def test_nonsense_is_the_engines_fault(base: Path, said: Any) -> None:
+    async with engine_over(Nonsense(said), base) as engine:
+        with pytest.raises(EngineError, match="the server answered"):
+            await say(engine, ask(range(3, 13), max_tokens=12))
