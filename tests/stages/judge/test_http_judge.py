@@ -151,7 +151,7 @@ async def test_an_error_that_quotes_the_conversation_is_cut_before_the_quotation
 async def test_an_error_of_any_form_is_a_refusal(endpoint, client):
     error = b'{"message": ' + b"[" * 1000 + b"]" * 1000 + b"}"
     endpoint.answers(lambda: web.Response(body=error, status=400))
-    with pytest.raises(JudgeRefused, match="HTTP 400$"):
+    with pytest.raises(JudgeRefused, match=r"HTTP 400$"):
         await ask(client)
 
 
