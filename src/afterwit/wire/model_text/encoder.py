@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection
+from functools import cached_property
+from itertools import pairwise
 from sys import getsizeof
 
 from tokenizers import Tokenizer
 
 from afterwit.core.kept import Kept
 from afterwit.wire.model_text.cuts import cut, cut_tokens, pattern_of
+from afterwit.wire.model_text.literal import MARK, Literal
 
 SHORTEST = 256
 """Characters of a piece, the last one of a text excepted: shorter ones cost more to keep than to tokenise."""
@@ -29,6 +32,9 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, texts: Collection[str], *, most_bytes: int = MOST_BYTES) -> None:
         """`texts` name the tokens that conversations are written with: the chat templates."""
         self._tokenizer = tokenizer
+        control = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        self._literal = Literal(control)
+        self._control = pattern_of(control)
         self._pattern: re.Pattern[str] | None = pattern_of(cut_tokens(tokenizer, texts))
         self._packed = Kept(
             self._pack, most_bytes=most_bytes, size=lambda text, ids: getsizeof(text) + getsizeof(ids)
@@ -45,7 +51,7 @@ class Encoder:
         return self._packed.bytes
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text; nothing is added to it."""
+        """Ids of a text; nothing is added to it. Control tokens that are marked are text, see `literal`."""
         if self._pattern is None or len(text) <= SHORTEST:
             return tuple(self._tokenised(text)) if text else ()
         joined = b"".join(map(self._packed, cut(text, self._pattern, SHORTEST)))
@@ -56,7 +62,29 @@ class Encoder:
         return struct.pack(f"{len(ids)}i", *ids)
 
     def _tokenised(self, text: str) -> list[int]:
-        # a batch of one is the only call that does not also compute the place of each id in the text
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        return ids
+        if MARK not in text or self._control is None:
+            return _ids(self._tokenizer, text)
+        ends = [0, *(place for found in self._control.finditer(text) for place in found.span()), len(text)]
+        return [
+            index for begin, end in pairwise(ends) if begin < end for index in self._stretch(text[begin:end])
+        ]
+
+    def _stretch(self, text: str) -> list[int]:
+        """Ids of a control token, or of a text between two of them."""
+        if MARK not in text:
+            return _ids(self._tokenizer, text)
+        return _ids(self._blind, self._literal.unmarked(text))
+
+    @cached_property
+    def _blind(self) -> Tokenizer:
+        """Reads control tokens as text. It is made when a text first holds one."""
+        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+        return tokenizer
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    # a batch of one is the only call that does not also compute the place of each id in the text
+    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoding.ids
+    return ids

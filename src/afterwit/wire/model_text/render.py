@@ -20,13 +20,18 @@ import jinja2
 from tokenizers import Tokenizer
 
 from afterwit.core.errors import RequestError, SettingError
-from afterwit.core.message import Conversation
+from afterwit.core.message import Conversation, Message
 from afterwit.wire.model_text.conventions import AUTO, Convention, convention_of
 from afterwit.wire.model_text.encoder import Encoder
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
+from afterwit.wire.model_text.literal import Literal
 from afterwit.wire.model_text.messages.fold import folded
 from afterwit.wire.model_text.messages.rules import TemplateRules, rules_of
-from afterwit.wire.model_text.messages.template_message import template_message, template_tool
+from afterwit.wire.model_text.messages.template_message import (
+    REASONING_KEYS,
+    template_message,
+    template_tool,
+)
 from afterwit.wire.model_text.template import Template, read_templates
 from afterwit.wire.model_text.text_bound import characters_per_token
 from afterwit.wire.request import Field
@@ -71,6 +76,9 @@ class Renderer:
         """Control tokens: id and text."""
         shows = self.convention.shows
         control = {index for index, text in self.special_ids.items() if not shows(text)}
+        self._written = Literal(self.special_ids.values())
+        self._said = Literal([self.special_ids[index] for index in control])
+        """For texts of the model: its marks of reasoning and calls stay what they are."""
         self.silent_ids = control | end_ids
         """Ids without text in a response: control tokens, except those that mark reasoning and calls."""
         self._texts: dict[int, str] = {}
@@ -119,16 +127,19 @@ class Renderer:
         return replace(conversation, template_args={**conversation.template_args, CLOCK: now})
 
     def text(self, conversation: Conversation, *, generation_prompt: bool = True) -> str:
-        """The rendered prompt. Raises RequestError(400, "template_error") if the template refuses."""
+        """The rendered prompt. Raises RequestError(400, "template_error") if the template refuses.
+
+        Control tokens that somebody wrote are marked in it: `encode` reads them as text, see `literal`.
+        """
         name = self._name(has_tools=bool(conversation.tools))
-        messages = folded(conversation.messages, self._rules[name])
-        variables = self._variables(
-            [template_message(message, self._rules[name]) for message in messages],
-            tools=[template_tool(tool, self._rules[name]) for tool in conversation.tools],
-            arguments=conversation.template_args,
-            generation_prompt=generation_prompt,
-        )
+        rules = self._rules[name]
         try:
+            variables = self._variables(
+                [self._template_message(message, rules) for message in folded(conversation.messages, rules)],
+                tools=[self._written.marked(template_tool(tool, rules)) for tool in conversation.tools],
+                arguments=conversation.template_args,
+                generation_prompt=generation_prompt,
+            )
             return self._templates[name].render(variables)
         except Exception as error:  # a template is foreign code and may raise anything
             message = f"The chat template refuses these messages: {error}"
@@ -158,6 +169,14 @@ class Renderer:
         if text is None:
             text = self._texts[ids[0]] = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
+
+    def _template_message(self, message: Message, rules: TemplateRules) -> dict[str, Any]:
+        data = template_message(message, rules)
+        texts = {"content", *REASONING_KEYS} if message.role == "assistant" else ()
+        return {
+            name: (self._said if name in texts else self._written).marked(value)
+            for name, value in data.items()
+        }
 
     def _variables(
         self,
