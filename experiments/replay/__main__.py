@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.replay.captures import captured, captures
+from experiments.replay.clients.field import FIELD
 from experiments.replay.clients.known import KNOWN
 from experiments.replay.clients.session import session
 from experiments.replay.clients.unseen import UNSEEN
@@ -38,6 +39,7 @@ class Who(StrEnum):
     RECORDED = "recorded"
     KNOWN = "known"
     UNSEEN = "unseen"
+    FIELD = "field"
 
 
 class Mode(StrEnum):
@@ -53,7 +55,7 @@ class Where(StrEnum):
     """The real gateway on a socket, in front of an engine that follows a script."""
 
 
-CLIENTS = {Who.KNOWN: KNOWN, Who.UNSEEN: UNSEEN}
+CLIENTS = {Who.KNOWN: KNOWN, Who.UNSEEN: UNSEEN, Who.FIELD: FIELD}
 Named = tuple[str, Play]
 """A play and the kind of its client."""
 

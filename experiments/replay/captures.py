@@ -91,7 +91,7 @@ def _recorded(request: Mapping[str, Any], dialect: str, label: Label) -> Recorde
     headers = {name.lower(): value for name, value in request["headers"].items()}
     if "path" in request:
         dialect = next(name for name, path in PATHS.items() if request["path"].split("?")[0] == path)
-        body, said = request["body"], _mocked(request["mock_response"], dialect)
+        body, said = _whole(request["body"]), _mocked(request["mock_response"], dialect)
     else:
         body, said = _body(request, dialect), request["response"]
     return Recorded(dialect=dialect, headers=headers, body=body, reply=_reply(dialect, said), label=label)
@@ -101,6 +101,12 @@ def _body(request: Mapping[str, Any], dialect: str) -> dict[str, Any]:
     sent = [item for one in request["messages"] for item in (one if isinstance(one, list) else [one])]
     field = "input" if dialect == RESPONSES else "messages"
     return {field: sent, "stream": request["stream"], "tools": tools_of(request["tools"], dialect)}
+
+
+def _whole(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body without the note that stands in the place of tools that the recording left out."""
+    tools = [tool for tool in body.get("tools") or () if isinstance(tool, dict)]
+    return {**body, "tools": tools} if tools else body
 
 
 def _mocked(response: Mapping[str, Any], dialect: str) -> Any:

@@ -95,3 +95,50 @@ def test_a_short_wish_for_a_summary_is_a_persons():
     wish = says("user", "Summarize this conversation.")
     assert memory.ask(agent(ASKED, HELLO, wish), FINE).kind is Kind.MAIN
     assert first.next_state == (wish,)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "[SUGGESTION MODE: Suggest what the user might type next. Reply with the suggestion alone, in 2 to 12 words.]",
+        "Suggest three questions that the user may ask next about this chat, as a JSON list of short strings.",
+        "Please write a title for this chat that tells what it is about, in at most six words, with no quotes.",
+        "Write a detailed account of this conversation for whoever continues the work after you, with all files.",
+    ],
+)
+def test_a_wish_of_the_client_about_the_chat_and_its_user_is_beside_the_conversation(wish: str):
+    memory = Memory()
+    first = memory.ask(agent(ASKED), HELLO)
+    beside = memory.ask(agent(ASKED, HELLO, says("user", wish)), FINE)
+    more = memory.ask(agent(ASKED, HELLO, SHORT), FINE)
+    assert (beside.kind, more.kind) == (Kind.SIDE, Kind.MAIN)
+    assert first.said == (SHORT.content,)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The title of the settings page is wrong: it should be the name of the user and not the word Account, fix it.",
+        "Suggest a better name for this function and write it, then run the tests again and tell me what they say.",
+        "Return JSON only from the endpoint of the user's sessions, and remove the field that nobody needs there.",
+        "Only the user may delete it",
+    ],
+)
+def test_what_a_person_asks_of_the_work_is_no_wish_about_the_chat(words: str):
+    memory = Memory()
+    first = memory.ask(agent(ASKED), HELLO)
+    more = memory.ask(agent(ASKED, HELLO, says("user", words)), FINE)
+    assert more.kind is Kind.MAIN
+    assert first.said == (words,)
+
+
+def test_a_conversation_that_was_edited_last_is_found_again_without_its_beginning():
+    """The edited branch is the one that goes on, though nothing had shown that it would."""
+    memory = Memory()
+    asked, again = says("user", "Look at the build, please"), says("user", "No: look at the tests, please")
+    memory.ask(agent(asked), HELLO)
+    memory.ask(agent(asked, HELLO, SHORT), says("assistant", "Which of the builds do you mean?"))
+    edited = memory.ask(agent(asked, HELLO, again), says("assistant", "Both of the tests pass now."))
+    assert edited.kind is Kind.UNKNOWN
+    rest = memory.ask(agent(again, edited.response, SHORT), FINE)
+    assert (rest.binding.parent, rest.binding.session) == (edited.id, edited.binding.session)

@@ -133,6 +133,9 @@ def _bind(text: str) -> object:
 
 READERS: dict[str, Callable[[str], Any]] = {
     "client text": without_client_text,
+    "a block of state": lambda text: without_client_text(f"a<info-msg>{text}</info-msg>"),
+    "a block's name": lambda text: without_client_text(f"<{text}>a</{text}>"),
+    "a long name of state": lambda text: without_client_text(f"a</info{'-info' * (len(text) // 5)}->"),
     "retelling": without_retelling,
     "boilerplate": lambda text: is_boilerplate(text, text),
     "arguments": canonical_json,

@@ -33,6 +33,8 @@ class Client:
         """The ask that the pending messages answer."""
         self.pending: list[Message] = []
         """What followed the last answer."""
+        self.instructions = traits.system
+        self.tools = () if traits.calls_as_words else traits.tools
         self._parents: dict[str, str | None] = {}
         self._number = 0
 
@@ -45,7 +47,7 @@ class Client:
 
     @property
     def system(self) -> list[Message]:
-        return [Message(role="system", content=self.traits.system)]
+        return [Message(role="system", content=self.instructions)]
 
     def headers(self) -> dict[str, str]:
         made = {"user-agent": self.traits.agent, **self.traits.headers}
@@ -74,7 +76,7 @@ class Client:
             "name": self.named("turn"),
             "messages": (*self.sent(), *context),
             "reply": reply,
-            "tools": self.traits.tools,
+            "tools": self.tools,
             "streamed": self.traits.streamed,
             "headers": self.headers(),
             "session": self.session,
@@ -128,6 +130,10 @@ class Client:
             for index in range(self.rng.choice([1, 1, 1, 2, 3]))
         )
         said = self.words.before_a_call()
+        if self.traits.calls_as_words:
+            made = made[:1]
+            written = f"<{made[0].name}>\n{made[0].arguments}\n</{made[0].name}>"
+            return Message(role="assistant", content=f"{said or ''}\n{written}".strip())
         return Message(role="assistant", content=said, reasoning=thought, tool_calls=made)
 
     def _arguments(self) -> str:
@@ -152,14 +158,15 @@ class Client:
 
     def results(self, answer: Message) -> Play:
         """The results of an answer's calls, one of which a sub-agent may fetch."""
-        for call in answer.tool_calls:
+        ids = ["words"] if self.traits.calls_as_words else [call.id for call in answer.tool_calls]
+        for call in ids:
             said = self.words.result()
             if self.session == "main" and self.chance(self.traits.subagents):
                 said = yield from self.delegated()
             if self.traits.results_as_words:
                 self.hear(Message(role="user", content=f"Observation:\n{said}"))
             else:
-                self.hear(Message(role="tool", tool_call_id=call.id, content=said))
+                self.hear(Message(role="tool", tool_call_id=call, content=said))
 
     def delegated(self) -> Generator[tuple[Ask, ...], tuple[Message, ...], str]:
         """What a sub-agent says: a session of its own, with fewer tools and another system text."""

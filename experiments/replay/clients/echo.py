@@ -82,6 +82,24 @@ def detailed(history: Sequence[Message], rng: Random) -> list[Message]:
     return [*before, replace(last, content=f"{last.content}\n{block}")]
 
 
+def informed(history: Sequence[Message], rng: Random) -> list[Message]:
+    """As `respelled`, with the time and the folder in the last message, in tags of the client's own."""
+    block = f"<info-msg>\nIt is 12:{rng.randrange(10, 60)}. Working directory: /srv\n</info-msg>"
+    *before, last = _respelled_all(history)
+    return [*before, replace(last, content=f"{last.content}\n{block}")]
+
+
+def truncated(history: Sequence[Message], rng: Random) -> list[Message]:
+    """The first exchange and the last messages; what was between is gone, which the first reply says."""
+    sent = detailed(history, rng)
+    if len(sent) <= WINDOW + 4:
+        return sent
+    first, reply, *rest = sent
+    cut = next(at for at in range(len(rest) - WINDOW, len(rest)) if rest[at].role == "user")
+    note = "[NOTE] Some earlier messages were removed to keep the context small."
+    return [first, replace(reply, content=f"{note}\n\n{reply.content}"), *rest[cut:]]
+
+
 def _respelled_all(history: Sequence[Message]) -> list[Message]:
     return [_respelled(message, separators=(",", ":")) for message in history]
 

@@ -38,6 +38,9 @@ def session(traits: Traits, seed: int, *, spoken: int | None = None, key: str | 
         yield (_title(client, first),)
     for _ in range(client.rng.randrange(MOST_TASKS)):
         yield from _between(client)
+        if traits.switches and client.chance(traits.switches):
+            client.tools = traits.tools[1:] if client.tools == traits.tools else traits.tools
+            client.instructions = f"{traits.system} You have {len(client.tools)} tools in this mode."
         yield from client.task(client.words.task())
 
 
@@ -49,7 +52,7 @@ def _between(client: Client) -> Play:
     if client.chance(traits.heartbeats):
         beat = Message(role="user", content=HEARTBEAT)
         answer = Message(role="assistant", content="HEARTBEAT_OK")
-        yield (client.beside("heartbeat", [*client.sent(), beat], answer, tools=traits.tools),)
+        yield (client.beside("heartbeat", [*client.sent(), beat], answer, tools=client.tools),)
     if traits.kept is not None and client.chance(traits.compacts):
         yield from _compaction(client, traits.kept)
 
@@ -67,8 +70,8 @@ def _title(client: Client, first: str) -> Ask:
 def _review(client: Client) -> Play:
     """A review behind the conversation, with all its tools: one step or two."""
     asked = Message(role="user", content=client.traits.words.review)
-    messages, tools = [*client.sent(), asked], client.traits.tools
-    if client.chance(0.5):
+    messages, tools = [*client.sent(), asked], client.tools if client.traits.review_tools else ()
+    if tools and client.chance(0.5):
         (answer,) = yield (client.beside("review", messages, client.drawn(True), tools=tools),)
         results = [
             Message(role="tool", tool_call_id=call.id, content="Only memory tools are allowed.")
@@ -87,6 +90,9 @@ def _compaction(client: Client, kept: Kept) -> Play:
     handoff = Message(role="user", content=words.handoff.replace("{summary}", summary))
     last_user = max(at for at, message in enumerate(history) if message.role == "user")
     match kept:
+        case Kept.INSTRUCTED:
+            client.instructions = f"{client.traits.system}\n{handoff.content}"
+            client.history = history[last_user:]
         case Kept.NOTHING:
             client.history = [handoff]
         case Kept.SUFFIX:
@@ -113,7 +119,7 @@ def _summary(client: Client, summary: str) -> Ask:
     traits, reply = client.traits, Message(role="assistant", content=summary)
     if traits.summary_behind:
         asked = Message(role="user", content=traits.words.summary)
-        tools = traits.tools if traits.summary_tools else ()
+        tools = client.tools if traits.summary_tools else ()
         return client.beside("summary", [*client.sent(), asked], reply, tools=tools)
     system = traits.words.summary_system
     asked = Message(role="user", content=traits.words.summary.replace("{all}", _written(client.history)))

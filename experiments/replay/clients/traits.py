@@ -26,6 +26,8 @@ class Kept(StrEnum):
     USERS = "users"
     ENDS = "ends"
     """The first messages and the last ones."""
+    INSTRUCTED = "instructed"
+    """As SUFFIX, with the summary in the system text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,8 @@ class Traits:
     dialect: str = "chat"
     echo: Echo = plainly
     session_header: str | None = None
+    calls_as_words: bool = False
+    """Calls are written in the text, and the client sends no tools."""
     results_as_words: bool = False
     """The results of tools come as a user's words."""
     stamped: bool = False
@@ -73,6 +77,7 @@ class Traits:
     """The summary is asked for behind the conversation, not with the conversation in one message."""
     summary_tools: bool = True
     """A summary that is asked for behind the conversation keeps the tools."""
+    review_tools: bool = True
     compacts: float = 0.25
     reviews: float = 0.0
     heartbeats: float = 0.0
@@ -83,4 +88,6 @@ class Traits:
     complains: float = 0.0
     """It deletes a reply without a call, and complains."""
     interrupts: float = 0.05
+    switches: float = 0.0
+    """It goes on in another mode: with a tool less, and with other instructions."""
     headers: Mapping[str, str] = field(default_factory=dict)

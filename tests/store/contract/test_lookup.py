@@ -218,6 +218,19 @@ def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None
     assert store.recent("other/agent") == []
 
 
+def test_a_recent_conversation_comes_again_as_of_a_branch_that_is_not_known_to_be_its_main_line(
+    store: Store,
+) -> None:
+    add(store, "t0", session="a")
+    for name in ("u1", "u2"):
+        add(store, name, session="a", kind=Kind.UNKNOWN)
+    add(store, "other", session="b", kind=Kind.UNKNOWN)
+    assert [(one.session, one.turn) for one in store.recent(SCOPE)] in (
+        [("a", "u2"), ("a", "t0")],
+        [("a", "t0"), ("a", "u2")],
+    )
+
+
 def test_a_recent_conversation_that_took_the_place_of_a_pruned_one_says_its_own_words(store: Store) -> None:
     for id, words in (("old", "before"), ("new", "after")):
         asked = Conversation(messages=(Message(role="user", content=words),))

@@ -12,6 +12,14 @@ _BLOCKS = (
     ("<environment_context>", "</environment_context>"),
     ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
 )
+_STATE_TAG = re.compile(
+    r"(?=[a-z]+[-_])(?:[a-z]+[-_])*(?:info|information|context|environment|env|reminder|system|state|metadata"
+    r"|datetime|workspace)(?:[-_][a-z]+)*"
+)
+"""Names of two words or more that clients give to blocks about the state of things."""
+_LONGEST_TAG = 64
+_MOST_BLOCKS = 4
+"""Most blocks that are taken from each end of a message."""
 _PROMPTS = ("Continue if you have next steps, or stop and ask for clarification if you are unsure",)
 """How messages begin that clients send in a person's place to keep the agent going."""
 _HANDOFFS = (
@@ -74,7 +82,7 @@ def without_passing_blocks(text: str) -> str:
     """The text without the blocks that come and go from one request to the next."""
     if text.startswith(_AIDER_FILES + _PROMPTS):
         return ""
-    return _without_aider_reminder(without_blocks(text, *_BLOCKS))
+    return _without_aider_reminder(_without_state(without_blocks(text, *_BLOCKS)))
 
 
 def without_retelling(text: str) -> str:
@@ -109,6 +117,34 @@ def is_boilerplate(said: str, before: str) -> bool:
     """Whether a reply `said` behind the user's words `before` was written by the client."""
     said = said.strip()
     return said in _AIDER_ASSENTS or (said == "Ok." and before.startswith(_AIDER_NOTICES))
+
+
+def _without_state(text: str) -> str:
+    """The text without blocks at its ends that tell the state of things by their name, if it says more."""
+    said = text
+    for _ in range(_MOST_BLOCKS):
+        said = _without_first(_without_last(said.strip()))
+    return text if not said or len(said) == len(text.strip()) else said
+
+
+def _tells_state(tag: str) -> bool:
+    return len(tag) <= _LONGEST_TAG and _STATE_TAG.fullmatch(tag) is not None
+
+
+def _without_last(text: str) -> str:
+    opening, _, name = text.removesuffix(">").rpartition("</")
+    if not text.endswith(">") or not _tells_state(name):
+        return text
+    before, found, _ = opening.rpartition(f"<{name}>")
+    return before.rstrip() if found else text
+
+
+def _without_first(text: str) -> str:
+    name, closed, rest = text[1:].partition(">")
+    if not closed or not text.startswith("<") or not _tells_state(name):
+        return text
+    _, found, after = rest.partition(f"</{name}>")
+    return after.lstrip() if found else text
 
 
 def _without_aider_reminder(text: str) -> str:

@@ -27,25 +27,38 @@ _ABOUT = re.compile(
 )
 _BACK = re.compile(
     r"\b(?:summar\w+|reviews?|reflect\w*|look back|recap|titles?|distil\w*|extract|remember\w*|memor\w+"
-    r"|compact\w*|condens\w*|checkpoint|hand-?off)\b"
+    r"|compact\w*|condens\w*|checkpoint|hand-?(?:off|over)|account|digest|write-?up|notes|brief(?:ing)?)\b"
 )
 _ALL_OF_IT = re.compile(
     r"\b(?:this|our|the|above|whole|entire|past|previous) (?:\w+ )?"
     r"(?:conversation|chat|discussion|dialogue)\b"
     r"|\b(?:this|our|current|above|whole|entire) session\b|\bconversation (?:above|so far|history)\b"
 )
+_OF_ITS_USER = re.compile(r"\bthe (?:user|human)\b|\bthis (?:chat|conversation|session|thread|dialogue)\b")
+_IN_A_FORM = re.compile(
+    r"\bjson\b|\bno (?:\w+ )?(?:tools?|quotes|punctuation|explanations?|preamble)\b|\bnothing else\b"
+    r"|\b(?:not|never) (?:use|call) (?:any )?tools?\b|\b(?:only|just) (?:the|a|with)\b|\balone\b"
+    r"|\bwords (?:or (?:fewer|less)|at most)\b"
+    r"|\b(?:at most|under|within|up to|max(?:imum)?) [\w-]+ (?:words|characters)\b"
+)
 FEWEST_WORDS = 80
 """Characters of a request to look back: what clients write for it is long, what people write is shorter."""
 
 
 def looks_back(incoming: IncomingRequest) -> bool:
-    """Whether the request ends with a client's wish to look back on the whole conversation."""
+    """Whether the request ends with a client's wish about the whole conversation.
+
+    It wants to look back on all of it; or it wants a title, suggestions or the like, speaks of the user or the
+    chat as somebody who is neither, and says in which form it wants the answer.
+    """
     if incoming.last_reply is None or incoming.messages[-1].role != "user":
         return False
     opening = incoming.texts[-1][:OPENING].lower()
-    return len(incoming.texts[-1]) >= FEWEST_WORDS and bool(
-        _BACK.search(opening) and _ALL_OF_IT.search(opening)
-    )
+    if len(incoming.texts[-1]) < FEWEST_WORDS:
+        return False
+    back = _BACK.search(opening) and _ALL_OF_IT.search(opening)
+    beside = _WANTED.search(opening) and _OF_ITS_USER.search(opening) and _IN_A_FORM.search(opening)
+    return bool(back or beside)
 
 
 def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:

@@ -96,7 +96,10 @@ class ParentLookup(Protocol):
         ...
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
-        """The conversations of a scope that went on last, the newest first, with what was said last."""
+        """The conversations of a scope that went on last, with what was said last.
+
+        Those with a branch that may or may not be the main line come a second time, as of that branch.
+        """
         ...
 
     def branch(self, turn: str) -> Branch | None:

@@ -6,6 +6,7 @@ What a turn says is read once: each request that begins a session asks for the s
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
@@ -60,7 +61,8 @@ class SqliteRecent(Component):
         return [_recent(row, self._said(_Turn(row["seq"], row["id"]))) for row in rows]
 
     def _ends(self, scope: str, limit: int) -> list[int]:
-        """The newest main-line turns of the newest sessions, from more turns until those are enough."""
+        """The newest main-line turns of the newest sessions, from more turns until those are enough, and
+        what is unknown of these sessions."""
         most, looked = limit * TURNS_OF_ONE, limit
         while True:
             rows = self._database.rows(
@@ -69,8 +71,18 @@ class SqliteRecent(Component):
             )
             newest = {row["session"]: row["seq"] for row in reversed(rows)}
             if len(newest) >= limit or len(rows) < looked or looked >= most:
-                return sorted(newest.values(), reverse=True)[:limit]
+                ends = sorted(newest.values(), reverse=True)[:limit]
+                return ends + self._newest_unknown([one for one, seq in newest.items() if seq in ends])
             looked = min(2 * looked, most)
+
+    def _newest_unknown(self, sessions: Sequence[str]) -> list[int]:
+        """The newest turn of each session that may or may not be on its main line."""
+        rows = self._database.rows(
+            "SELECT max(seq) AS seq FROM turns WHERE kind = 'unknown'"
+            f" AND session IN ({marks(len(sessions))}) GROUP BY session",
+            tuple(sessions),
+        )
+        return [row["seq"] for row in rows]
 
     def _read_said(self, turn: _Turn) -> _Said:
         row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
