@@ -100,10 +100,10 @@ def test_a_short_wish_for_a_summary_is_a_persons():
 @pytest.mark.parametrize(
     "wish",
     [
-        "[SUGGESTION MODE: Suggest what the user might type next. Reply with the suggestion alone, in 2 to 12 words.]",
-        "Suggest three questions that the user may ask next about this chat, as a JSON list of short strings.",
-        "Please write a title for this chat that tells what it is about, in at most six words, with no quotes.",
-        "Write a detailed account of this conversation for whoever continues the work after you, with all files.",
+        "[SUGGESTION MODE: Suggest what the user might type next. Reply alone, in 2 to 12 words.]",
+        "Suggest three questions that the user may ask next about this chat, as a JSON list.",
+        "Please write a title for this chat that tells its topic, in at most six words, with no quotes.",
+        "Write a detailed account of this conversation for whoever continues the work after you.",
     ],
 )
 def test_a_wish_of_the_client_about_the_chat_and_its_user_is_beside_the_conversation(wish: str):
@@ -118,9 +118,9 @@ def test_a_wish_of_the_client_about_the_chat_and_its_user_is_beside_the_conversa
 @pytest.mark.parametrize(
     "words",
     [
-        "The title of the settings page is wrong: it should be the name of the user and not the word Account, fix it.",
-        "Suggest a better name for this function and write it, then run the tests again and tell me what they say.",
-        "Return JSON only from the endpoint of the user's sessions, and remove the field that nobody needs there.",
+        "The title of the settings page is wrong: it should name the user and not the account.",
+        "Suggest a better name for this function and write it, then run the tests and say what they say.",
+        "Return JSON only from the endpoint of the user's sessions, and remove the unneeded field.",
         "Only the user may delete it",
     ],
 )

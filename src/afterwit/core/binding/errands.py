@@ -48,8 +48,8 @@ FEWEST_WORDS = 80
 def looks_back(incoming: IncomingRequest) -> bool:
     """Whether the request ends with a client's wish about the whole conversation.
 
-    It wants to look back on all of it; or it wants a title, suggestions or the like, speaks of the user or the
-    chat as somebody who is neither, and says in which form it wants the answer.
+    It wants to look back on all of it; or it wants a title, suggestions or the like, speaks of the user or of
+    the chat as one who is outside, and says in which form it wants the answer.
     """
     if incoming.last_reply is None or incoming.messages[-1].role != "user":
         return False
