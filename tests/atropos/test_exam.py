@@ -52,7 +52,7 @@ def {function}(*given):
 @isolated
 @pytest.mark.parametrize("how", CHEATS)
 async def test_a_solution_that_cheats_passes_no_test(how: str) -> None:
-    limits = BoxLimits(seconds=60, cpu_seconds=3, processes=16)
+    limits = BoxLimits(seconds=60, cpu_seconds=1, processes=16)
     found = await verdict(dedent(CHEATS[how]), limits=limits)
     assert (found.passed, found.total) == (0, 2)
     assert found.failure
