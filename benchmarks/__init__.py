@@ -12,9 +12,10 @@ update                     one whole update against the published way (E)
 segments, lora             turns that wait for each other; an adapter against full weights
 load                       more turns than the learner has time for
 engine, prompts            sampling, and prompts that begin alike (X)
-agents, gateway, proxy     serving (G)
+agents, gateway            serving (G)
+proxy, through             serving beside LiteLLM's proxy, and in front of a model server
 store                      recording (D)
 
 The others make what these measure: models, sessions, head_work, peer_ways, plain_loop, agent_text,
-recorded_alone, gateway_servers, gateway_load.
+recorded_alone, gateway_servers, gateway_load, quick_engine, plain_servers, paced_server, litellm.
 """
