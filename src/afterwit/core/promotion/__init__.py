@@ -2,23 +2,28 @@
 
 evidence   how sure it is that more was lost than may be
 suite      before a version serves: does it still do what people approved?
-watch      while it serves: do sessions end as they should?
+episodes   how people's requests ended, and which turns were approved
+watch      while a version serves: do episodes end as they should?
 """
 
+from afterwit.core.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
 from afterwit.core.promotion.evidence import e_value, ongoing_evidence
 from afterwit.core.promotion.suite import Item, Standing, Suite, SuiteResult, stratum_of
-from afterwit.core.promotion.watch import BadEnd, SessionEnd, Watch, bad_end
+from afterwit.core.promotion.watch import Watch
 
 __all__ = [
     "BadEnd",
+    "Episode",
     "Item",
-    "SessionEnd",
     "Standing",
+    "Step",
     "Suite",
     "SuiteResult",
     "Watch",
-    "bad_end",
+    "closes",
     "e_value",
+    "episode",
     "ongoing_evidence",
     "stratum_of",
+    "without_end",
 ]

@@ -1,0 +1,101 @@
+"""Episodes: from what a person asked to what a person said of it. How each ended, and what it approved.
+
+A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words or
+feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.judging import reactions
+from afterwit.core.turn import Finish, RecordedTurn
+from afterwit.core.verdict import NextState, Source, Verdict
+
+
+class BadEnd(StrEnum):
+    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it is learned from."""
+
+    DISPLEASED = "displeased"
+    """A person was displeased, with nothing to learn: a reward of -1 and no hint."""
+    NO_END = "no_end"
+    """The agent's last turn was a tool call, and nothing followed."""
+    REPEATED_CALL = "repeated_call"
+    """A tool call repeated an earlier one of the conversation, word for word, and was not paid for it."""
+    CUT_AT_LENGTH = "cut_at_length"
+    """A response did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A turn of an episode with its verdict; None: it has none."""
+
+    turn: RecordedTurn
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """How an episode ended."""
+
+    turn: str
+    """The turn that closed it, or the last one."""
+    session: str
+    source: str
+    """Who spoke: the turn's scope."""
+    bad: BadEnd | None
+    approved: tuple[str, ...]
+    """Turns that a new version should still take: all of an approved episode; of one that ended in a complaint
+    with a hint, the steps before it that were good."""
+
+
+def closes(next_state: NextState | None) -> bool:
+    """Whether a person's words or feedback follow, so that an episode ends."""
+    if next_state is None:
+        return False
+    if next_state.feedback is not None:
+        return True
+    return any(message.role == "user" for message in reactions(next_state.messages))
+
+
+def episode(steps: Sequence[Step]) -> Episode:
+    """The episode of these turns, oldest first; the last one closed it."""
+    last = steps[-1]
+    bad = _bad_end(steps)
+    return Episode(
+        turn=last.turn.id,
+        session=last.turn.session,
+        source=last.turn.scope,
+        bad=bad,
+        approved=() if bad else tuple(step.turn.id for step in _approved(steps)),
+    )
+
+
+def without_end(turn: RecordedTurn) -> Episode:
+    """The episode of an agent that called a tool and never came back."""
+    return Episode(turn=turn.id, session=turn.session, source=turn.scope, bad=BadEnd.NO_END, approved=())
+
+
+def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
+    verdict = steps[-1].verdict
+    found = {
+        BadEnd.DISPLEASED: verdict is not None and verdict.reward == -1 and not verdict.hints,
+        BadEnd.REPEATED_CALL: any(
+            step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps
+        ),
+        BadEnd.CUT_AT_LENGTH: any(step.turn.finish is Finish.LENGTH for step in steps),
+    }
+    return next((reason for reason, holds in found.items() if holds), None)
+
+
+def _approved(steps: Sequence[Step]) -> Sequence[Step]:
+    *before, last = steps
+    if last.verdict is None or last.verdict.reward == 0:
+        return ()
+    good = [step for step in before if step.verdict is not None and step.verdict.reward == 1]
+    if last.verdict.reward == -1:
+        return good
+    kept = [step for step in before if step.verdict is None or step.verdict.reward >= 0]
+    return [*kept, last]

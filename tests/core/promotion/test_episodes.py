@@ -1,0 +1,66 @@
+from dataclasses import replace
+
+import pytest
+
+from afterwit.core.message import Message
+from afterwit.core.promotion import BadEnd, Step, closes, episode, without_end
+from afterwit.core.turn import Finish
+from afterwit.core.verdict import Feedback, NextState, Source, Verdict
+from tests.core.test_client_text import OPENCLAW
+from tests.fakes.turns import a_turn
+
+HINT = ("Ask first.",)
+
+
+def verdict(reward: int, hints: tuple[str, ...] = (), source: Source = Source.VOTES) -> Verdict:
+    return Verdict(reward=reward, source=source, hints=hints)
+
+
+def step(id: str, given: Verdict | None, finish: Finish = Finish.STOP) -> Step:
+    return Step(turn=replace(a_turn(id), finish=finish), verdict=given)
+
+
+def said(role: str, content: str) -> NextState:
+    return NextState(messages=(Message(role=role, content=content),))
+
+
+@pytest.mark.parametrize(
+    ("next_state", "expected"),
+    [
+        (None, False),
+        (said("tool", "ok"), False),
+        (said("user", "Thanks."), True),
+        (said("user", OPENCLAW), False),
+        (NextState(feedback=Feedback(reward=1)), True),
+    ],
+)
+def test_an_episode_closes_when_a_person_speaks(next_state, expected):
+    assert closes(next_state) is expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "bad", "approved"),
+    [
+        ([("a", verdict(1)), ("b", verdict(1))], None, ("a", "b")),
+        ([("a", verdict(-1)), ("b", None), ("c", verdict(1))], None, ("b", "c")),
+        ([("a", verdict(1)), ("b", verdict(0)), ("c", verdict(-1, HINT))], None, ("a",)),
+        ([("a", verdict(1)), ("b", verdict(0))], None, ()),
+        ([("a", verdict(1)), ("b", None)], None, ()),
+        ([("a", verdict(1)), ("b", verdict(-1))], BadEnd.DISPLEASED, ()),
+        ([("a", verdict(0, source=Source.REPEAT)), ("b", verdict(1))], BadEnd.REPEATED_CALL, ()),
+    ],
+)
+def test_an_episode_ends_well_or_badly_and_approves_turns(steps, bad, approved):
+    found = episode([step(*each) for each in steps])
+    assert (found.turn, found.bad, found.approved) == (steps[-1][0], bad, approved)
+
+
+def test_a_response_that_was_cut_makes_an_episode_bad():
+    found = episode([step("a", verdict(1), Finish.LENGTH), step("b", verdict(1))])
+    assert (found.bad, found.approved) == (BadEnd.CUT_AT_LENGTH, ())
+
+
+def test_an_agent_that_never_came_back_made_a_bad_episode():
+    turn = a_turn("a")
+    assert without_end(turn).bad is BadEnd.NO_END
+    assert (without_end(turn).session, without_end(turn).source) == (turn.session, turn.scope)
