@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from afterwit.core.promotion import SuiteResult
 from afterwit.core.version import Origin, Probe, Version
 
 NAME = "manifest.json"
@@ -31,4 +32,5 @@ def parse(text: str) -> Version:
         probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
         files=data["files"],
         metrics=data["metrics"],
+        suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
     )

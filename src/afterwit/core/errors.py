@@ -133,6 +133,10 @@ class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
 
 
+class VersionHeld(AfterwitError):
+    """An update that lost too much of what people approved: it becomes no version."""
+
+
 class NothingLearned(AfterwitError):
     """There was no turn to learn from, though somebody asked to learn now."""
 

@@ -68,6 +68,7 @@ class Reason(StrEnum):
     TOO_LONG = "too_long"
     STALE = "stale"
     NOT_FINITE = "not_finite"
+    HELD_BACK = "held_back"
     INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
     TEACHER_FAILED = "teacher_failed"
@@ -101,6 +102,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.TOO_LONG: _NOT,
     Reason.STALE: _NOT,
     Reason.NOT_FINITE: _FAILED,
+    Reason.HELD_BACK: _FAILED,
     Reason.INVALID_VOTES: _FAILED,
     Reason.JUDGE_FAILED: _FAILED,
     Reason.TEACHER_FAILED: _FAILED,

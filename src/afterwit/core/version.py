@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from afterwit.core.promotion.suite import SuiteResult
+
 
 class Origin(StrEnum):
     """How a version came to be."""
@@ -47,3 +49,5 @@ class Version:
     files: dict[str, str] = field(default_factory=dict)
     """Hash of each file in the version's folder, by name; empty for the base."""
     metrics: dict[str, float] = field(default_factory=dict)
+    suite: SuiteResult | None = None
+    """What an update lost of what people had approved; None: it was not asked."""

@@ -8,6 +8,7 @@ from afterwit.store.port import ParentLookup, Store
 from afterwit.store.records import (
     Committed,
     Counts,
+    EndedEpisode,
     FeedbackOutcome,
     Filter,
     Key,
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncStore",
     "Committed",
     "Counts",
+    "EndedEpisode",
     "FeedbackOutcome",
     "Filter",
     "Key",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.promotion import BadEnd, SuiteResult
 from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.core.version import Origin
@@ -98,6 +99,19 @@ class VersionRecord:
     trained: int
     """Number of turns that it trained on as new ones."""
     replayed: int
+    suite: SuiteResult | None = None
+    """What it lost of what people had approved; None: it was not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedEpisode:
+    """How an episode ended, as the store keeps it."""
+
+    turn: str
+    session: str
+    source: str
+    bad: BadEnd | None
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

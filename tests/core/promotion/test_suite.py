@@ -1,11 +1,24 @@
+import json
+from dataclasses import asdict, replace
+
 import pytest
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.core.promotion import Item, Standing, Suite, stratum_of
+from afterwit.core.promotion import Item, Standing, Suite, SuiteResult, stratum_of
+from afterwit.core.turn import Sampled
+from tests.fakes.turns import a_turn
 
 
 def item(number: int, stratum: str = "write", source: str = "me") -> Item:
-    return Item(turn=f"t{number}", stratum=stratum, source=source, since=float(number))
+    return Item(
+        turn=f"t{number}",
+        stratum=stratum,
+        source=source,
+        since=float(number),
+        prompt_ids=(1, 2, 3),
+        ids=(4, 5),
+        sure=(True, False),
+    )
 
 
 def response(*calls: tuple[str, str]) -> Message:
@@ -66,3 +79,46 @@ def test_the_evidence_is_the_mean_of_the_strata():
 def test_without_history_a_version_is_clean():
     found = Suite().result([])
     assert (found.standing, found.evidence, found.worst, found.lost) == (Standing.CLEAN, 1.0, None, {})
+    assert Suite().chosen([]) == []
+
+
+def test_an_item_is_what_the_policy_was_sure_of():
+    sampled = Sampled(
+        ids=(7, 8, 9), logprobs=(-0.01, -0.5, -0.02), versions=(0, 0, 0), forced=(False, False, True)
+    )
+    turn = a_turn("t", sampled=sampled)
+    found = Item.of(turn, since=3.0)
+    assert (found.turn, found.ids, found.sure, found.since) == ("t", (7, 8, 9), (True, False, False), 3.0)
+    assert (found.stratum, found.source, found.prompt_ids) == ("text", turn.scope, turn.prompt_ids)
+
+
+@pytest.mark.parametrize(
+    ("choices", "kept"), [((4, 5), True), ((4, 9), True), ((9, 5), False)], ids=["same", "unsure", "sure"]
+)
+def test_a_response_is_kept_if_what_was_sure_is_chosen_again(choices, kept):
+    assert item(1).kept(choices) is kept
+
+
+def test_a_long_response_may_differ_in_a_fiftieth_of_what_was_sure():
+    long = replace(item(1), ids=tuple(range(100)), sure=(True,) * 100)
+    assert long.kept((-1, -1, *range(2, 100)))
+    assert not long.kept((-1, -1, -1, *range(3, 100)))
+
+
+def test_choices_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="2 ids but 1 choices"):
+        item(1).kept((4,))
+    with pytest.raises(ValueError, match="2 ids but 1 flags"):
+        replace(item(1), sure=(True,))
+
+
+def test_strata_take_turns_within_a_budget_of_tokens():
+    items = [item(n, stratum, source=f"s{n}") for n in range(4) for stratum in ("a", "b", "c")]
+    found = [(each.stratum, each.turn) for each in Suite().chosen(items, tokens=20, turn=1)]
+    assert found == [("b", "t3"), ("c", "t3"), ("a", "t3"), ("b", "t2")]
+
+
+def test_a_result_is_read_back_from_its_json():
+    found = result(write=(2, 3), text=(0, 1))
+    assert SuiteResult.from_dict(json.loads(json.dumps(asdict(found)))) == found
+    assert found.lost_turns == ("t0", "t1")

@@ -4,9 +4,11 @@ evidence   how sure it is that more was lost than may be
 suite      before a version serves: does it still do what people approved?
 episodes   how people's requests ended, and which turns were approved
 watch      while a version serves: do episodes end as they should?
+events     what was decided, and what follows from it
 """
 
 from afterwit.core.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
+from afterwit.core.promotion.events import Event, EventKind, braked, confirmed, held_in_a_row
 from afterwit.core.promotion.evidence import e_value, ongoing_evidence
 from afterwit.core.promotion.suite import Item, Standing, Suite, SuiteResult, stratum_of
 from afterwit.core.promotion.watch import Watch
@@ -14,15 +16,20 @@ from afterwit.core.promotion.watch import Watch
 __all__ = [
     "BadEnd",
     "Episode",
+    "Event",
+    "EventKind",
     "Item",
     "Standing",
     "Step",
     "Suite",
     "SuiteResult",
     "Watch",
+    "braked",
     "closes",
+    "confirmed",
     "e_value",
     "episode",
+    "held_in_a_row",
     "ongoing_evidence",
     "stratum_of",
     "without_end",

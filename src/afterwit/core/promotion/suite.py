@@ -9,13 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from afterwit.core.message import Message
 from afterwit.core.promotion.evidence import e_value
+from afterwit.core.turn import Turn
 
+SURE = 0.9
+"""Probability from which the policy was sure of a token when it sampled it."""
+MAY_DIFFER = 0.02
+"""Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
 """The stratum of responses without a tool call."""
 
@@ -43,6 +49,45 @@ class Item:
     """Who approved it: the turn's scope."""
     since: float
     """When it was approved, in seconds since the epoch."""
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    """The response as it was sampled."""
+    sure: tuple[bool, ...]
+    """Tokens of the response that the policy was sure of: a new version should still choose them."""
+
+    def __post_init__(self) -> None:
+        if len(self.sure) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(self.sure)} flags")
+
+    @classmethod
+    def of(cls, turn: Turn, *, since: float) -> Item:
+        """The item of a turn that was approved."""
+        sampled = turn.sampled
+        pairs = zip(sampled.logprobs, sampled.forced, strict=True)
+        return cls(
+            turn=turn.id,
+            stratum=stratum_of(turn.message),
+            source=turn.scope,
+            since=since,
+            prompt_ids=turn.prompt_ids,
+            ids=sampled.ids,
+            sure=tuple(not forced and logprob >= math.log(SURE) for logprob, forced in pairs),
+        )
+
+    def kept(self, choices: Sequence[int]) -> bool:
+        """Whether a version that would choose these ids, each behind the approved ones, still takes it.
+
+        What the policy was not sure of says nothing: free text is sampled, not chosen.
+        """
+        if len(choices) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(choices)} choices")
+        differ = sum(
+            sure and chosen != id for id, sure, chosen in zip(self.ids, self.sure, choices, strict=True)
+        )
+        return differ <= MAY_DIFFER * sum(self.sure)
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +98,18 @@ class SuiteResult:
     evidence: float
     """The mean e-value of the strata; 1 without items."""
     standing: Standing
+    lost_turns: tuple[str, ...] = ()
+    """The items that were lost."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SuiteResult:
+        """From the JSON of its fields."""
+        return cls(
+            lost={name: (lost, of) for name, (lost, of) in data["lost"].items()},
+            evidence=data["evidence"],
+            standing=Standing(data["standing"]),
+            lost_turns=tuple(data["lost_turns"]),
+        )
 
     @property
     def worst(self) -> str | None:
@@ -76,8 +133,20 @@ class Suite:
     per_source: int = 3
     """Items of one stratum that one source approved."""
 
-    def chosen(self, items: Iterable[Item], *, without: Collection[str] = ()) -> list[Item]:
-        """The items to score, newest first; turns in `without`, those of the batch itself, are left out."""
+    def chosen(
+        self, items: Iterable[Item], *, without: Collection[str] = (), tokens: int | None = None, turn: int = 0
+    ) -> list[Item]:
+        """The items to score; turns in `without`, those of the batch itself, are left out.
+
+        With `tokens`, the strata give one item each, again and again, until the next would be too much. `turn`
+        says which stratum begins, so that none is always the one left out.
+        """
+        found = self._newest(items, without)
+        if tokens is None:
+            return found
+        return _within(found, tokens, turn)
+
+    def _newest(self, items: Iterable[Item], without: Collection[str]) -> list[Item]:
         room: Counter[str] = Counter()
         given: Counter[tuple[str, str]] = Counter()
         found = []
@@ -95,17 +164,40 @@ class Suite:
     def result(self, kept: Iterable[tuple[Item, bool]]) -> SuiteResult:
         """What a version's answers say: each item with whether the version still takes it."""
         outcomes: dict[str, list[bool]] = defaultdict(list)
+        lost_turns = []
         for item, still in kept:
             outcomes[item.stratum].append(still)
+            if not still:
+                lost_turns.append(item.turn)
         lost = {name: (stills.count(False), len(stills)) for name, stills in sorted(outcomes.items())}
         values = [e_value(gone, of, bound=self.bound) for gone, of in lost.values()]
         evidence = math.fsum(values) / len(values) if values else 1.0
-        return SuiteResult(lost=lost, evidence=evidence, standing=self._standing(values, evidence))
+        return SuiteResult(
+            lost=lost,
+            evidence=evidence,
+            standing=self._standing(values, evidence),
+            lost_turns=tuple(lost_turns),
+        )
 
     def _standing(self, values: list[float], evidence: float) -> Standing:
         if evidence >= self.hold_at:
             return Standing.HELD
         return Standing.CLEAN if max(values, default=1.0) < self.clean_below else Standing.DOUBTFUL
+
+
+def _within(items: Sequence[Item], tokens: int, turn: int) -> list[Item]:
+    strata: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        strata[item.stratum].append(item)
+    names = sorted(strata)
+    names = names[turn % len(names) :] + names[: turn % len(names)] if names else []
+    rounds = (strata[name][at] for at in range(len(items)) for name in names if at < len(strata[name]))
+    found, left = [], tokens
+    for item in rounds:
+        if len(item) <= left:
+            left -= len(item)
+            found.append(item)
+    return found
 
 
 def stratum_of(response: Message) -> str:

@@ -8,6 +8,7 @@ from typing import Protocol
 from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
 from afterwit.store.port.lineage import Lineage
 from afterwit.store.port.operation import Keys, Statuses
+from afterwit.store.port.promotion import Promotion
 from afterwit.store.port.reading import Reading
 from afterwit.store.port.recording import ParentLookup, Recording
 from afterwit.store.port.retention import Retention
@@ -19,6 +20,7 @@ __all__ = [
     "Leases",
     "Lineage",
     "ParentLookup",
+    "Promotion",
     "Reading",
     "Recording",
     "Retention",
@@ -34,6 +36,7 @@ class Store(
     Leases,
     LearnerQueue,
     Lineage,
+    Promotion,
     Reading,
     Retention,
     Statuses,

@@ -9,6 +9,7 @@ import orjson
 
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.promotion import SuiteResult
 from afterwit.core.version import Origin, Version
 from afterwit.store.records import Committed, Reconciled, VersionRecord
 from afterwit.store.sqlite.component import Component
@@ -62,6 +63,7 @@ class SqliteLineage(Component):
             "restores": version.restores,
             "reverts": orjson.dumps(version.reverts),
             "metrics": orjson.dumps(version.metrics),
+            "suite": None if version.suite is None else orjson.dumps(version.suite),
             "committed_at": now,
         }
         self._database.insert("versions", row)
@@ -205,4 +207,5 @@ def _version(row: sqlite3.Row) -> VersionRecord:
         published_at=row["published_at"],
         trained=row["used"] - row["replayed"],
         replayed=row["replayed"],
+        suite=None if row["suite"] is None else SuiteResult.from_dict(orjson.loads(row["suite"])),
     )

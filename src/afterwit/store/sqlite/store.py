@@ -12,6 +12,7 @@ from afterwit.store.sqlite.leases import SqliteLeases
 from afterwit.store.sqlite.lineage import SqliteLineage
 from afterwit.store.sqlite.lookup import SqliteParentLookup
 from afterwit.store.sqlite.opening import SURVIVES_A_KILL, open_database
+from afterwit.store.sqlite.promotion import SqlitePromotion
 from afterwit.store.sqlite.reading import SqliteReading
 from afterwit.store.sqlite.recent import SqliteRecent
 from afterwit.store.sqlite.recording import SqliteRecording
@@ -26,6 +27,7 @@ class SqliteStore(
     SqliteLeases,
     SqliteLearnerQueue,
     SqliteLineage,
+    SqlitePromotion,
     SqliteReading,
     SqliteRetention,
     SqliteStatuses,

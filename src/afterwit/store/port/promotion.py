@@ -1,0 +1,49 @@
+"""What versions are measured by: how episodes ended, what people approved, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afterwit.core.promotion import Episode, Event, Item
+from afterwit.store.records import EndedEpisode, Record
+
+
+class Promotion(Protocol):
+    """Episodes, the suite of approved turns, and the events of promotion."""
+
+    def line(self, turn: str, *, limit: int = 64) -> list[Record]:
+        """A turn behind those that lead to it in its session, oldest first: at most `limit`, whose content is
+        there. Raises TurnNotFound."""
+        ...
+
+    def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
+        """Store how an episode ended, and the items it approved; an episode of the same turn is replaced.
+
+        `steps` are its turns: an episode that seemed to end with an earlier one of them is forgotten.
+        """
+        ...
+
+    def episodes(self) -> list[EndedEpisode]:
+        """The episodes since the last alarm, in the order in which they ended."""
+        ...
+
+    def unended(self, *, before: float, limit: int = 64) -> list[Record]:
+        """Main turns from before that time whose tool call nothing followed and that closed no episode."""
+        ...
+
+    def suite(self) -> list[Item]:
+        """The approved turns that have not been retired, newest first."""
+        ...
+
+    def retire(self, turns: Sequence[str]) -> int:
+        """Take items out of the suite whose stratum was approved twice since; returns how many."""
+        ...
+
+    def decided(self, event: Event) -> None:
+        """Keep an event."""
+        ...
+
+    def events(self) -> list[Event]:
+        """All events, oldest first."""
+        ...

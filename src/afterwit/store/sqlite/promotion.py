@@ -1,0 +1,145 @@
+"""The port's `Promotion` over SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from afterwit.core.errors import TurnNotFound
+from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item
+from afterwit.store.records import EndedEpisode, Record
+from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.packing import pack_flags, pack_ids, unpack_flags, unpack_ids
+from afterwit.store.sqlite.reading import records_by_seq
+
+KEPT_PER_STRATUM = 32
+"""Items of one stratum that the suite keeps, the newest ones."""
+APPROVED_SINCE = 2
+"""Later approvals of a stratum that let a lost item retire: people change their minds."""
+LINE = """
+    WITH RECURSIVE line(seq, id, parent, session, place) AS (
+        SELECT seq, id, parent, session, 1 FROM turns WHERE id = ?
+        UNION ALL
+        SELECT t.seq, t.id, t.parent, t.session, line.place + 1 FROM line
+        JOIN turns t ON t.id = line.parent AND t.session = line.session WHERE line.place < ?
+    )
+    SELECT seq FROM line
+"""
+UNENDED = """
+    SELECT t.seq FROM turns t JOIN contents c USING (seq)
+    WHERE t.state = 'OPEN' AND t.kind = 'main' AND t.created < ? AND c.finish = 'tool_calls'
+    AND t.id NOT IN (SELECT turn FROM episodes) ORDER BY t.seq LIMIT ?
+"""
+
+
+class SqlitePromotion(Component):
+    def line(self, turn: str, *, limit: int = 64) -> list[Record]:
+        rows = self._database.rows(LINE, (turn, limit))
+        if not rows:
+            raise TurnNotFound(f"there is no turn {turn}")
+        return records_by_seq(self._database, [row["seq"] for row in rows])
+
+    def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
+        with self._database.transaction():
+            self._database.execute(
+                f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?", (*steps, ended.turn)
+            )
+            self._database.execute(
+                "INSERT INTO episodes (turn, session, source, bad, at) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad",
+                (ended.turn, ended.session, ended.source, ended.bad, now),
+            )
+            self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
+            for item in items:
+                self._add(item, ended.session)
+
+    def _add(self, item: Item, session: str) -> None:
+        row = {
+            "turn": item.turn,
+            "session": session,
+            "stratum": item.stratum,
+            "source": item.source,
+            "since": item.since,
+            "prompt_ids": pack_ids(item.prompt_ids),
+            "ids": pack_ids(item.ids),
+            "sure": pack_flags(item.sure),
+        }
+        self._database.insert("suite", row, replace=True)
+        self._database.execute(
+            "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ?"
+            " ORDER BY since DESC, turn LIMIT -1 OFFSET ?)",
+            (item.stratum, KEPT_PER_STRATUM),
+        )
+
+    def episodes(self) -> list[EndedEpisode]:
+        rows = self._database.rows(
+            "SELECT * FROM episodes WHERE number > coalesce("
+            "(SELECT max(episode) FROM events WHERE kind = 'alarm'), 0) ORDER BY number"
+        )
+        return [_episode(row) for row in rows]
+
+    def unended(self, *, before: float, limit: int = 64) -> list[Record]:
+        rows = self._database.rows(UNENDED, (before, limit))
+        return records_by_seq(self._database, [row["seq"] for row in rows])
+
+    def suite(self) -> list[Item]:
+        rows = self._database.rows("SELECT * FROM suite ORDER BY since DESC, turn")
+        return [_item(row) for row in rows]
+
+    def retire(self, turns: Sequence[str]) -> int:
+        with self._database.transaction():
+            cursor = self._database.execute(
+                f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND {APPROVED_SINCE} <= (SELECT count(*)"
+                " FROM suite later WHERE later.stratum = suite.stratum AND later.since > suite.since)",
+                tuple(turns),
+            )
+        return cursor.rowcount
+
+    def decided(self, event: Event) -> None:
+        with self._database.transaction():
+            newest = self._database.rows("SELECT coalesce(max(number), 0) AS number FROM episodes")[0]["number"]
+            row = {
+                "kind": event.kind,
+                "at": event.at,
+                "version": event.version,
+                "evidence": event.evidence,
+                "words": event.words,
+                "episode": newest,
+            }
+            self._database.insert("events", row)
+
+    def events(self) -> list[Event]:
+        return [_event(row) for row in self._database.rows("SELECT * FROM events ORDER BY number")]
+
+
+def _episode(row: sqlite3.Row) -> EndedEpisode:
+    return EndedEpisode(
+        turn=row["turn"],
+        session=row["session"],
+        source=row["source"],
+        bad=None if row["bad"] is None else BadEnd(row["bad"]),
+        at=row["at"],
+    )
+
+
+def _item(row: sqlite3.Row) -> Item:
+    return Item(
+        turn=row["turn"],
+        stratum=row["stratum"],
+        source=row["source"],
+        since=row["since"],
+        prompt_ids=unpack_ids(row["prompt_ids"]),
+        ids=unpack_ids(row["ids"]),
+        sure=unpack_flags(row["sure"]),
+    )
+
+
+def _event(row: sqlite3.Row) -> Event:
+    return Event(
+        kind=EventKind(row["kind"]),
+        at=row["at"],
+        version=row["version"],
+        evidence=row["evidence"],
+        words=row["words"],
+    )

@@ -1,0 +1,141 @@
+"""Episodes, the suite, and the events of promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from afterwit.core.errors import TurnNotFound
+from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item, Suite
+from afterwit.core.turn import Finish
+from afterwit.store import Store
+from tests.store.examples import a_version, add
+
+
+def ended(turn: str, bad: BadEnd | None = None) -> Episode:
+    return Episode(turn=turn, session="s", source="laptop", bad=bad, approved=())
+
+
+def item(turn: str, since: float, stratum: str = "write") -> Item:
+    return Item(
+        turn=turn,
+        stratum=stratum,
+        source="laptop",
+        since=since,
+        prompt_ids=(1, 2),
+        ids=(3, 4),
+        sure=(True, False),
+    )
+
+
+def end(
+    store: Store, turn: str, bad: BadEnd | None = None, items: Sequence[Item] = (), now: float = 1.0
+) -> None:
+    store.end_episode(ended(turn, bad), items, steps=[turn], now=now)
+
+
+def event(kind: EventKind, version: int = 1) -> Event:
+    return Event(kind=kind, at=2.0, version=version, evidence=30.0, words="why")
+
+
+def test_a_line_is_a_turn_behind_those_of_its_session_that_lead_to_it(store: Store) -> None:
+    add(store, "a")
+    add(store, "b", parent="a")
+    add(store, "c", parent="b")
+    add(store, "d", parent="b")
+    assert [record.turn.id for record in store.line("c")] == ["a", "b", "c"]
+    assert [record.turn.id for record in store.line("c", limit=2)] == ["b", "c"]
+    with pytest.raises(TurnNotFound):
+        store.line("nobody")
+
+
+def test_episodes_come_in_the_order_in_which_they_ended(store: Store) -> None:
+    end(store, "b")
+    end(store, "a", BadEnd.DISPLEASED)
+    assert [(each.turn, each.bad) for each in store.episodes()] == [("b", None), ("a", BadEnd.DISPLEASED)]
+
+
+def test_an_episode_that_is_judged_again_keeps_its_place(store: Store) -> None:
+    end(store, "a")
+    end(store, "b")
+    end(store, "a", BadEnd.DISPLEASED, now=5.0)
+    assert [(each.turn, each.bad) for each in store.episodes()] == [("a", BadEnd.DISPLEASED), ("b", None)]
+
+
+def test_an_episode_that_goes_on_is_forgotten_for_the_one_that_it_became(store: Store) -> None:
+    end(store, "a", BadEnd.NO_END)
+    store.end_episode(ended("c"), [], steps=["a", "b", "c"], now=2.0)
+    assert [each.turn for each in store.episodes()] == ["c"]
+
+
+def test_only_episodes_since_the_last_alarm_count(store: Store) -> None:
+    end(store, "a", BadEnd.DISPLEASED)
+    store.decided(event(EventKind.ALARM))
+    end(store, "b")
+    store.decided(event(EventKind.CONFIRM))
+    assert [each.turn for each in store.episodes()] == ["b"]
+
+
+def test_items_are_kept_whole_and_come_newest_first(store: Store) -> None:
+    first, second = item("a", 1.0), item("b", 2.0)
+    end(store, "a", items=[first])
+    end(store, "b", items=[second])
+    assert store.suite() == [second, first]
+
+
+def test_an_item_that_is_no_longer_approved_leaves(store: Store) -> None:
+    end(store, "a", items=[item("a", 1.0)])
+    end(store, "a", BadEnd.DISPLEASED)
+    assert store.suite() == []
+
+
+def test_a_stratum_keeps_its_newest_items(store: Store) -> None:
+    end(store, "other", items=[item("other", 0.0, "read")])
+    for at in range(50):
+        end(store, f"t{at:02}", items=[item(f"t{at:02}", float(at))])
+    kept = [each.turn for each in store.suite()]
+    assert len(kept) > Suite().per_stratum
+    assert kept[0] == "t49"
+    assert "t00" not in kept
+    assert "other" in kept
+
+
+def test_a_lost_item_retires_only_if_its_stratum_was_approved_twice_since(store: Store) -> None:
+    for at, turn in enumerate(("a", "b", "c")):
+        end(store, turn, items=[item(turn, float(at))])
+    assert store.retire(["b", "c"]) == 0
+    assert store.retire(["a"]) == 1
+    assert [each.turn for each in store.suite()] == ["c", "b"]
+
+
+def test_the_suite_outlives_the_content_of_its_turns(store: Store) -> None:
+    add(store, "a")
+    end(store, "a", items=[item("a", 1.0)])
+    store.expire_open(older_than=10.0, now=10.0)
+    assert store.prune(now=100.0, max_age_s=1.0, max_bytes=None).turns == 1
+    assert [each.turn for each in store.suite()] == ["a"]
+
+
+def test_events_come_in_their_order(store: Store) -> None:
+    events = [event(EventKind.HOLD), event(EventKind.ALARM, 3)]
+    for each in events:
+        store.decided(each)
+    assert store.events() == events
+
+
+def test_a_tool_call_that_nothing_followed_is_found_once(store: Store) -> None:
+    add(store, "a", finish=Finish.TOOL_CALLS)
+    add(store, "b")
+    assert store.unended(before=0.0) == []
+    assert [record.turn.id for record in store.unended(before=1e12)] == ["a"]
+    end(store, "a", BadEnd.NO_END)
+    assert store.unended(before=1e12) == []
+
+
+def test_what_a_version_lost_is_kept_with_it(store: Store) -> None:
+    suite = Suite().result([(item("a", 1.0), False), (item("b", 2.0), True)])
+    store.commit_version(replace(a_version(0), parent=None), now=1.0)
+    store.commit_version(a_version(1, suite=suite), now=1.0)
+    assert [version.suite for version in store.versions()] == [None, suite]
