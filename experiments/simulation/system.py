@@ -26,6 +26,7 @@ from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.engine_judge import EngineJudge
 from afterwit.stages.judge.stage import Judge
 from afterwit.stages.learn import Learn
+from afterwit.stages.promotion import WatchOver
 from afterwit.stages.publish import Publisher
 from afterwit.store import Store
 from afterwit.wire.model_text.render import Renderer
@@ -122,7 +123,7 @@ async def simulation(
                 client=Client(app=app, world=world),
                 store=store,
                 judge=_judge(settings, inline, _judge_client(settings, engine, renderer, program), now),
-                learn=Learn(store, trainer, owner=OWNER, now=now),
+                learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
                 publisher=publisher_of(settings, engine, versions, inline),
                 versions=versions,
                 engine=engine,
@@ -149,4 +150,5 @@ def _judge(settings: Settings, store: InlineStore, client: JudgeClient, now: Ste
         rules=settings.judge.rules(settings.objective.reads),
         owner=OWNER,
         clock=Clock(now=now, sleep=asyncio.sleep, random=lambda: 0.5),
+        after=WatchOver(settings.promotion).judged,
     )

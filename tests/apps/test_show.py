@@ -25,7 +25,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings, renderer = load(home=home), Renderer.load(base)
     store = build.store_of_model(settings, home, base)
     store_judged(store, [a_sample(renderer, 0)])
-    build.learn_stage(store, build.trainer_of(settings, home, base)).run(lambda: False, follow=False)
+    build.learn_stage(settings, store, build.trainer_of(settings, home, base)).run(
+        lambda: False, follow=False
+    )
     store_judged(store, [a_sample(renderer, 1)])
     store.close()
     return home

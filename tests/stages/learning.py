@@ -20,6 +20,7 @@ from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.learn import STAGE, Learn
+from afterwit.stages.promotion import PromotionSettings
 from afterwit.store import Status, Store
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
@@ -57,6 +58,7 @@ class Place:
     base: Path
     settings: LearnerSettings = SETTINGS
     objective: ObjectiveSettings = OBJECTIVE
+    promotion: PromotionSettings = PromotionSettings()
     clock: Clock = field(default_factory=Clock)
 
     @property
@@ -76,7 +78,14 @@ class Place:
         return Trainer(self.versions, renderer, settings=self.settings, objective=self.objective)
 
     def learn(self, store: Store, watch: Callable[[Phase], None] = lambda phase: None) -> Learn:
-        return Learn(store, self.trainer(), owner=f"learner {os.getpid()}", now=self.clock, watch=watch)
+        return Learn(
+            store,
+            self.trainer(),
+            owner=f"learner {os.getpid()}",
+            promotion=self.promotion,
+            now=self.clock,
+            watch=watch,
+        )
 
     def drain(self) -> None:
         """Learn until no batch is left."""

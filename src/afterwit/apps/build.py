@@ -123,6 +123,7 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
     """The judge stage over a store and a client."""
     from afterwit.stages.judge.claims import Clock
     from afterwit.stages.judge.stage import Judge
+    from afterwit.stages.promotion import WatchOver
 
     judge = settings.judge
     return Judge(
@@ -133,6 +134,7 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         rules=judge.rules(settings.objective.reads),
         owner=_worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
+        after=WatchOver(settings.promotion).judged,
     )
 
 
@@ -221,11 +223,11 @@ def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
     return Policy.load(versions_of(home, folder), 0, settings.learner)
 
 
-def learn_stage(store: Store, trainer: Trainer) -> Learn:
+def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:
     """The learn stage over a store."""
     from afterwit.stages.learn import Learn
 
-    return Learn(store, trainer, owner=_worker_name("learn"))
+    return Learn(store, trainer, owner=_worker_name("learn"), promotion=settings.promotion)
 
 
 def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
@@ -273,6 +275,7 @@ def gateway_app(
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
     """Housekeeping over the store."""
     from afterwit.stages.housekeeping import Housekeeping, RetentionLimits
+    from afterwit.stages.promotion import WatchOver
 
     kept = settings.store
     retention = RetentionLimits(
@@ -280,7 +283,8 @@ def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: R
         max_age_s=kept.keep_days * 86400,
         max_bytes=int(kept.keep_gb * 1e9),
     )
-    return Housekeeping(store, home, retention, report=report, now=time.time)
+    watch = WatchOver(settings.promotion)
+    return Housekeeping(store, home, retention, report=report, now=time.time, sweep=watch.sweep)
 
 
 def _worker_name(stage: str) -> str:

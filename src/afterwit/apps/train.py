@@ -70,7 +70,7 @@ def learn(
             trainer = _loaded(settings, home, folder)
             loaded()
             before = versions.newest()
-            build.learn_stage(store, trainer).run(stop, follow=forever, rest=time.sleep)
+            build.learn_stage(settings, store, trainer).run(stop, follow=forever, rest=time.sleep)
             if not (forever or stop()) and versions.newest() == before:
                 raise NothingLearned(_why_nothing(store))
         except NothingLearned:  # no fault of the stage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,10 +146,12 @@ class Versions:
             raise
         return written
 
-    def prune(self, keep: int) -> tuple[int, ...]:
-        """Delete all weights but those of the newest `keep` versions and the base; the numbers deleted."""
+    def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
+        """Delete all weights but those of the newest `keep` versions, of `but`, and the base; the numbers
+        deleted."""
         numbers = [number for number in self.numbers() if number > 0]
-        old = [number for number in numbers[: max(0, len(numbers) - keep)] if self._holds_weights(number)]
+        older = (number for number in numbers[: max(0, len(numbers) - keep)] if number not in but)
+        old = [number for number in older if self._holds_weights(number)]
         for number in old:
             for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
                 if path.name != manifest.NAME:

@@ -21,6 +21,7 @@ AfterwitError
 │   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
+├── VersionHeld         an update that lost too much of what people approved
 ├── NothingLearned      there was no turn to learn from
 ├── VersionDamaged      a version's files cannot be read
 └── VersionTaken        another process wrote the next weight version first
@@ -134,7 +135,12 @@ class UpdateRefused(AfterwitError):
 
 
 class VersionHeld(AfterwitError):
-    """An update that lost too much of what people approved: it becomes no version."""
+    """An update that lost too much of what people approved, as `evidence` says (an e-value): it
+    becomes no version."""
+
+    def __init__(self, words: str, *, evidence: float) -> None:
+        super().__init__(words)
+        self.evidence = evidence
 
 
 class NothingLearned(AfterwitError):

@@ -7,6 +7,7 @@ scoring      responses through a model
 parameters   what trains, and the frozen models beside it
 policy       model, master weights and optimiser
 update       one step of the optimiser over one batch
+suite        what a policy would say in the place of approved responses
 trainer      an update becomes a version on disk
 explain      what an update computes for one turn
 failures     kinds of failure

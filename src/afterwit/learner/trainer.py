@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
+from afterwit.core.promotion import SuiteResult
 from afterwit.core.teacher import TeacherServer
 from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
@@ -22,6 +23,9 @@ from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.update import Phase, Progress, update
 from afterwit.objective.settings import ObjectiveSettings
+
+Examine = Callable[[Policy], SuiteResult | None]
+"""What an updated policy lost of what people had approved; None: it was not asked."""
 
 
 class Trainer:
@@ -108,17 +112,22 @@ class Trainer:
         *,
         now: float,
         progress: Progress,
+        objective: ObjectiveSettings | None = None,
+        examine: Examine = lambda policy: None,
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        Raises UpdateRefused if it would not be finite, VersionTaken if a rollback came first. After any error
-        the next update starts from the newest version on disk.
+        `objective` replaces the trainer's own. `examine` is called with the updated policy before anything is
+        written; what it raises gives the update up. Raises UpdateRefused if the update would not be finite,
+        VersionTaken if a rollback came first. After any error the next update starts from the newest version
+        on disk.
         """
         policy = self.policy()
         number = policy.number + 1
         try:
             items = [*new, *replayed]
-            metrics = update(policy, self.frozen, items, self.objective, self.settings, progress)
+            metrics = update(policy, self.frozen, items, objective or self.objective, self.settings, progress)
+            suite = examine(policy)
             version = Version(
                 number=number,
                 parent=policy.number,
@@ -128,6 +137,7 @@ class Trainer:
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
                 metrics=metrics,
+                suite=suite,
             )
             written = self._write(version, policy, progress)
         except BaseException:

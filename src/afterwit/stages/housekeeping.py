@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Report, Signals, StageHealth, work
-from afterwit.store import AsyncStore, Pruned
+from afterwit.store import AsyncStore, Pruned, Store
 
 STAGE = "housekeeping"
 LOW_DISK_BYTES = 2**30
@@ -27,6 +28,12 @@ class RetentionLimits:
     max_bytes: int
 
 
+class Sweep(Protocol):
+    """Ends what nothing else ends; returns how many."""
+
+    def __call__(self, store: Store, *, now: float) -> int: ...
+
+
 class Housekeeping:
     """Expires and prunes turns, and reports the room that is left."""
 
@@ -38,9 +45,11 @@ class Housekeeping:
         *,
         report: Report,
         now: Callable[[], float],
+        sweep: Sweep = lambda store, *, now: 0,
     ) -> None:
+        """`sweep` ends episodes that nothing else ends."""
         self._store, self._home, self._retention = store, home, retention
-        self._report, self._now = report, now
+        self._report, self._now, self._sweep = report, now, sweep
 
     async def run(self, signals: Signals, *, poll_s: float, back_off: BackOff) -> None:
         """Step until told to stop. A step reports its own health; the loop reports only its exceptions."""
@@ -54,6 +63,7 @@ class Housekeeping:
     async def step(self) -> bool:
         """Expire, prune, measure the disk. Always False: nothing is left to do at once."""
         now = self._now()
+        await self._store.call(lambda store: self._sweep(store, now=now))
         oldest = now - self._retention.next_state_s
         await self._store.call(lambda store: store.expire_open(older_than=oldest, now=now))
         pruned = await self._prune(now)

@@ -110,6 +110,7 @@ class EndedEpisode:
     turn: str
     session: str
     source: str
+    version: int
     bad: BadEnd | None
     at: float
 

@@ -31,6 +31,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.stages.promotion import PromotionSettings
 from afterwit.stages.publish import PublishSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"
@@ -50,6 +51,7 @@ class Settings(BaseModel):
     judge: JudgeSettings = JudgeSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
+    promotion: PromotionSettings = PromotionSettings()
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
 

@@ -1,7 +1,7 @@
 """Episodes: from what a person asked to what a person said of it. How each ended, and what it approved.
 
-A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words or
-feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
+A session may go on for days, so what is counted is its episodes. A turn closes an episode if a person's words
+or feedback follow it; the episode holds the turns before it, back to the one that closed the episode before.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from afterwit.core.judging import reactions
-from afterwit.core.turn import Finish, RecordedTurn
+from afterwit.core.turn import Finish, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Source, Verdict
 
 
 class BadEnd(StrEnum):
-    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it is learned from."""
+    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it teaches."""
 
     DISPLEASED = "displeased"
     """A person was displeased, with nothing to learn: a reward of -1 and no hint."""
@@ -45,10 +45,12 @@ class Episode:
     session: str
     source: str
     """Who spoke: the turn's scope."""
+    version: int
+    """The newest version that sampled a token of its last turn; 0 for a turn recorded elsewhere."""
     bad: BadEnd | None
     approved: tuple[str, ...]
-    """Turns that a new version should still take: all of an approved episode; of one that ended in a complaint
-    with a hint, the steps before it that were good."""
+    """Turns that a new version should still take: all of an approved episode; of one that ended in a
+    complaint with a hint, the steps before it that were good."""
 
 
 def closes(next_state: NextState | None) -> bool:
@@ -68,6 +70,7 @@ def episode(steps: Sequence[Step]) -> Episode:
         turn=last.turn.id,
         session=last.turn.session,
         source=last.turn.scope,
+        version=_version(last.turn),
         bad=bad,
         approved=() if bad else tuple(step.turn.id for step in _approved(steps)),
     )
@@ -75,7 +78,18 @@ def episode(steps: Sequence[Step]) -> Episode:
 
 def without_end(turn: RecordedTurn) -> Episode:
     """The episode of an agent that called a tool and never came back."""
-    return Episode(turn=turn.id, session=turn.session, source=turn.scope, bad=BadEnd.NO_END, approved=())
+    return Episode(
+        turn=turn.id,
+        session=turn.session,
+        source=turn.scope,
+        version=_version(turn),
+        bad=BadEnd.NO_END,
+        approved=(),
+    )
+
+
+def _version(turn: RecordedTurn) -> int:
+    return max(turn.sampled.versions, default=0) if isinstance(turn, Turn) else 0
 
 
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:

@@ -26,7 +26,7 @@ class Event:
     at: float
     """Seconds since the epoch."""
     version: int
-    """Hold: the version that the update began with. Alarm: the newest version. Confirm: the one that serves."""
+    """Hold: where the update began. Alarm: the newest one. Confirm: the one that is confirmed."""
     evidence: float
     words: str
     """Why, in a sentence."""

@@ -134,12 +134,17 @@ class Suite:
     """Items of one stratum that one source approved."""
 
     def chosen(
-        self, items: Iterable[Item], *, without: Collection[str] = (), tokens: int | None = None, turn: int = 0
+        self,
+        items: Iterable[Item],
+        *,
+        without: Collection[str] = (),
+        tokens: int | None = None,
+        turn: int = 0,
     ) -> list[Item]:
         """The items to score; turns in `without`, those of the batch itself, are left out.
 
-        With `tokens`, the strata give one item each, again and again, until the next would be too much. `turn`
-        says which stratum begins, so that none is always the one left out.
+        With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` says
+        which stratum begins, so that none is always the one left out.
         """
         found = self._newest(items, without)
         if tokens is None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Verdict
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import renewing
-from afterwit.store import AsyncStore, Record
+from afterwit.store import AsyncStore, Record, Store
 
 STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
 """Failed attempts after which a turn ends as `judge_failed`; `requeue` puts it back. An attempt fails if the
 judge refuses the question, or by a fault of ours. A judge that does not answer never ends a turn."""
+
+
+class AfterVerdict(Protocol):
+    """What else a stored verdict changes, in its transaction."""
+
+    def __call__(self, store: Store, turn: str, *, now: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +49,11 @@ class Claims:
         back_off: BackOff,
         clock: Clock,
         reads: Reads,
+        after: AfterVerdict,
     ) -> None:
         self._store = store
         self._reads = reads
+        self._after = after
         self._owner = owner
         self._lease_s = lease_s
         self._back_off = back_off
@@ -74,17 +82,21 @@ class Claims:
         """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
         found = self._reads.of(record.turn, verdict)
         owner, now = self._owner, self._now()
-        await self._store.call(
-            lambda store: store.judged(
-                record.turn.id,
-                verdict,
-                rl=found.rl,
-                opd=found.opd,
-                reason=found.reason,
-                owner=owner,
-                now=now,
-            )
-        )
+
+        def judged(store: Store) -> None:
+            with store.transaction():
+                if store.judged(
+                    record.turn.id,
+                    verdict,
+                    rl=found.rl,
+                    opd=found.opd,
+                    reason=found.reason,
+                    owner=owner,
+                    now=now,
+                ):
+                    self._after(store, record.turn.id, now=now)
+
+        await self._store.call(judged)
 
     async def end(self, record: Record, reason: Reason, *, error: str | None = None) -> None:
         turn, owner, now = record.turn.id, self._owner, self._now()

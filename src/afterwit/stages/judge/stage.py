@@ -8,7 +8,7 @@ from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
 from afterwit.core.judging import JudgePrompts, VoteRules
 from afterwit.core.terms import unjudged
 from afterwit.core.verdict import Verdict
-from afterwit.stages.judge.claims import STAGE, Claims, Clock
+from afterwit.stages.judge.claims import STAGE, AfterVerdict, Claims, Clock
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.recent_votes import RecentVotes
 from afterwit.stages.judge.settings import JudgeSettings
@@ -31,7 +31,9 @@ class Judge:
         rules: VoteRules,
         owner: str,
         clock: Clock,
+        after: AfterVerdict = lambda store, turn, *, now: None,
     ) -> None:
+        """`after` is called in the transaction of each verdict."""
         self._settings = settings
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
@@ -43,6 +45,7 @@ class Judge:
             back_off=self._back_off,
             clock=clock,
             reads=rules.reads,
+            after=after,
         )
         self._verdicts = Verdicts(
             client, prompts, rules, settings, back_off=self._back_off, sleep=clock.sleep

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from afterwit.core.errors import UpdateRefused, VersionTaken
+from afterwit.core.errors import UpdateRefused, VersionHeld, VersionTaken
 from afterwit.core.lifecycle import Reason
+from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Version
+from afterwit.learner.batch import Item
 from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.learner.policy import Policy
 from afterwit.learner.schedule import NextBatch
+from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
@@ -23,6 +27,8 @@ from afterwit.stages.learn.messages import (
     on_version,
     sentence,
 )
+from afterwit.stages.promotion import Gate
+from afterwit.stages.promotion.messages import on_held
 from afterwit.stages.worker import described, frames
 from afterwit.store import Record
 
@@ -33,9 +39,16 @@ class Attempts:
     """Trains batches. Every end of an attempt leaves each of its turns trained, skipped or given back."""
 
     def __init__(
-        self, trainer: Trainer, claims: Claims, health: LearnHealth, *, now: Callable[[], float]
+        self,
+        trainer: Trainer,
+        claims: Claims,
+        health: LearnHealth,
+        gate: Gate,
+        *,
+        now: Callable[[], float],
     ) -> None:
         self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
+        self._gate = gate
         self._settings = trainer.settings
 
     def attempt(self, records: Sequence[Record], choice: NextBatch, progress: Progress) -> None:
@@ -45,6 +58,12 @@ class Attempts:
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
             self._health.report(False, on_refusal(error, turns=len(records)))
+        except VersionHeld as error:
+            log.warning("learn: %s", error)
+            with self._claims.together():
+                self._claims.end(records, Reason.HELD_BACK, str(error))
+                self._gate.held(error.evidence, str(error), now=self._now())
+            self._health.report(False, str(error))
         except Stopped:
             self._claims.give_back(records)
             raise
@@ -65,10 +84,27 @@ class Attempts:
         if not new and (self._settings.update_gate or not replayed):
             self._health.report(True, NOTHING_TO_LEARN)
             return None
-        return self._trainer.train(new, replayed, now=self._now(), progress=progress)
+        items = self._gate.items(
+            [item.turn for item in new if item.turn is not None], work=_work([*new, *replayed])
+        )
+
+        def examine(policy: Policy) -> SuiteResult | None:
+            found = self._gate.result(kept(policy, items, self._settings))
+            if found is not None and found.standing is Standing.HELD:
+                raise VersionHeld(on_held(found, turns=len(new)), evidence=found.evidence)
+            return found
+
+        return self._trainer.train(
+            new,
+            replayed,
+            now=self._now(),
+            progress=progress,
+            objective=self._gate.objective(self._trainer.objective),
+            examine=examine,
+        )
 
     def _commit(self, version: Version, choice: NextBatch, progress: Progress) -> None:
-        self._claims.commit(version)
+        self._claims.commit(version, keep=self._gate.keep())
         progress(Phase.COMMITTED)
         ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
         if choice.lags:
@@ -89,3 +125,13 @@ class Attempts:
             self._claims.blame(record, sentence(error))
         wait_s = self._settings.retry_s if kind is FailureKind.DISK else 0.0
         self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)
+
+
+FORWARD_AND_BACKWARD = 3
+"""Work of a token that is trained on, in tokens that are only read."""
+
+
+def _work(items: Sequence[Item]) -> int:
+    """What an update of these items costs, in tokens that are only read."""
+    trained = sum(len(item.student) for item in items)
+    return FORWARD_AND_BACKWARD * trained + sum(len(row) for item in items for row in item.teachers)

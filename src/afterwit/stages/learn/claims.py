@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from afterwit.checkpoints import Versions
@@ -123,11 +124,18 @@ class Claims:
         )
         return self.samples(found)
 
-    def commit(self, version: Version) -> None:
-        """Tell the store what the version's manifest says; delete the weights of versions too old to keep."""
+    def commit(self, version: Version, *, keep: Collection[int] = ()) -> None:
+        """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
+
+        Those of `keep` stay, however old.
+        """
         self._store.commit_version(version, now=self._now())
         self._reconciled = version.number
-        self._versions.prune(self._settings.keep_versions)
+        self._versions.prune(self._settings.keep_versions, but=keep)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What follows is stored as one, or not at all."""
+        return self._store.transaction()
 
     def refuse(self, refused: Sequence[Refused]) -> None:
         """End the turns that cannot train, each with its reason."""

@@ -18,6 +18,7 @@ from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
+from afterwit.stages.promotion import Gate, PromotionSettings
 from afterwit.stages.worker import described, frames
 from afterwit.store import Store
 
@@ -36,6 +37,7 @@ class Learn:
         trainer: Trainer,
         *,
         owner: str,
+        promotion: PromotionSettings,
         now: Callable[[], float] = time.time,
         watch: Progress = lambda phase: None,
     ) -> None:
@@ -52,7 +54,8 @@ class Learn:
             now=now,
             reads_groups=trainer.objective.reads_groups,
         )
-        self._attempts = Attempts(trainer, self._claims, self._health, now=now)
+        self._gate = Gate(store, trainer.versions, promotion)
+        self._attempts = Attempts(trainer, self._claims, self._health, self._gate, now=now)
         self._last_step_failed = False
         self._choice = NOTHING
 
@@ -97,6 +100,11 @@ class Learn:
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
+        if self._fall_back():
+            return True
+        if (why := self._gate.paused()) is not None:
+            self._health.report(False, why)
+            return False
         self._choice = self._claims.choose(drain=not follow)
         records = self._claims.take(self._choice)
         if not records:
@@ -104,6 +112,17 @@ class Learn:
         progress = self._claims.progress(records, stop, self._watch)
         progress(Phase.CLAIMED)
         self._attempts.attempt(records, self._choice, progress)
+        return True
+
+    def _fall_back(self) -> bool:
+        """Return to an earlier version if a hold or an alarm wants it; whether it did."""
+        found = self._gate.fall_back(now=self._now())
+        if found is None:
+            return False
+        version, words = found
+        log.warning("learn: %s", words)
+        self._claims.commit(version, keep=self._gate.keep())
+        self._health.report(False, words, lasting=True)
         return True
 
     def _report_waiting(self, *, follow: bool) -> None:

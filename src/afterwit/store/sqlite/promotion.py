@@ -43,12 +43,13 @@ class SqlitePromotion(Component):
     def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
         with self._database.transaction():
             self._database.execute(
-                f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?", (*steps, ended.turn)
+                f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?",
+                (*steps, ended.turn),
             )
             self._database.execute(
-                "INSERT INTO episodes (turn, session, source, bad, at) VALUES (?, ?, ?, ?, ?)"
+                "INSERT INTO episodes (turn, session, source, version, bad, at) VALUES (?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad",
-                (ended.turn, ended.session, ended.source, ended.bad, now),
+                (ended.turn, ended.session, ended.source, ended.version, ended.bad, now),
             )
             self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
             for item in items:
@@ -98,7 +99,9 @@ class SqlitePromotion(Component):
 
     def decided(self, event: Event) -> None:
         with self._database.transaction():
-            newest = self._database.rows("SELECT coalesce(max(number), 0) AS number FROM episodes")[0]["number"]
+            newest = self._database.rows("SELECT coalesce(max(number), 0) AS number FROM episodes")[0][
+                "number"
+            ]
             row = {
                 "kind": event.kind,
                 "at": event.at,
@@ -118,6 +121,7 @@ def _episode(row: sqlite3.Row) -> EndedEpisode:
         turn=row["turn"],
         session=row["session"],
         source=row["source"],
+        version=row["version"],
         bad=None if row["bad"] is None else BadEnd(row["bad"]),
         at=row["at"],
     )

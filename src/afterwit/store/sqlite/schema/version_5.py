@@ -10,6 +10,7 @@ STATEMENTS = (
             turn TEXT NOT NULL UNIQUE,
             session TEXT NOT NULL,
             source TEXT NOT NULL,
+            version INTEGER NOT NULL,
             bad TEXT,
             at REAL NOT NULL
         )

@@ -1,0 +1,76 @@
+"""The gate: what holds an update back, what takes versions back, and the brake on the next update."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from afterwit.checkpoints import Versions, roll_back
+from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row
+from afterwit.core.promotion.events import PAUSE_AFTER
+from afterwit.core.version import Version
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.stages.promotion import messages
+from afterwit.stages.promotion.fall_back import due, places_to_return_to
+from afterwit.stages.promotion.settings import PromotionSettings
+from afterwit.store import Store
+
+
+class Gate:
+    """What stands between an update and the version that it would become."""
+
+    def __init__(self, store: Store, versions: Versions, settings: PromotionSettings) -> None:
+        self._store, self._versions, self._settings = store, versions, settings
+
+    def items(self, batch: Collection[str], *, work: int) -> list[Item]:
+        """What an update of these turns, whose work is that of reading so many tokens, is asked for."""
+        if not self._settings.enabled:
+            return []
+        budget = int(self._settings.share_of_update * work)
+        found = self._store.suite()
+        return self._settings.suite.chosen(
+            found, without=batch, tokens=budget, turn=self._versions.newest() + 1
+        )
+
+    def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
+        """What the answers say; None if the gate is off."""
+        return self._settings.suite.result(kept) if self._settings.enabled else None
+
+    def objective(self, settings: ObjectiveSettings) -> ObjectiveSettings:
+        """The objective with the brake that holds and alarms pulled."""
+        if not self._settings.enabled:
+            return settings
+        beta = braked(settings.beta, self._store.events())
+        return settings if beta == settings.beta else replace(settings, beta=beta)
+
+    def held(self, evidence: float, words: str, *, now: float) -> None:
+        """Keep that an update was held. Call it in the transaction that ends its turns."""
+        version = self._versions.newest()
+        self._store.decided(
+            Event(kind=EventKind.HOLD, at=now, version=version, evidence=evidence, words=words)
+        )
+
+    def paused(self) -> str | None:
+        """Why nothing may be learned now; None: it may."""
+        if not self._settings.enabled:
+            return None
+        events = self._store.events()
+        count = held_in_a_row(events)
+        if count >= PAUSE_AFTER and events[-1].version == self._versions.newest():
+            return messages.on_pause(count)
+        return None
+
+    def fall_back(self, *, now: float) -> tuple[Version, str] | None:
+        """Return to an earlier version if a hold or an alarm wants it: the new version, and why."""
+        if not self._settings.enabled:
+            return None
+        found = due(self._store.events(), self._versions.all(), self._versions.has_weights)
+        if found is None:
+            return None
+        target, event = found
+        made = roll_back(self._versions, target, now=now)
+        return made, messages.on_fall_back(made, event)
+
+    def keep(self) -> frozenset[int]:
+        """Versions whose weights must stay, because a hold or an alarm may return to them."""
+        return places_to_return_to(self._store.events(), self._versions.all())

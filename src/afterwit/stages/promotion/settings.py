@@ -1,0 +1,62 @@
+"""The settings of promotion, each default declared here once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from afterwit.core.promotion import Suite, Watch
+from afterwit.core.ranges import above, at_least, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionSettings:
+    """How a version earns the right to serve, and what takes it away."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    enabled: bool = True
+    """Whether versions are held, watched and taken back. False: every finite update is served."""
+    may_lose: float = 0.10
+    """Share of what people approved that a new version may answer otherwise, in each kind of response."""
+    hold_at: float = 20.0
+    """Evidence (an e-value) of more loss than that from which an update is held: at most 1 false hold in 20."""
+    clean_below: float = 3.0
+    """A version is a place to return to if no kind of response has more evidence of loss than this."""
+    per_kind: int = 8
+    """Approved responses of one kind that a version is asked for. A kind is a tool with its flags, or text."""
+    per_source: int = 3
+    """Of these, how many may come from one source (a key and its client)."""
+    share_of_update: float = 0.2
+    """Tokens of these responses, as a share of the update's own work; kinds take turns within it."""
+    may_end_badly: float = 0.15
+    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut, or
+    never."""
+    alarm_at: float = 20.0
+    """Evidence of more than that from which what was learned since the confirmed version is taken back."""
+    confirm_after: int = 6
+    """Requests in a row that must end well: the version that served the first of them is then confirmed."""
+    no_end_s: float = 1800.0
+    """Seconds after a tool call without a result from which the agent counts as one that never came to an end."""
+
+    def __post_init__(self) -> None:
+        within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")
+        above(self, 0, "may_lose", "may_end_badly", "no_end_s")
+        above(self, 1, "hold_at", "clean_below", "alarm_at")
+        at_least(self, 1, "per_kind", "per_source", "confirm_after")
+
+    @property
+    def suite(self) -> Suite:
+        """The rule for new versions."""
+        return Suite(
+            bound=self.may_lose,
+            hold_at=self.hold_at,
+            clean_below=self.clean_below,
+            per_stratum=self.per_kind,
+            per_source=self.per_source,
+        )
+
+    @property
+    def watch(self) -> Watch:
+        """The rule for the version that serves."""
+        return Watch(bound=self.may_end_badly, alarm_at=self.alarm_at, confirm_after=self.confirm_after)

@@ -1,0 +1,104 @@
+"""The watch: a judged turn may end an episode, and episodes may raise an alarm or confirm a version.
+
+All of it happens in the transaction that stores the verdict, so that a crash leaves both or neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from afterwit.core.promotion import (
+    Episode,
+    Event,
+    EventKind,
+    Item,
+    Step,
+    closes,
+    confirmed,
+    episode,
+    without_end,
+)
+from afterwit.core.turn import Turn
+from afterwit.stages.promotion import messages
+from afterwit.stages.promotion.settings import PromotionSettings
+from afterwit.store import EndedEpisode, Record, Store, VersionRecord
+
+log = logging.getLogger(__name__)
+
+
+class WatchOver:
+    """Watches the version that serves."""
+
+    def __init__(self, settings: PromotionSettings) -> None:
+        self._settings, self._watch = settings, settings.watch
+
+    def judged(self, store: Store, turn: str, *, now: float) -> None:
+        """After a verdict was stored, in its transaction."""
+        if not self._settings.enabled:
+            return
+        line = store.line(turn)
+        if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):
+            return
+        steps = _episode_of(line)
+        ended = episode([Step(turn=record.turn, verdict=record.verdict) for record in steps])
+        self._end(store, ended, steps, now=now)
+
+    def sweep(self, store: Store, *, now: float) -> int:
+        """End the episodes of agents that called a tool and never came back; returns how many."""
+        if not self._settings.enabled:
+            return 0
+        with store.transaction():
+            found = store.unended(before=now - self._settings.no_end_s)
+            for record in found:
+                self._end(store, without_end(record.turn), [record], now=now)
+        return len(found)
+
+    def _end(self, store: Store, ended: Episode, steps: Sequence[Record], *, now: float) -> None:
+        approved = [record.turn for record in steps if record.turn.id in ended.approved]
+        items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
+        store.end_episode(ended, items, steps=[record.turn.id for record in steps], now=now)
+        self._decide(store, store.episodes(), now=now)
+
+    def _decide(self, store: Store, episodes: Sequence[EndedEpisode], *, now: float) -> None:
+        bad = [each.bad is not None for each in episodes]
+        if (evidence := self._watch.evidence(bad)) >= self._watch.alarm_at:
+            self._alarm(store, episodes, evidence, now=now)
+        elif self._watch.confirms(bad):
+            self._confirm(store, episodes[-self._watch.confirm_after].version, now=now)
+
+    def _alarm(self, store: Store, episodes: Sequence[EndedEpisode], evidence: float, *, now: float) -> None:
+        versions, safe = store.versions(), confirmed(store.events())
+        if not _learned_since(safe, versions):
+            return
+        words = messages.on_alarm(episodes, safe=safe)
+        log.warning("promotion: %s", words)
+        newest = versions[-1].number
+        store.decided(Event(kind=EventKind.ALARM, at=now, version=newest, evidence=evidence, words=words))
+
+    def _confirm(self, store: Store, version: int, *, now: float) -> None:
+        if version <= confirmed(store.events()):
+            return
+        words = messages.on_confirmed(version, self._watch.confirm_after)
+        store.decided(Event(kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words))
+        suite = next((each.suite for each in store.versions() if each.number == version), None)
+        if suite is not None and suite.lost_turns:
+            store.retire(suite.lost_turns)
+
+
+def _episode_of(line: Sequence[Record]) -> list[Record]:
+    """The last turn of a line with those before it, back to the one that closed the episode before."""
+    steps = [line[-1]]
+    for record in reversed(line[:-1]):
+        if closes(record.next_state):
+            break
+        steps.insert(0, record)
+    return steps
+
+
+def _learned_since(safe: int, versions: Sequence[VersionRecord]) -> bool:
+    """Whether the newest version holds anything that was learned after the safe one."""
+    if not versions:
+        return False
+    newest = versions[-1]
+    return newest.number > safe and newest.restores != safe
