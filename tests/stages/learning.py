@@ -38,6 +38,7 @@ SETTINGS = LearnerSettings(
     mismatch_alarm=100.0,  # the samples' log-probs are random
 )
 OBJECTIVE = ObjectiveSettings()
+PROMOTION = PromotionSettings()
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Place:
     base: Path
     settings: LearnerSettings = SETTINGS
     objective: ObjectiveSettings = OBJECTIVE
-    promotion: PromotionSettings = PromotionSettings()
+    promotion: PromotionSettings = PROMOTION
     clock: Clock = field(default_factory=Clock)
 
     @property

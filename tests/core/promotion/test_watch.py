@@ -6,6 +6,9 @@ def test_a_version_is_confirmed_by_six_episodes_in_a_row():
     assert not watch.confirms([False] * 5)
     assert not watch.confirms([False] * 5 + [True])
     assert watch.confirms([True] + [False] * 6)
+    assert not watch.confirms([False] * 7)
+    assert watch.confirms([False] * 12)
+    assert not watch.confirms([])
 
 
 def test_many_bad_episodes_are_an_alarm_and_few_are_none():

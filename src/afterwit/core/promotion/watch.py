@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from afterwit.core.promotion.evidence import ongoing_evidence
 
@@ -29,6 +30,6 @@ class Watch:
         return self.evidence(bad) >= self.alarm_at
 
     def confirms(self, bad: Sequence[bool]) -> bool:
-        """Whether the newest episodes confirm the version."""
-        newest = bad[-self.confirm_after :]
-        return len(newest) == self.confirm_after and not any(newest)
+        """Whether the newest episode ends a row of good ones that confirms the version."""
+        row = len(list(takewhile(lambda outcome: not outcome, reversed(bad))))
+        return row > 0 and row % self.confirm_after == 0

@@ -1,4 +1,4 @@
-"""Which versions may serve: what people approved is asked before, and how their requests end is watched after.
+"""Which versions may serve: what people approved is asked before, how their requests end is watched after.
 
 settings   how much may be lost, and how many requests may end badly
 watch      a judged turn ends an episode; too many bad ones are an alarm, good ones confirm a version

@@ -45,7 +45,8 @@ def on_confirmed(version: int, episodes: int) -> str:
 def on_fall_back(made: Version, event: Event) -> str:
     """That learning was taken back, and why."""
     taken = ", ".join(map(str, made.reverts)) or "none"
-    return f"version {made.number} has the weights of version {made.restores}; taken back: {taken}; {event.words}"
+    where = f"version {made.number} has the weights of version {made.restores}"
+    return f"{where}; taken back: {taken}; {event.words}"
 
 
 def on_pause(holds: int) -> str:

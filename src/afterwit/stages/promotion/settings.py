@@ -20,24 +20,26 @@ class PromotionSettings:
     may_lose: float = 0.10
     """Share of what people approved that a new version may answer otherwise, in each kind of response."""
     hold_at: float = 20.0
-    """Evidence (an e-value) of more loss than that from which an update is held: at most 1 false hold in 20."""
+    """Evidence (an e-value) of more loss than that from which an update is held: 1 in 20 is held
+    for nothing at most."""
     clean_below: float = 3.0
     """A version is a place to return to if no kind of response has more evidence of loss than this."""
     per_kind: int = 8
-    """Approved responses of one kind that a version is asked for. A kind is a tool with its flags, or text."""
+    """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
+    or text."""
     per_source: int = 3
     """Of these, how many may come from one source (a key and its client)."""
     share_of_update: float = 0.2
     """Tokens of these responses, as a share of the update's own work; kinds take turns within it."""
     may_end_badly: float = 0.15
-    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut, or
-    never."""
+    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut,
+    or never."""
     alarm_at: float = 20.0
     """Evidence of more than that from which what was learned since the confirmed version is taken back."""
     confirm_after: int = 6
     """Requests in a row that must end well: the version that served the first of them is then confirmed."""
     no_end_s: float = 1800.0
-    """Seconds after a tool call without a result from which the agent counts as one that never came to an end."""
+    """Seconds without a result after a tool call from which the agent counts as one that came to no end."""
 
     def __post_init__(self) -> None:
         within(self, 0, 1, "may_lose", "may_end_badly", "share_of_update")

@@ -26,6 +26,7 @@ LINE = """
     )
     SELECT seq FROM line
 """
+LATER = "SELECT count(*) FROM suite l WHERE l.stratum = suite.stratum AND l.since > suite.since"
 UNENDED = """
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
     WHERE t.state = 'OPEN' AND t.kind = 'main' AND t.created < ? AND c.finish = 'tool_calls'
@@ -91,17 +92,14 @@ class SqlitePromotion(Component):
     def retire(self, turns: Sequence[str]) -> int:
         with self._database.transaction():
             cursor = self._database.execute(
-                f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND {APPROVED_SINCE} <= (SELECT count(*)"
-                " FROM suite later WHERE later.stratum = suite.stratum AND later.since > suite.since)",
-                tuple(turns),
+                f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND ({LATER}) >= ?",
+                (*turns, APPROVED_SINCE),
             )
         return cursor.rowcount
 
     def decided(self, event: Event) -> None:
         with self._database.transaction():
-            newest = self._database.rows("SELECT coalesce(max(number), 0) AS number FROM episodes")[0][
-                "number"
-            ]
+            (newest,) = self._database.rows("SELECT coalesce(max(number), 0) FROM episodes")[0]
             row = {
                 "kind": event.kind,
                 "at": event.at,
