@@ -42,12 +42,13 @@ class Person:
         id = f"t{self.count:03}"
         sampled = Sampled(ids=(4, 5), logprobs=(-0.01, -0.5), versions=(version,) * 2, forced=(False, False))
         add(self.store, id, sampled=sampled, **changes)
-        self.store.answer(id, followed, answered_by=None, now=1.0)
-        self.store.claim("judge", owner="judge", limit=1, lease_s=60, now=1.0)
+        now = float(self.count)
+        self.store.answer(id, followed, answered_by=None, now=now)
+        self.store.claim("judge", owner="judge", limit=1, lease_s=60, now=now)
         with self.store.transaction():
             opd = bool(verdict.hints)
-            self.store.judged(id, verdict, rl=True, opd=opd, reason=None, owner="judge", now=1.0)
-            self.watch.judged(self.store, id, now=1.0)
+            self.store.judged(id, verdict, rl=True, opd=opd, reason=None, owner="judge", now=now)
+            self.watch.judged(self.store, id, now=now)
         return id
 
     def well(self, count: int, *, version: int = 0) -> None:
