@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from afterwit.apps.unbound import unbound
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
+from afterwit.core.promotion import Event, EventKind, Standing
 from afterwit.core.turn import ImportedTurn, Kind
 from afterwit.store import Counts, Record, VersionRecord
 
@@ -134,10 +135,21 @@ def counts_line(counts: Counts) -> Text:
     return Text(" · ".join(parts) + (f"   skipped: {', '.join(reasons)}" if reasons else ""), style="dim")
 
 
-def version_table(versions: Sequence[VersionRecord], serving: int) -> Table:
-    """One row a version."""
+def version_table(
+    versions: Sequence[VersionRecord], serving: int, confirmed_versions: Collection[int] = ()
+) -> Table:
+    """One row a version. Confirmed ones are places that an alarm returns to."""
     table = Table(
-        "version", "from", "how", "made", "learned from", "loss", "served since", box=None, pad_edge=False
+        "version",
+        "from",
+        "how",
+        "made",
+        "learned from",
+        "loss",
+        "standing",
+        "served since",
+        box=None,
+        pad_edge=False,
     )
     for column in table.columns:
         column.no_wrap = True
@@ -154,6 +166,27 @@ def version_table(versions: Sequence[VersionRecord], serving: int) -> Table:
             moment(version.created),
             f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
             "" if loss is None else f"{loss:.4f}",
+            _standing(version, confirmed_versions),
             moment(version.published_at),
         )
     return table
+
+
+def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:
+    if version.number in confirmed:
+        return Text(Standing.CONFIRMED, style="green")
+    if version.suite is None:
+        return Text("")
+    lost = "" if version.suite.worst is None else f", lost some `{version.suite.worst}`"
+    return Text(
+        version.suite.standing + lost, style="" if version.suite.standing is Standing.CLEAN else "yellow"
+    )
+
+
+def event_lines(events: Sequence[Event]) -> list[Text]:
+    """A line for each hold and alarm, the newest last."""
+    return [
+        Text(f"{short_moment(event.at)} {event.kind}: {event.words}", style="yellow")
+        for event in events
+        if event.kind is not EventKind.CONFIRM
+    ]

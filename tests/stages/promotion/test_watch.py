@@ -10,14 +10,16 @@ import pytest
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Event, EventKind, Suite
 from afterwit.core.turn import Finish, Sampled
-from afterwit.core.verdict import Source, Verdict
+from afterwit.core.verdict import Question, Source, Verdict, Vote
 from afterwit.stages.promotion import PromotionSettings, WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add
 
 TOOL = (Message(role="tool", content="ok", tool_call_id="c1"),)
-PANNED = Verdict(reward=-1, source=Source.VOTES)
+PANNED = Verdict(
+    reward=-1, source=Source.VOTES, votes=(Vote(question=Question.HINT, words="none", value=-1),)
+)
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ class Person:
 
     def badly(self, count: int) -> None:
         for _ in range(count):
-            self.turn(PANNED, NO)
+            self.turn(PANNED, NO, version=1)
 
 
 @pytest.fixture
@@ -115,6 +117,7 @@ def test_a_confirmed_version_retires_what_it_lost_if_that_was_approved_twice_sin
 
 def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):
     store.commit_version(a_version(0, parent=None), now=1.0)
+    person.well(5)
     store.commit_version(a_version(1), now=1.0)
     person.badly(3)
     (alarm,) = store.events()
@@ -159,7 +162,7 @@ def test_switched_off_nothing_is_watched(store):
 def test_the_sentence_of_an_event_names_no_words_of_people(store, person):
     store.commit_version(a_version(0, parent=None), now=1.0)
     store.commit_version(a_version(1), now=1.0)
-    person.badly(4)
+    person.badly(8)
     said = NO[0].content
     assert all(said not in event.words for event in store.events())
     assert isinstance(store.events()[0], Event)

@@ -78,6 +78,13 @@ def test_only_episodes_since_the_last_alarm_count(store: Store) -> None:
     assert [each.turn for each in store.episodes()] == ["b"]
 
 
+def test_bad_ends_are_counted_up_to_a_version(store: Store) -> None:
+    end(store, "a", BadEnd.DISPLEASED)
+    end(store, "b")
+    assert store.ended_badly(until=1) == (1, 2)
+    assert store.ended_badly(until=0) == (0, 0)
+
+
 def test_items_are_kept_whole_and_come_newest_first(store: Store) -> None:
     first, second = item("a", 1.0), item("b", 2.0)
     end(store, "a", items=[first])

@@ -21,13 +21,20 @@ class Watch:
     confirm_after: int = 6
     """Episodes in a row that must not end badly before a version is confirmed."""
 
-    def evidence(self, bad: Sequence[bool]) -> float:
-        """The evidence against the version from the episodes since the last alarm, oldest first."""
-        return [0.0, *ongoing_evidence(bad, bound=self.bound)][-1]
+    def evidence(self, bad: Sequence[bool], *, before: tuple[int, int]) -> float:
+        """The evidence of the episodes since the last alarm, oldest first, against "no worse than before".
 
-    def alarms(self, bad: Sequence[bool]) -> bool:
+        `before`: how many of how many episodes ended badly that an earlier version served which an alarm would
+        return to. People who are often displeased anyway are no reason to go back: if their share (Laplace's
+        estimate) is above the bound, it is the bound.
+        """
+        ended_badly, of = before
+        bound = max(self.bound, (ended_badly + 1) / (of + 2))
+        return [0.0, *ongoing_evidence(bad, bound=bound)][-1]
+
+    def alarms(self, bad: Sequence[bool], *, before: tuple[int, int]) -> bool:
         """Whether these episodes are evidence enough to take the version back."""
-        return self.evidence(bad) >= self.alarm_at
+        return self.evidence(bad, before=before) >= self.alarm_at
 
     def confirms(self, bad: Sequence[bool]) -> bool:
         """Whether the newest episode ends a row of good ones that confirms the version."""

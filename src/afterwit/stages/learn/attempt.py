@@ -59,7 +59,6 @@ class Attempts:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
             self._health.report(False, on_refusal(error, turns=len(records)))
         except VersionHeld as error:
-            log.warning("learn: %s", error)
             with self._claims.together():
                 self._claims.end(records, Reason.HELD_BACK, str(error))
                 self._gate.held(error.evidence, str(error), now=self._now())

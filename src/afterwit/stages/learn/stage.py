@@ -120,7 +120,6 @@ class Learn:
         if found is None:
             return False
         version, words = found
-        log.warning("learn: %s", words)
         self._claims.commit(version, keep=self._gate.keep())
         self._health.report(False, words, lasting=True)
         return True

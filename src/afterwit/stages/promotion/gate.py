@@ -15,6 +15,9 @@ from afterwit.stages.promotion.fall_back import due, places_to_return_to
 from afterwit.stages.promotion.settings import PromotionSettings
 from afterwit.store import Store
 
+LEAST_TOKENS = 4096
+"""Tokens of approved responses that even the smallest update is asked for."""
+
 
 class Gate:
     """What stands between an update and the version that it would become."""
@@ -26,7 +29,7 @@ class Gate:
         """What an update of these turns, whose work is that of reading so many tokens, is asked for."""
         if not self._settings.enabled:
             return []
-        budget = int(self._settings.share_of_update * work)
+        budget = max(LEAST_TOKENS, int(self._settings.share_of_update * work))
         found = self._store.suite()
         return self._settings.suite.chosen(
             found, without=batch, tokens=budget, turn=self._versions.newest() + 1

@@ -62,13 +62,17 @@ class WatchOver:
 
     def _decide(self, store: Store, episodes: Sequence[EndedEpisode], *, now: float) -> None:
         bad = [each.bad is not None for each in episodes]
-        if (evidence := self._watch.evidence(bad)) >= self._watch.alarm_at:
-            self._alarm(store, episodes, evidence, now=now)
+        safe = confirmed(store.events())
+        evidence = self._watch.evidence(bad, before=store.ended_badly(until=safe))
+        if evidence >= self._watch.alarm_at:
+            self._alarm(store, episodes, evidence, safe, now=now)
         elif self._watch.confirms(bad):
             self._confirm(store, episodes[-self._watch.confirm_after].version, now=now)
 
-    def _alarm(self, store: Store, episodes: Sequence[EndedEpisode], evidence: float, *, now: float) -> None:
-        versions, safe = store.versions(), confirmed(store.events())
+    def _alarm(
+        self, store: Store, episodes: Sequence[EndedEpisode], evidence: float, safe: int, *, now: float
+    ) -> None:
+        versions = store.versions()
         if not _learned_since(safe, versions):
             return
         words = messages.on_alarm(episodes, safe=safe)

@@ -28,6 +28,10 @@ class Promotion(Protocol):
         """The episodes since the last alarm, in the order in which they ended."""
         ...
 
+    def ended_badly(self, *, until: int) -> tuple[int, int]:
+        """How many of how many episodes ended badly that a version up to `until` served."""
+        ...
+
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
         """Main turns from before that time whose tool call nothing followed and that closed no episode."""
         ...

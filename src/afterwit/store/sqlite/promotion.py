@@ -81,6 +81,12 @@ class SqlitePromotion(Component):
         )
         return [_episode(row) for row in rows]
 
+    def ended_badly(self, *, until: int) -> tuple[int, int]:
+        bad, of = self._database.rows(
+            "SELECT count(bad), count(*) FROM episodes WHERE version <= ?", (until,)
+        )[0]
+        return bad, of
+
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
         rows = self._database.rows(UNENDED, (before, limit))
         return records_by_seq(self._database, [row["seq"] for row in rows])
