@@ -24,9 +24,9 @@ class Watch:
     def evidence(self, bad: Sequence[bool], *, before: tuple[int, int]) -> float:
         """The evidence of the episodes since the last alarm, oldest first, against "no worse than before".
 
-        `before`: how many of how many episodes ended badly that an earlier version served which an alarm would
-        return to. People who are often displeased anyway are no reason to go back: if their share (Laplace's
-        estimate) is above the bound, it is the bound.
+        `before`: how many of how many episodes ended badly under the versions that an alarm would return to.
+        People who are often displeased anyway are no reason to go back: if their share (Laplace's estimate) is
+        above the bound, it is the bound.
         """
         ended_badly, of = before
         bound = max(self.bound, (ended_badly + 1) / (of + 2))

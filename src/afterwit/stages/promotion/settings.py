@@ -30,7 +30,8 @@ class PromotionSettings:
     per_source: int = 3
     """Of these, how many may come from one source (a key and its client)."""
     share_of_update: float = 0.2
-    """Tokens of these responses, as a share of the update's own work, but at least 4,096; kinds take turns."""
+    """Tokens of these responses, as a share of the update's own work, but at least 4,096; the kinds
+    take turns."""
     may_end_badly: float = 0.15
     """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut,
     or never."""
