@@ -25,8 +25,8 @@ class Watch:
         """The evidence of the episodes since the last alarm, oldest first, against "no worse than before".
 
         `before`: how many of how many episodes ended badly under the versions that an alarm would return to.
-        People who are often displeased anyway are no reason to go back: if their share (Laplace's estimate) is
-        above the bound, it is the bound.
+        People who are often displeased anyway are no reason to go back: their share (Laplace's estimate) is
+        the bound if it is the greater one.
         """
         ended_badly, of = before
         bound = max(self.bound, (ended_badly + 1) / (of + 2))
