@@ -68,7 +68,7 @@ test-engines: $(VENV)/.installed-test
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test
-	@MINUTES=$(MINUTES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -v --timeout 1200
+	@MINUTES=$(MINUTES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -vv --timeout 1200
 
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev

@@ -39,7 +39,7 @@ def test_a_bad_line_is_named_and_the_others_are_read() -> None:
     found = list(read([*bad, b"\n", *lines({"messages": [USER, ANSWER]})]))
     reasons = [each for each in found if isinstance(each, BadLine)]
     assert [each.number for each in reasons] == [1, 2, 3, 4, 5]
-    words = ("not valid JSON", "an object", "messages[0].role", "assistant", "messages must be an array")
+    words = ("not valid JSON", "an object", "messages[0].role", "assistant", "the line has no messages")
     for each, expected in zip(reasons, words, strict=True):
         assert expected in each.reason
     assert isinstance(found[-1], Recording)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from afterwit.core.recording import Recording
-from afterwit.wire.fields import as_object, text
+from afterwit.wire.fields import as_object, text, wrong_value
 from afterwit.wire.openai_chat.messages import parse_messages
 from afterwit.wire.openai_chat.tools import parse_tools
 from afterwit.wire.request import RequestLimits
@@ -19,6 +19,10 @@ LIMITS = RequestLimits(max_choices=1, default_max_tokens=1, max_messages=MOST, m
 def parse_conversation(data: Any) -> Recording:
     """Every response of the conversation. Raises RequestError or ValueError that names what is wrong."""
     line = as_object(data, "the line")
+    if "messages" not in line:
+        raise wrong_value(
+            "the line", 'has no messages; a conversation is {"messages": [...]}, as OpenAI writes it'
+        )
     messages = parse_messages(line.get("messages"), LIMITS)
     said = [at for at, message in enumerate(messages) if at and message.role == "assistant"]
     return Recording(
