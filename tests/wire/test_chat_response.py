@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -78,6 +79,18 @@ def test_usage_is_null_until_the_last_chunk_if_the_client_asked_for_it():
     (last,) = objects(counted.end(USAGE, 7))
     assert last["choices"] == []
     assert last["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+
+
+def test_a_body_keeps_no_objects_of_its_log_probs():
+    """Of many choices and alternatives they took gigabytes, and seconds at the end."""
+    whole = encoder(logprobs=True)
+    told = TokenLogprob(text="told only here", logprob=-0.5, top=[TokenLogprob(text="too", logprob=-1.0)])
+    whole.delta(delta(TextDelta(text="hi"), logprobs=[told]))
+    kept = gc.get_referrers(told)
+    assert not any(isinstance(holder, list) for holder in kept)
+    whole.end_choice(end("hi"))
+    (choice,) = json.loads(whole.end(USAGE, 7))["choices"]
+    assert choice["logprobs"]["content"][0]["top_logprobs"][0]["token"] == "too"
 
 
 def test_a_body_holds_whole_choices_in_their_order():

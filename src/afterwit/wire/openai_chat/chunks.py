@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from afterwit.wire.openai import logprob_objects
 from afterwit.wire.response import (
     ChoiceEnd,
@@ -71,12 +73,13 @@ def delta_choice(
     }
 
 
-def whole_choice(end: ChoiceEnd, logprobs: Sequence[TokenLogprob] | None) -> JsonObject:
-    """A body's choice; `logprobs` is None unless the client asked for them."""
+def whole_choice(end: ChoiceEnd, logprobs: Sequence[bytes] | None) -> JsonObject:
+    """A body's choice; `logprobs`, each as JSON, is None unless the client asked for them."""
+    content = None if logprobs is None else orjson.Fragment(b"[" + b",".join(logprobs) + b"]")
     return {
         "index": end.choice,
         "message": end.message.to_dict(),
-        "logprobs": None if logprobs is None else _logprobs(logprobs),
+        "logprobs": None if content is None else {"content": content, "refusal": None},
         "finish_reason": end.finish,
     }
 

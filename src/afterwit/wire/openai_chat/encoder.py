@@ -9,6 +9,7 @@ import orjson
 from afterwit.core.errors import RequestError
 from afterwit.wire import sse
 from afterwit.wire.dialect import Encoder
+from afterwit.wire.openai import logprob_objects
 from afterwit.wire.openai_chat.chunks import Envelope, delta_choice, event_deltas, role_delta, whole_choice
 from afterwit.wire.openai_chat.errors import error_body
 from afterwit.wire.request import ModelRequest
@@ -19,7 +20,6 @@ from afterwit.wire.response import (
     ResponseEvent,
     ResponseHead,
     TextDelta,
-    TokenLogprob,
     Usage,
 )
 
@@ -99,15 +99,17 @@ class BodyEncoder:
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._envelope = Envelope(head=head)
         self._asked_logprobs = request.logprobs
-        self._logprobs: dict[int, list[TokenLogprob]] = defaultdict(list)
+        self._logprobs: dict[int, list[bytes]] = defaultdict(list)
+        """As JSON at once: of all alternatives of many choices the objects take ten times as much, and to
+        write them all at the end would stop others for seconds."""
         self._ended: list[ChoiceEnd] = []
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        self._logprobs[delta.choice] += delta.logprobs
+        self._logprobs[delta.choice] += map(orjson.dumps, logprob_objects(delta.logprobs))
         return b""
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
-        self._logprobs[end.choice] += end.logprobs
+        self._logprobs[end.choice] += map(orjson.dumps, logprob_objects(end.logprobs))
         self._ended.append(end)
         return b""
 
