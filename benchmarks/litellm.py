@@ -22,8 +22,10 @@ from benchmarks.gateway_load import load, small_requests
 PLACE = Path("build/litellm")
 WANTED = "litellm[proxy]>=1.80,<2"
 PROGRAM = PLACE / "bin" / "litellm"
-START_S = 120
-"""Seconds that it may take to start."""
+START_S = 300
+"""Seconds that it may take to start, on a busy machine."""
+TAIL = 2000
+"""Characters of its log that a failure shows."""
 QUIET = {"LITELLM_LOG": "ERROR", "LITELLM_TELEMETRY": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
@@ -67,19 +69,20 @@ def running(folder: Path, upstream: int) -> Iterator[Proxy]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = [PROGRAM.absolute(), "--config", config, "--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "litellm.log").open("w") as log:
+    said = folder / "litellm.log"
+    with said.open("w") as log:
         process = subprocess.Popen(
             words, env=os.environ | QUIET, stdout=log, stderr=log, cwd=folder, start_new_session=True
         )
     try:
-        _await(port, process)
+        _await(port, process, said)
         yield Proxy(port, psutil.Process(process.pid))
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _await(port: int, process: subprocess.Popen[bytes]) -> None:
+def _await(port: int, process: subprocess.Popen[bytes], said: Path) -> None:
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < START_S:
         try:
@@ -88,4 +91,4 @@ def _await(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.5)
         else:
             return
-    raise SystemExit("LiteLLM's proxy did not start")
+    raise SystemExit(f"LiteLLM's proxy did not start: {said.read_text(errors='replace')[-TAIL:]}")

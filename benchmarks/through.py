@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from tests.servers.server import Server
 
 STREAMS, TOKENS, ROUNDS = 32, 100, 4
 MODEL = world_named("chat").folder / "model"
+CONTEXT = 1024
+"""Of that model."""
 STANDS_IN = "a server that stands in for vLLM, which is not installed: `make test-engines` does it"
 
 
@@ -61,7 +64,9 @@ def _server(stack: ExitStack, folder: Path) -> tuple[str, str]:
     except FileNotFoundError:
         paced = stack.enter_context(served("paced", MODEL, folder / "paced"))
         return f"http://127.0.0.1:{paced.port}", STANDS_IN
-    server = Server(full(MODEL), folder / "vllm.log")
+    launch = full(MODEL)
+    launch = replace(launch, flags=(*launch.flags, "--max-model-len", str(CONTEXT)))
+    server = Server(launch, folder / "vllm.log")
     stack.callback(server.end)
     server.start()
     return server.url, "vLLM on the CPU"
