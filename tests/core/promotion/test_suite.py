@@ -14,6 +14,7 @@ def item(number: int, stratum: str = "write", source: str = "me") -> Item:
         turn=f"t{number}",
         stratum=stratum,
         source=source,
+        version=0,
         since=float(number),
         prompt_ids=(1, 2, 3),
         ids=(4, 5),

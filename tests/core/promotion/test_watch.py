@@ -18,7 +18,7 @@ def test_many_bad_episodes_are_an_alarm_and_few_are_none():
     watch = Watch()
     assert watch.evidence([], before=GOOD) == 0
     assert not watch.alarms([False, True] + [False] * 10, before=GOOD)
-    assert watch.alarms([False] * 10 + [True] * 3, before=GOOD)
+    assert watch.alarms([False] * 10 + [True] * 4, before=GOOD)
 
 
 def test_people_who_were_displeased_before_are_no_alarm():
@@ -26,4 +26,4 @@ def test_people_who_were_displeased_before_are_no_alarm():
     assert watch.alarms(bad, before=GOOD)
     assert not watch.alarms(bad, before=(20, 30))
     assert not watch.alarms([True] * 4, before=(0, 0))
-    assert watch.alarms([True] * 8, before=(0, 0))
+    assert watch.alarms([True] * 12, before=(0, 0))

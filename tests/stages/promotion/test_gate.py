@@ -27,6 +27,7 @@ def approved(number: int, ids: tuple[int, ...]) -> Item:
         turn=f"approved{number}",
         stratum="text",
         source=f"person{number}",
+        version=0,
         since=float(number),
         prompt_ids=(5 + number, 6, 7),
         ids=ids,

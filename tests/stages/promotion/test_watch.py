@@ -119,7 +119,7 @@ def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):
     store.commit_version(a_version(0, parent=None), now=1.0)
     person.well(5)
     store.commit_version(a_version(1), now=1.0)
-    person.badly(3)
+    person.badly(4)
     (alarm,) = store.events()
     assert (alarm.kind, alarm.version) == (EventKind.ALARM, 1)
     assert "the model as it came" in alarm.words
@@ -162,7 +162,7 @@ def test_switched_off_nothing_is_watched(store):
 def test_the_sentence_of_an_event_names_no_words_of_people(store, person):
     store.commit_version(a_version(0, parent=None), now=1.0)
     store.commit_version(a_version(1), now=1.0)
-    person.badly(8)
+    person.badly(12)
     said = NO[0].content
     assert all(said not in event.words for event in store.events())
     assert isinstance(store.events()[0], Event)

@@ -23,6 +23,7 @@ def item(turn: str, since: float, stratum: str = "write") -> Item:
         turn=turn,
         stratum=stratum,
         source="laptop",
+        version=0,
         since=since,
         prompt_ids=(1, 2),
         ids=(3, 4),

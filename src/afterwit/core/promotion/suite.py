@@ -47,6 +47,8 @@ class Item:
     stratum: str
     source: str
     """Who approved it: the turn's scope."""
+    version: int
+    """The newest version that sampled a token of it."""
     since: float
     """When it was approved, in seconds since the epoch."""
     prompt_ids: tuple[int, ...]
@@ -68,6 +70,7 @@ class Item:
             turn=turn.id,
             stratum=stratum_of(turn.message),
             source=turn.scope,
+            version=max(sampled.versions, default=0),
             since=since,
             prompt_ids=turn.prompt_ids,
             ids=sampled.ids,

@@ -26,14 +26,17 @@ class Gate:
         self._store, self._versions, self._settings = store, versions, settings
 
     def items(self, batch: Collection[str], *, work: int) -> list[Item]:
-        """What an update of these turns, whose work is that of reading so many tokens, is asked for."""
+        """What an update of these turns, whose work is that of reading so many tokens, is asked for.
+
+        What versions said that were taken back is no skill of the present one.
+        """
         if not self._settings.enabled:
             return []
         budget = max(LEAST_TOKENS, int(self._settings.share_of_update * work))
-        found = self._store.suite()
-        return self._settings.suite.chosen(
-            found, without=batch, tokens=budget, turn=self._versions.newest() + 1
-        )
+        versions = self._versions.all()
+        gone = {number for version in versions for number in version.reverts}
+        found = [item for item in self._store.suite() if item.version not in gone]
+        return self._settings.suite.chosen(found, without=batch, tokens=budget, turn=len(versions))
 
     def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
         """What the answers say; None if the gate is off."""
@@ -75,5 +78,7 @@ class Gate:
         return made, messages.on_fall_back(made, event)
 
     def keep(self) -> frozenset[int]:
-        """Versions whose weights must stay, because a hold or an alarm may return to them."""
-        return places_to_return_to(self._store.events(), self._versions.all())
+        """Versions whose weights must stay, because a hold or an alarm may return to them, now or soon."""
+        newest = self._store.episodes()[-self._settings.confirm_after :]
+        soon = frozenset(episode.version for episode in newest)
+        return soon | places_to_return_to(self._store.events(), self._versions.all())

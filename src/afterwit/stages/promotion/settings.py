@@ -35,7 +35,7 @@ class PromotionSettings:
     may_end_badly: float = 0.15
     """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut,
     or never."""
-    alarm_at: float = 20.0
+    alarm_at: float = 100.0
     """Evidence of more than that from which what was learned since the confirmed version is taken back."""
     confirm_after: int = 6
     """Requests in a row that must end well: the version that served the first of them is then confirmed."""

@@ -21,6 +21,7 @@ STATEMENTS = (
             session TEXT NOT NULL,
             stratum TEXT NOT NULL,
             source TEXT NOT NULL,
+            version INTEGER NOT NULL,
             since REAL NOT NULL,
             prompt_ids BLOB NOT NULL,
             ids BLOB NOT NULL,
