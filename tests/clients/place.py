@@ -112,7 +112,8 @@ class Place:
             "XDG_DATA_HOME": str(self.home / ".local/share"),
             "XDG_CACHE_HOME": str(self.home / ".cache"),
         }
-        return kept | home | {MARK: str(self.folder), "NO_COLOR": "1", "CI": "1"} | self.environment
+        quiet = {"NO_COLOR": "1", "CI": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        return kept | home | quiet | {MARK: str(self.folder)} | self.environment
 
 
 def _end(output: bytes, characters: int = 3000) -> str:
