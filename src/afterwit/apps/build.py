@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from afterwit.learner.policy import Policy
     from afterwit.learner.settings import LearnerSettings
     from afterwit.learner.trainer import Trainer
+    from afterwit.stages.atropos.stage import Consumer
     from afterwit.stages.gateway.app import GatewayApp
     from afterwit.stages.housekeeping import Housekeeping
     from afterwit.stages.judge.client import JudgeClient
@@ -228,6 +229,23 @@ def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:
     from afterwit.stages.learn import Learn
 
     return Learn(store, trainer, owner=_worker_name("learn"), promotion=settings.promotion)
+
+
+def atropos_consumer(settings: Settings, store: Store, trainer: Trainer) -> Consumer:
+    """What trains on the batches of an Atropos server; its health is the learn stage's."""
+    from afterwit.stages.atropos.server import AtroposServer
+    from afterwit.stages.atropos.stage import Consumer
+    from afterwit.stages.learn.health import LearnHealth
+
+    server = AtroposServer(url=settings.atropos.url, timeout_s=settings.atropos.timeout_s)
+    return Consumer(
+        server,
+        trainer,
+        settings.atropos,
+        now=time.time,
+        report=LearnHealth(store, time.time).report,
+        committed=lambda version: store.commit_version(version, now=time.time()),
+    )
 
 
 def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:

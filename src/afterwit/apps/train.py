@@ -45,6 +45,35 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
     learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False)
 
 
+def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
+    """Train on an Atropos server's batches, for so many updates or until SIGINT or SIGTERM.
+
+    The first signal lets an update that has begun finish, the second ends it. Raises AlreadyRunning if the
+    home has another learner.
+    """
+    log_plainly()
+    stop = threading.Event()
+
+    def stopping(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    folder = model_folder(settings.model, home)
+    with closing(build.store_of_model(settings, home, folder)) as store:
+        with build.versions_of(home, folder).learning():
+            try:
+                store.set_status(STAGE, True, "loading the model", now=time.time())
+                trainer = _loaded(settings, home, folder)
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, stopping)
+                trainer.begin(now=time.time())
+                store.reconcile(trainer.versions.all(), now=time.time())
+                build.atropos_consumer(settings, store, trainer).run(stop.is_set, steps=steps, rest=stop.wait)
+            except AfterwitError as error:
+                store.set_status(STAGE, False, str(error), now=time.time())
+                raise
+
+
 def learn(
     settings: Settings,
     home: Path,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -89,7 +90,7 @@ class Trainer:
     ) -> tuple[list[Item], list[Refused]]:
         """The items of the next update, or of one that starts at `version`, and the turns that it refuses."""
         limits = TurnLimits(
-            max_tokens=self._context(),
+            max_tokens=self.context,
             max_staleness=self.settings.max_staleness,
             version=self.versions.newest() if version is None else version,
         )
@@ -99,7 +100,8 @@ class Trainer:
     def _served(self) -> TeacherServer | None:
         return self.frozen.served if self.objective.needs_teacher else None
 
-    def _context(self) -> int:
+    @property
+    def context(self) -> int:
         """Most tokens of prompt and response: the least of the setting and of either model's context."""
         context = getattr(self.policy().model.config.get_text_config(), "max_position_embeddings", None)
         most = min(self.settings.max_tokens, context or self.settings.max_tokens)
@@ -113,20 +115,21 @@ class Trainer:
         now: float,
         progress: Progress,
         objective: ObjectiveSettings | None = None,
+        metrics: Mapping[str, float] = MappingProxyType({}),
         examine: Examine = lambda policy: None,
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        `objective` replaces the trainer's own. `examine` is called with the updated policy before anything is
-        written; what it raises gives the update up. Raises UpdateRefused if the update would not be finite,
-        VersionTaken if a rollback came first. After any error the next update starts from the newest version
-        on disk.
+        `objective` replaces the trainer's own; `metrics` stand in the manifest beside the update's own.
+        `examine` is called with the updated policy before anything is written; what it raises gives the
+        update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
+        first. After any error the next update starts from the newest version on disk.
         """
         policy = self.policy()
         number = policy.number + 1
         try:
             items = [*new, *replayed]
-            metrics = update(policy, self.frozen, items, objective or self.objective, self.settings, progress)
+            found = update(policy, self.frozen, items, objective or self.objective, self.settings, progress)
             suite = examine(policy)
             version = Version(
                 number=number,
@@ -136,7 +139,7 @@ class Trainer:
                 turns=tuple(item.turn for item in new if item.turn is not None),
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
-                metrics=metrics,
+                metrics={**found, **metrics},
                 suite=suite,
             )
             written = self._write(version, policy, progress)

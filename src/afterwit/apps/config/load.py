@@ -29,6 +29,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS, EngineSettings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.stages.atropos.settings import AtroposSettings
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.promotion import PromotionSettings
@@ -54,6 +55,7 @@ class Settings(BaseModel):
     promotion: PromotionSettings = PromotionSettings()
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
+    atropos: AtroposSettings = AtroposSettings()
 
 
 def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:

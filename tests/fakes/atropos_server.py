@@ -1,0 +1,80 @@
+"""A server that speaks to trainers as Atropos's does: batches by hand, restarts and failures on demand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class FakeAtropos:
+    """Holds finished batches, the last first. Everything is in memory only."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+        self.registrations: list[dict[str, Any]] = []
+        self.calls: list[str] = []
+        self.registered = False
+        self.poisoned = False
+        """Groups came before any trainer: registrations change nothing until it is reset."""
+        self.failures: list[tuple[int, bytes]] = []
+        """What the next calls of /batch answer instead: a status and a body."""
+        self.url = ""
+
+    def restart(self) -> None:
+        """Forget everything but what the next process would be sent."""
+        self.registered = False
+
+    def answer(self, path: str, body: Any) -> tuple[int, bytes]:
+        self.calls.append(path)
+        if path == "/register":
+            self.registrations.append(body)
+            self.registered = not self.poisoned
+            return 200, b'{"uuid": 1}'
+        if path == "/reset_data":
+            self.poisoned = False
+            return 200, b"Reset successful"
+        if path == "/status":
+            return 200, json.dumps({"current_step": 0, "queue_size": 3}).encode()
+        if not self.registered:
+            return 200, json.dumps({"status": "error", "message": "not registered", "batch": []}).encode()
+        if self.failures:
+            return self.failures.pop(0)
+        return 200, json.dumps({"batch": self.batches.pop() if self.batches else None}).encode()
+
+
+@contextmanager
+def fake_atropos(port: int = 0) -> Iterator[FakeAtropos]:
+    """The server at a port of loopback, until the block ends."""
+    fake = FakeAtropos()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply(None)
+
+        def do_POST(self) -> None:
+            self._reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _reply(self, body: Any) -> None:
+            status, text = fake.answer(self.path, body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
