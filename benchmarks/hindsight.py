@@ -28,9 +28,9 @@ from benchmarks.sessions import HINTS, drawn
 
 TOP = 20
 TURNS = 15
-SYSTEM, TASK, SAID, RESULT, HINT = 900, 100, 48, 90, 30
+SYSTEM, TASK, SAID, RESULT, HINT = 600, 60, 32, 60, 24
 """Tokens of the system prompt with its tools, of the task, of each response, tool result and hint."""
-SHAPE = Shape(width=256, layers=4, vocabulary=32_768)
+SHAPE = Shape(width=256, vocabulary=32_768)
 SCALES = Scale(shape=SHAPE, tokens=SYSTEM), Scale(shape=SHAPE, tokens=SYSTEM // 8)
 FLOOR = "one plain row as long"
 
