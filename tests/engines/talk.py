@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Constraint, Engine, Generate, Step, TopLogprobs
 
+PROBE = tuple(range(10, 40))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
@@ -86,6 +88,7 @@ async def swapped_under_load(
         for version, folder in enumerate((None, *folders)):
             if folder is not None:
                 await engine.stage(version, folder)
+                await engine.probe(PROBE)
                 await engine.promote()
                 assert engine.version == version
             async with progress:

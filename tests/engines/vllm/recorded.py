@@ -55,6 +55,7 @@ class Recorded:
         self.refuses = False
         """It takes no weights of any kind."""
         self.label = "default"
+        self.lora_config: dict[str, Any] | None = None
         self.widest = 1000
         """Most ids of a prompt's place that it tells."""
         self.asked: list[tuple[str, Any]] = []
@@ -82,7 +83,8 @@ class Recorded:
             "/v1/unload_lora_adapter": {},
         }
         if self.has["dev_mode"]:
-            answers["/server_info"] = {"vllm_config": {"model_config": {"dtype": "torch.float32"}}}
+            config = {"model_config": {"dtype": "torch.float32"}, "lora_config": self.lora_config}
+            answers["/server_info"] = {"vllm_config": config}
             answers["/update_weight_version"] = {"success": True}
         if path not in answers:
             return web.json_response({"detail": "Not Found"}, status=404)

@@ -22,7 +22,9 @@ WAYS: tuple[Swap, ...] = ("adapters", "whole")
 def full(model: Path) -> Launch:
     """A server that takes adapters and whole weights, so that tests of both share it."""
     both = [VllmSettings(swap=swap) for swap in WAYS]
-    named = dict.fromkeys(flag for settings in both for flag in _grouped(flags(settings, lora_rank=RANK)))
+    named = dict.fromkeys(
+        flag for settings in both for flag in _grouped(flags(model, settings, lora_rank=RANK))
+    )
     variables = {name: value for settings in both for name, value in environment(settings).items()}
     return Launch(
         server="vllm",

@@ -50,6 +50,18 @@ async def test_every_flag_that_is_missing_is_named(
     assert {flag for flag in everything if flag in said} == set(named)
 
 
+async def test_a_server_that_might_adapt_the_head_is_refused_with_the_layers_that_it_may_adapt(
+    qwen: Path,
+) -> None:
+    recorded = Recorded(qwen)
+    recorded.lora_config = {"target_modules": None}
+    async with listening(recorded) as url:
+        with pytest.raises(SettingError, match=r"--lora-target-modules down_proj gate_proj"):
+            await open_vllm(qwen, VllmSettings(url=url))
+        recorded.lora_config = {"target_modules": ["down_proj"]}
+        await (await open_vllm(qwen, VllmSettings(url=url))).close()
+
+
 async def test_a_server_that_keeps_its_weights_needs_no_flag_for_new_ones(qwen: Path) -> None:
     lacks = {"lora": False, "runtime_lora": False, "dev_mode": False, "extension": False}
     async with listening(Recorded(qwen, **lacks)) as url:

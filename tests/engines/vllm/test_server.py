@@ -187,7 +187,7 @@ async def test_raw_log_probs_are_recognised_and_recorded_as_such(servers: Server
     launch = Launch(
         server="vllm",
         model=qwen,
-        flags=(*flags(settings, lora_rank=RANK), "--logprobs-mode", "raw_logprobs"),
+        flags=(*flags(qwen, settings, lora_rank=RANK), "--logprobs-mode", "raw_logprobs"),
         environment=tuple(environment(settings).items()),
     )
     server = running(servers, launch)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.fitness.facts import dtype_of
-from afterwit.engines.sglang.modules import adapted_modules
+from afterwit.engines.server.fitness.modules import adapted_modules
 from afterwit.engines.sglang.settings import SglangSettings
 
 

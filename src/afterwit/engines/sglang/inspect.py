@@ -12,11 +12,11 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.fitness.basis import TOP, basis_of
 from afterwit.engines.server.fitness.facts import require_same_model
+from afterwit.engines.server.fitness.modules import adapted_modules
 from afterwit.engines.server.fitness.tokenizer import same_tokens, tokenizer_of
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
 from afterwit.engines.sglang.manner import Manner
-from afterwit.engines.sglang.modules import adapted_modules
 from afterwit.engines.sglang.server import GENERATE, SglangServer
 from afterwit.wire.model_text.folder import end_ids
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.fitness.facts import dtype_of
+from afterwit.engines.server.fitness.modules import restriction_of
 from afterwit.engines.vllm.inspect import EXTENSION, WORKER
 from afterwit.engines.vllm.settings import VllmSettings
 
@@ -22,14 +23,18 @@ def command(folder: Path, settings: VllmSettings, *, host: str, port: int, lora_
         *settings.command,
         *("serve", str(folder), "--host", host, "--port", str(port)),
         *("--dtype", dtype_of(folder, settings)),
-        *flags(settings, lora_rank=lora_rank),
+        *flags(folder, settings, lora_rank=lora_rank),
         *settings.flags,
     )
     return ServerCommand(arguments=arguments, environment=environment(settings))
 
 
-def flags(settings: VllmSettings, *, lora_rank: int) -> tuple[str, ...]:
-    """The flags that the engine needs, whoever starts the server."""
+def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str, ...]:
+    """The flags that the engine needs, whoever starts the server.
+
+    The projections are named because a server that might adapt the head too dies when it scores a prompt
+    while another request runs.
+    """
     needed = (
         "--enable-scale-out",
         *("--logprobs-mode", "processed_logprobs"),
@@ -40,7 +45,8 @@ def flags(settings: VllmSettings, *, lora_rank: int) -> tuple[str, ...]:
     room = next((rank for rank in RANKS if rank >= lora_rank), None)
     if room is None:
         raise SettingError(f"learner.lora_rank is {lora_rank}, but vLLM has room for {RANKS[-1]} at most")
-    return (*needed, "--enable-lora", "--max-lora-rank", str(room), "--max-loras", str(ADAPTERS))
+    adapters = ("--enable-lora", "--max-lora-rank", str(room), "--max-loras", str(ADAPTERS))
+    return (*needed, *adapters, *restriction_of(folder))
 
 
 def environment(settings: VllmSettings) -> dict[str, str]:

@@ -12,6 +12,7 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.fitness.basis import TOP, basis_of
 from afterwit.engines.server.fitness.facts import require_same_model
+from afterwit.engines.server.fitness.modules import restriction_of
 from afterwit.engines.server.fitness.tokenizer import same_tokens
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
@@ -39,7 +40,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
     if not any_weights:
         await asyncio.to_thread(require_same_model, folder, root, url=client.url)
     tokens = await same_tokens(client, folder, root, named={"model": model})
-    missing = [flag async for flag in _missing(client, model, swap)]
+    missing = [flag async for flag in _missing(client, folder, model, swap)]
     if missing:
         raise SettingError(f"the vLLM server at {client.url} must be started with {'; and '.join(missing)}")
 
@@ -93,7 +94,7 @@ async def _base_model(client: ServerClient) -> tuple[str, str, int]:
     return base["id"], base["root"], base["max_model_len"]
 
 
-async def _missing(client: ServerClient, model: str, swap: Swap | None) -> Any:
+async def _missing(client: ServerClient, folder: Path, model: str, swap: Swap | None) -> Any:
     """Each flag or variable that the server was not started with."""
     answer = await client.ask("POST", GENERATE, _body(model, [1]))
     if answer.status in (403, 404):
@@ -108,6 +109,9 @@ async def _missing(client: ServerClient, model: str, swap: Swap | None) -> Any:
         if answer.status != 200 and NO_ADAPTER not in answer.words:
             routed = answer.status != 404 and answer.status != 405
             yield "--enable-lora" if routed else f"--enable-lora, and {RUNTIME_LORA}"
+        lora = (await _config(client)).get("lora_config")
+        if lora and not lora["target_modules"] and (restriction := restriction_of(folder)):
+            yield " ".join(restriction)
     if swap != "whole":
         return
     if (await client.ask("GET", "/weight_info")).status != 200:
@@ -118,10 +122,17 @@ async def _missing(client: ServerClient, model: str, swap: Swap | None) -> Any:
 
 async def _dtype(client: ServerClient) -> str | None:
     """What it computes in; None without development mode, in which it does not say."""
+    config = await _config(client)
+    return str(config["model_config"]["dtype"]).removeprefix("torch.") if config else None
+
+
+async def _config(client: ServerClient) -> Mapping[str, Any]:
+    """How the server was started; {} without development mode, in which it does not say."""
     answer = await client.ask("GET", "/server_info?config_format=json")
     if answer.status != 200:
-        return None
-    return str(answer.json["vllm_config"]["model_config"]["dtype"]).removeprefix("torch.")
+        return {}
+    found: Mapping[str, Any] = answer.json["vllm_config"]
+    return found
 
 
 async def _scored_ids(client: ServerClient, model: str, tokens: Sequence[int]) -> int:

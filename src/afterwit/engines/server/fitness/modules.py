@@ -7,6 +7,14 @@ from pathlib import Path
 from afterwit.engines.server.swaps.tensors import shapes_of
 
 ALL = ("all",)
+FLAG = "--lora-target-modules"
+"""Of both kinds of server."""
+
+
+def restriction_of(folder: Path) -> tuple[str, ...]:
+    """The flag and its values; () if the names are not known."""
+    modules = adapted_modules(folder)
+    return () if modules == ALL else (FLAG, *modules)
 
 
 def adapted_modules(folder: Path) -> tuple[str, ...]:
