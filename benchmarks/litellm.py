@@ -26,7 +26,12 @@ START_S = 300
 """Seconds that it may take to start, on a busy machine."""
 TAIL = 2000
 """Characters of its log that a failure shows."""
-QUIET = {"LITELLM_LOG": "ERROR", "LITELLM_TELEMETRY": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+ENVIRONMENT = {
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_TELEMETRY": "False",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # it listens on the loopback only
+}
 
 
 def installed() -> str | None:
@@ -72,7 +77,7 @@ def running(folder: Path, upstream: int) -> Iterator[Proxy]:
     said = folder / "litellm.log"
     with said.open("w") as log:
         process = subprocess.Popen(
-            words, env=os.environ | QUIET, stdout=log, stderr=log, cwd=folder, start_new_session=True
+            words, env=os.environ | ENVIRONMENT, stdout=log, stderr=log, cwd=folder, start_new_session=True
         )
     try:
         _await(port, process, said)
