@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-slow test-thorough test-gpu test-engines test-clients check settings bench bench-quick bench-page study compare pretrain docs clean
+.PHONY: demo test test-slow test-thorough test-gpu test-engines test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -104,6 +104,10 @@ study: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.study --jobs $$(getconf _NPROCESSORS_ONLN)
 	$(BIN)/python -m experiments.live
 	$(BIN)/python -m experiments.study.write
+
+## What promotion saves and what it costs, on seeds that its rules never saw; finished runs are kept in docs/data.
+safety: $(VENV)/.installed-demo
+	$(BIN)/python -m experiments.safety --jobs $$(getconf _NPROCESSORS_ONLN)
 
 ## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.
 compare: $(VENV)/.installed-demo

@@ -20,6 +20,8 @@ NOWHERE = Path("/nonexistent")
 """A home without a configuration file."""
 HERE = {"learner.device": "cpu", "engine.device": "cpu", "engine.slots": 64}
 """Where and how many at once, in every run."""
+UNGUARDED = {"promotion.enabled": False, "judge.pay_repeats": True}
+"""What most runs are played without: they ask what learns, not what guards it."""
 NO_MATTER = {*HERE, "learner.threads", "learner.poll_s", "publish.poll_s"}
 """Settings that change no result."""
 
@@ -44,6 +46,8 @@ class Plan:
     tasks: int = 100
     """Held-out tasks of each part."""
     publish_every: int = 1
+    guarded: bool = False
+    """Whether versions are held, watched and taken back, and repeated calls go unpaid."""
 
     def chosen(self) -> Chosen:
         """Its settings. SettingError for what is not there."""
@@ -53,19 +57,22 @@ class Plan:
             judge=self.judge,
             recipe=self.recipe,
             pairs=self.settings,
-            direct=HERE,
+            direct=HERE if self.guarded else HERE | UNGUARDED,
         )
 
     def facts(self) -> dict[str, Any]:
         """Everything that the run depends on: the settings' values, the judge, the model's fingerprint."""
         chosen = self.chosen()
         settings = changed(chosen.settings)
+        left_out = NO_MATTER if self.guarded else NO_MATTER | UNGUARDED.keys()
         said = dataclasses.asdict(self) | {
             "judge": chosen.judge,
-            "settings": {name: value for name, value in settings.items() if name not in NO_MATTER},
+            "settings": {name: value for name, value in settings.items() if name not in left_out},
             "model": fingerprint(Path(chosen.settings.model or ""))[:12],
         }
         del said["recipe"], said["name"]
+        if not self.guarded:
+            del said["guarded"]
         return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
 
 
@@ -93,6 +100,10 @@ class RunResult:
     facts: Mapping[str, Any]
     points: tuple[Point, ...]
     updates: int
+    holds: int = 0
+    """Updates that were held back."""
+    alarms: int = 0
+    """How often what was learned was taken back."""
     cpu_s: float
     """Seconds of processor time."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
 from afterwit.apps.demo.people import PEOPLE, SEED, held_out
 from afterwit.apps.demo.world import Split, Task
 from afterwit.apps.demo.worlds import REHEARSED
+from afterwit.core.promotion import EventKind
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
 
@@ -38,11 +40,14 @@ async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
             if number in plan.measured:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]
         updates = system.updates
+        decided = Counter(event.kind for event in system.store.events())
     return RunResult(
         name=plan.name,
         facts=plan.facts(),
         points=tuple(points),
         updates=updates,
+        holds=decided[EventKind.HOLD],
+        alarms=decided[EventKind.ALARM],
         cpu_s=round(time.process_time() - began, 1),
     )
 
