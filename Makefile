@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-slow test-thorough test-gpu test-engines test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
+.PHONY: demo test test-slow test-thorough test-gpu test-engines test-atropos test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 define install
@@ -48,11 +48,11 @@ test: $(VENV)/.installed-test
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu and not engines and not clients" --timeout 3600
+	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients" --timeout 3600
 
 ## All tests, every property with many more examples: hours.
 test-thorough: $(VENV)/.installed-test
-	@$(PYTEST) -m "not gpu and not engines and not clients" --hypothesis-profile thorough --timeout 3600
+	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test
@@ -65,6 +65,11 @@ test-engines: $(VENV)/.installed-test
 	@for server in vllm sglang; do \
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $$server tests/engines tests/servers --timeout 1200 || exit 1; \
 	done
+
+## What runs against the real server of Atropos, installed in build/servers.
+test-atropos: $(VENV)/.installed-test
+	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m atropos --timeout 1200
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test

@@ -46,5 +46,15 @@ def _sglang(model: Path, port: int, flags: tuple[str, ...]) -> Command:
     return Command(arguments=(*arguments.split(), *flags), environment=environment)
 
 
-COMMANDS: Mapping[str, Callable[[Path, int, tuple[str, ...]], Command]] = {"vllm": _vllm, "sglang": _sglang}
+def _atropos(model: Path, port: int, flags: tuple[str, ...]) -> Command:
+    """It serves no model: it stands between environments and a trainer."""
+    program = environment_of("atropos") / "bin" / "run-api"
+    return Command(arguments=(str(program), "--host", "127.0.0.1", "--port", str(port), *flags), ready="/")
+
+
+COMMANDS: Mapping[str, Callable[[Path, int, tuple[str, ...]], Command]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "atropos": _atropos,
+}
 """By server: the command line that serves a model folder at a port, with further flags at its end."""

@@ -1,4 +1,4 @@
-"""Installs the engine servers that tests start: `python -m tests.servers.install vllm sglang`.
+"""Installs the servers that tests start: `python -m tests.servers.install vllm sglang atropos`.
 
 Each gets a virtual environment of its own under build/servers, from a frozen list of requirements, once: a
 stamp in it holds the hash of all it was made from. All of them compute on the CPU.
@@ -19,13 +19,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 STAMP = "installed"
+MAKE = {"atropos": "test-atropos"}
+"""The target that installs a server, where it is not `test-engines`."""
 
 
 def environment_of(name: str) -> Path:
     """The server's virtual environment. FileNotFoundError, with what to do, if it is not installed."""
     place = _place(name)
     if not _is_installed(name):
-        raise FileNotFoundError(f"{name} is not installed: run `make test-engines`")
+        raise FileNotFoundError(f"{name} is not installed: run `make {MAKE.get(name, 'test-engines')}`")
     return place
 
 
@@ -71,7 +73,15 @@ def _finish_sglang(packages: Path) -> None:
     shutil.copytree(HERE / "sglang_cpu", packages, dirs_exist_ok=True)
 
 
-FINISH: Mapping[str, Callable[[Path], None]] = {"vllm": _finish_vllm, "sglang": _finish_sglang}
+def _nothing(packages: Path) -> None:
+    """It is ready as it is installed."""
+
+
+FINISH: Mapping[str, Callable[[Path], None]] = {
+    "vllm": _finish_vllm,
+    "sglang": _finish_sglang,
+    "atropos": _nothing,
+}
 """What remains to be done for each server in its folder of packages."""
 
 
