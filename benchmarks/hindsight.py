@@ -59,7 +59,10 @@ def _placed(asked: Asked, scale: Scale) -> Iterator[Row]:
     made = qwen3(scale.shape, dtype=asked.dtype, device=asked.device)
     attend_in_slots(made)
     factor = scale.tokens / SYSTEM
-    for name, placement, target in (("H1", Placement.END, 5.0), ("h1", Placement.LAST_USER, None)):
+    for name, one, placement, target in (
+        ("H1", "h1", Placement.END, 5.0),
+        ("h3", "h4", Placement.LAST_USER, None),
+    ):
         given = rollout(placement, scale.shape.vocabulary, factor)
         timed, note = interleaved(
             {
@@ -82,7 +85,7 @@ def _placed(asked: Asked, scale: Scale) -> Iterator[Row]:
             note=noted(f"token ratio {shared:.2f}", note),
         )
         yield Row(
-            id=f"{name.lower()}{scale.tag}",
+            id=f"{one}{scale.tag}",
             what="the same / shared, by a rule that asks one teacher a turn (`longest`, `shortest`)",
             values=ratios(timed, "alone", "one"),
             peer="a forward for each turn and hint",
