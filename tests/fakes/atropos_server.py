@@ -22,6 +22,8 @@ class FakeAtropos:
         """Groups came before any trainer: registrations change nothing until it is reset."""
         self.failures: list[tuple[int, bytes]] = []
         """What the next calls of /batch answer instead: a status and a body."""
+        self.waiting = 3
+        """Groups that make no batch yet."""
         self.url = ""
 
     def restart(self) -> None:
@@ -38,7 +40,7 @@ class FakeAtropos:
             self.poisoned = False
             return 200, b"Reset successful"
         if path == "/status":
-            return 200, json.dumps({"current_step": 0, "queue_size": 3}).encode()
+            return 200, json.dumps({"current_step": 0, "queue_size": self.waiting}).encode()
         if not self.registered:
             return 200, json.dumps({"status": "error", "message": "not registered", "batch": []}).encode()
         if self.failures:

@@ -131,6 +131,9 @@ def test_it_asks_less_often_while_nothing_comes_and_says_why(fake: FakeAtropos, 
     assert bench.run(1, rests=5, poll_s=1.0, longest_poll_s=6.0) == 0
     assert bench.rested == [1.0, 2.0, 4.0, 6.0, 6.0]
     assert bench.heard("the server holds 3 groups, which make no batch of exactly 4 sequences")
+    fake.waiting = 0
+    assert bench.run(1, rests=6) == 0
+    assert bench.heard("version 0; no environment has sent a group yet")
 
 
 def test_a_server_that_was_started_again_is_registered_with_again(fake: FakeAtropos, bench: Bench) -> None:

@@ -114,11 +114,14 @@ class Consumer:
         self._report(True, f"registered with {self._settings.url} at version {version}")
 
     def _waits(self) -> str:
-        queue = self._server.waiting()
+        queue, version = self._server.waiting(), self._trainer.versions.newest()
+        if not queue:
+            return f"version {version}; no environment has sent a group yet"
         held = f"{queue} {'group' if queue == 1 else 'groups'}"
+        batch = self._trainer.settings.batch
         return (
-            f"version {self._trainer.versions.newest()}; the server holds {held}, which make no batch of"
-            f" exactly {self._trainer.settings.batch} sequences (learner.batch) yet"
+            f"version {version}; the server holds {held}, which make no batch of exactly {batch} sequences"
+            " (learner.batch) yet"
         )
 
     def _train(self, groups: list[Any]) -> bool:
