@@ -47,6 +47,15 @@ async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does
     assert page["stages"][2]["message"] == "Out of memory."
 
 
+async def test_readyz_says_that_a_person_paused_learning(gateway: Serving, root: str):
+    await gateway.store.call(lambda store: store.pause("Bob says odd things", now=5.0))
+    page = (await gateway.http.get(root + "/readyz")).json()
+    assert page["paused"] == {"since": 5.0, "words": "Bob says odd things"}
+    assert page["status"] == "ready"
+    await gateway.store.call(lambda store: store.resume())
+    assert (await gateway.http.get(root + "/readyz")).json()["paused"] is None
+
+
 async def test_metrics_count_requests_tokens_turns_and_stages(gateway: Serving, root: str):
     await gateway.store.call(lambda store: store.set_status("learn", False, "Out of memory.", now=2.0))
     usage = (await gateway.ask()).json()["usage"]

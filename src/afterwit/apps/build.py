@@ -236,6 +236,7 @@ def atropos_consumer(settings: Settings, store: Store, trainer: Trainer) -> Cons
     from afterwit.stages.atropos.server import AtroposServer
     from afterwit.stages.atropos.stage import Consumer
     from afterwit.stages.learn.health import LearnHealth
+    from afterwit.stages.paused import on_person
 
     server = AtroposServer(url=settings.atropos.url, timeout_s=settings.atropos.timeout_s)
     return Consumer(
@@ -245,6 +246,7 @@ def atropos_consumer(settings: Settings, store: Store, trainer: Trainer) -> Cons
         now=time.time,
         report=LearnHealth(store, time.time).report,
         committed=lambda version: store.commit_version(version, now=time.time()),
+        paused=lambda: None if (pause := store.paused()) is None else on_person(pause),
     )
 
 

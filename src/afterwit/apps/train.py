@@ -19,6 +19,7 @@ from afterwit.apps.logs import log_plainly
 from afterwit.apps.model import model_folder
 from afterwit.core.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.stages.paused import on_person
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
@@ -157,6 +158,8 @@ def memory_shortage_named(folder: Path) -> Iterator[None]:
 
 def _why_nothing(store: Store) -> str:
     """What failed, or what the store holds instead of turns to learn from."""
+    if (pause := store.paused()) is not None:
+        return f"nothing was learned: {on_person(pause)}"
     status = next(status for status in store.statuses() if status.stage == STAGE)
     if not status.ok:
         return f"nothing was learned: {status.message}"

@@ -31,6 +31,21 @@ def exclusive(path: Path, *, purpose: str, wait: bool) -> Iterator[None]:
         os.close(handle)
 
 
+def held(path: Path) -> bool:
+    """Whether a process holds the lock of this file."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _take(handle: int, path: Path, purpose: str, wait: bool) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,6 +1,7 @@
 """The learner: judged turns go in, a new version of the weights comes out.
 
 schedule     when an update starts and with which turns
+announce     when that is, in words
 behaviour    how a response was sampled
 batch        judged samples become what an update scores
 scoring      responses through a model

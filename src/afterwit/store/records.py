@@ -152,6 +152,15 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A person's order that nothing may be learned."""
+
+    since: float
+    words: str
+    """Why; empty: the person did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """An API key. The key itself is never stored."""
 

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 
 import typer
 
-from afterwit.apps.cli import demo, doctor, exporting, importing, keys, serve, train, turns, up, versions
+from afterwit.apps.cli import (
+    control,
+    demo,
+    doctor,
+    exporting,
+    importing,
+    keys,
+    serve,
+    train,
+    turns,
+    up,
+    versions,
+)
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
@@ -27,12 +39,15 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command()(up.up)
 app.command()(demo.demo)
+app.command()(control.status)
 app.command()(turns.turns)
 app.command()(turns.show)
 app.command()(train.train)
 app.command()(versions.versions)
 app.command()(versions.rollback)
 app.command()(versions.requeue)
+app.command()(control.pause)
+app.command()(control.resume)
 app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.add_typer(keys.app, name="keys")

@@ -31,6 +31,7 @@ class Consumer:
     """One trainer of one server. Hold `versions.learning()` while it runs.
 
     `report` takes the stage's health and a sentence, `committed` every version that is on disk.
+    `paused` says why no batch is asked for now; None: one may be.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class Consumer:
         now: Callable[[], float],
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object] = lambda version: None,
+        paused: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._server, self._trainer, self._settings = server, trainer, settings
         self._now, self._report, self._committed = now, report, committed
+        self._paused = paused
         self._registered = False
         self._failures = 0
 
@@ -74,6 +77,10 @@ class Consumer:
         pause, refused = self._settings.poll_s, 0
         while not stop():
             try:
+                if (why := self._paused()) is not None:
+                    self._report(True, why)
+                    rest(self._settings.poll_s)
+                    continue
                 if not self._registered:
                     self._register(left, again=refused > 1)
                 groups = self._server.batch()

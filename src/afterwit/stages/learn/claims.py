@@ -15,7 +15,7 @@ from afterwit.learner.batch import Refused
 from afterwit.learner.schedule import NextBatch, is_stale, next_batch, retry_in
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Phase, Progress
-from afterwit.store import Record, Store
+from afterwit.store import Pause, Record, Store
 
 STAGE: Final = "learn"
 DIED = "the learner died in the turn's update"
@@ -66,6 +66,10 @@ class Claims:
         """After an unexpected failure: follow the folder and free this learner's leases before going on."""
         self._reconciled = None
 
+    def paused(self) -> Pause | None:
+        """A person's order that nothing may be learned."""
+        return self._store.paused()
+
     def choose(self, *, drain: bool) -> NextBatch:
         """What to do with the turns that wait. Ends those that are too old to train."""
         now, version = self._now(), self._versions.newest()
@@ -77,9 +81,16 @@ class Claims:
         return next_batch(self._settings, fresh, now=now, version=version, drain=drain)
 
     def take(self, choice: NextBatch) -> list[Record]:
-        """Hold the turns of the update that is due, without those that somebody else took meanwhile."""
+        """Hold the turns of the update that is due, without those that somebody else took meanwhile.
+
+        Nothing is taken once a person has paused learning.
+        """
         if not choice.turns:
             return []
+        with self._store.transaction():
+            return [] if self._store.paused() else self._claim(choice)
+
+    def _claim(self, choice: NextBatch) -> list[Record]:
         return self._store.claim(
             STAGE,
             owner=self._owner,

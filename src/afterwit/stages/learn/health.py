@@ -19,7 +19,7 @@ class LearnHealth:
         self._store, self._now = store, now
         self._reported: tuple[bool, str] | None = None
         self._lasting_failure = False
-        self._waiting: tuple[int, int] | None = None
+        self._waiting: object = None
 
     def report(self, ok: bool, message: str, *, lasting: bool = True) -> None:
         """Store and log a message, unless it is the last one again.
@@ -32,13 +32,13 @@ class LearnHealth:
         self._lasting_failure, self._waiting = lasting and not ok, None
         self._write(ok, message)
 
-    def waits(self, message: str, *, ready: int, held: int) -> None:
-        """Report what the stage waits for. Logged when the number of turns changes, not as time goes by."""
+    def waits(self, message: str, *, what: object) -> None:
+        """Report what the stage waits for. Logged when that changes, not as time goes by."""
         if self._lasting_failure or self._reported == (True, message):
             return
-        if self._waiting != (ready, held):
+        if self._waiting != what:
             log.info("learn: %s", message)
-        self._waiting = (ready, held)
+        self._waiting = what
         self._write(True, message)
 
     def forget(self) -> None:

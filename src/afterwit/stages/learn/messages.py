@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from afterwit.core.errors import AfterwitError
 from afterwit.core.turn import Turn
 from afterwit.core.version import Version
+from afterwit.learner.announce import duration, next_update
+from afterwit.learner.announce import turns as _turns
 from afterwit.learner.failures import FailureKind
 from afterwit.learner.schedule import NextBatch
 from afterwit.learner.settings import LearnerSettings
@@ -16,27 +16,12 @@ NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
 
 def on_waiting(choice: NextBatch, settings: LearnerSettings, *, version: int) -> str:
     """How many turns wait, and what the next update waits for."""
-    held = f"; {_turns(choice.held)} for more of the same session" if choice.held else ""
-    if not choice.ready:
-        start = f"at {settings.batch}"
-        if settings.min_batch < settings.batch:
-            start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
-        return f"version {version}; no judged turn waits{held}: the next update starts {start}"
-    count = f"version {version}; {choice.ready} of {_turns(settings.batch)} wait{held}"
-    return f"{count}: the next update starts {_condition(choice, settings)}"
+    return f"version {version}; {next_update(choice, settings)}"
 
 
 def on_drained(version: int) -> str:
     """That a learner which was asked to learn from what is there has done so."""
     return f"version {version}; no judged turn is left"
-
-
-def _condition(choice: NextBatch, settings: LearnerSettings) -> str:
-    left_s = settings.max_wait_s - choice.oldest_s
-    if left_s <= 0 or settings.min_batch == settings.batch:
-        return f"at {settings.min_batch}"
-    condition = "" if choice.ready >= settings.min_batch else f" if {settings.min_batch} wait then"
-    return f"at {settings.batch}, or in {duration(left_s)}{condition}"
 
 
 def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
@@ -99,16 +84,3 @@ def sentence(error: Exception) -> str:
 def tokens(turn: Turn) -> int:
     """Tokens of prompt and response."""
     return len(turn.prompt_ids) + len(turn.sampled.ids)
-
-
-def duration(seconds: float) -> str:
-    """Roughly how long, rounded up: "12 minutes"."""
-    if seconds <= 60:
-        return "1 minute"
-    if seconds <= 7200:
-        return f"{math.ceil(seconds / 60)} minutes"
-    return f"{math.ceil(seconds / 3600)} hours"
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"

@@ -10,17 +10,19 @@ import logging
 import time
 from collections.abc import Callable
 
+from afterwit.learner.announce import note_of
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
-from afterwit.stages.learn.claims import Claims, Stopped
+from afterwit.stages.learn.claims import STAGE, Claims, Stopped
 from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
+from afterwit.stages.paused import on_person
 from afterwit.stages.promotion import Gate, PromotionSettings
 from afterwit.stages.worker import described, frames
-from afterwit.store import Store
+from afterwit.store import Pause, Store
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class Learn:
         self._attempts = Attempts(trainer, self._claims, self._health, self._gate, now=now)
         self._last_step_failed = False
         self._choice = NOTHING
+        self._pause: Pause | None = None
+        store.set_note(STAGE, note_of(trainer.settings))
 
     def run(
         self, stop: Callable[[], bool], *, follow: bool = True, rest: Callable[[float], object] = time.sleep
@@ -102,6 +106,9 @@ class Learn:
         self._catch_up()
         if self._fall_back():
             return True
+        self._pause = self._claims.paused()
+        if self._pause is not None:
+            return False
         if (why := self._gate.paused()) is not None:
             self._health.report(False, why)
             return False
@@ -125,9 +132,12 @@ class Learn:
         return True
 
     def _report_waiting(self, *, follow: bool) -> None:
+        if self._pause is not None:
+            self._health.waits(on_person(self._pause), what=self._pause)
+            return
         version = self._trainer.versions.newest()
         message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
-        self._health.waits(message, ready=self._choice.ready, held=self._choice.held)
+        self._health.waits(message, what=(self._choice.ready, self._choice.held))
 
     def _catch_up(self) -> None:
         """Follow the folder of versions. If the last learner kept dying, end the turn that is to blame."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from afterwit.store.port.control import Control
 from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
 from afterwit.store.port.lineage import Lineage
 from afterwit.store.port.operation import Keys, Statuses
@@ -15,6 +16,7 @@ from afterwit.store.port.retention import Retention
 
 __all__ = [
     "WAITS_IN",
+    "Control",
     "Keys",
     "LearnerQueue",
     "Leases",
@@ -37,6 +39,7 @@ class Store(
     LearnerQueue,
     Lineage,
     Promotion,
+    Control,
     Reading,
     Retention,
     Statuses,

@@ -88,6 +88,10 @@ class Leases(Protocol):
 class LearnerQueue(Protocol):
     """What waits for the learner. Read-only."""
 
+    def in_update(self, *, now: float) -> int:
+        """How many turns a learner holds."""
+        ...
+
     def waiting(self, *, now: float) -> list[Waiting]:
         """The judged turns that a learner could claim now, oldest first.
 

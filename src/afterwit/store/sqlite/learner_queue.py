@@ -23,6 +23,14 @@ ENDED = f"""
 
 
 class SqliteLearnerQueue(Component):
+    def in_update(self, *, now: float) -> int:
+        row = self._database.rows(
+            "SELECT count(*) AS held FROM turns WHERE state = 'JUDGED' AND reason IS NULL"
+            " AND owner IS NOT NULL AND lease_until > ?",
+            (now,),
+        )[0]
+        return int(row["held"])
+
     def waiting(self, *, now: float) -> list[Waiting]:
         rows = self._database.rows(
             f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED}) SELECT seq, id,"

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from afterwit.store.sqlite.control import SqliteControl
 from afterwit.store.sqlite.keys import SqliteKeys
 from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
 from afterwit.store.sqlite.leases import SqliteLeases
@@ -28,6 +29,7 @@ class SqliteStore(
     SqliteLearnerQueue,
     SqliteLineage,
     SqlitePromotion,
+    SqliteControl,
     SqliteReading,
     SqliteRetention,
     SqliteStatuses,

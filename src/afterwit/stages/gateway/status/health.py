@@ -8,7 +8,7 @@ from typing import Any
 
 from afterwit.core.errors import StoreError
 from afterwit.stages.gateway.context import Gateway
-from afterwit.store import Status
+from afterwit.store import Pause, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,8 @@ class Health:
     serving: bool
     version: int
     stages: tuple[Status, ...]
+    pause: Pause | None
+    """Whether a person paused learning."""
 
     def to_dict(self, *, details: bool) -> dict[str, Any]:
         """The page. Without `details` only one word, because messages may name files and addresses."""
@@ -29,14 +31,20 @@ class Health:
             {"stage": status.stage, "ok": status.ok, "message": status.message, "at": status.at}
             for status in self.stages
         ]
-        return {"status": word, "version": self.version, "stages": stages}
+        return {"status": word, "version": self.version, "paused": _paused(self.pause), "stages": stages}
 
 
 ENGINE_DOWN_S = 30.0
 """Seconds for which a failed engine counts as down. After them, requests find out whether it still is."""
 
 
-def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Health:
+def _paused(pause: Pause | None) -> dict[str, Any] | None:
+    return None if pause is None else {"since": pause.since, "words": pause.words}
+
+
+def health_of(
+    gateway: Gateway, statuses: Sequence[Status] | StoreError, pause: Pause | None = None
+) -> Health:
     """Combine what the stages report with what the gateway knows."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
@@ -53,6 +61,7 @@ def health_of(gateway: Gateway, statuses: Sequence[Status] | StoreError) -> Heal
     return Health(
         serving=not gateway.in_flight.draining and not _engine_down(gateway, now),
         version=gateway.engine.version,
+        pause=pause,
         stages=tuple(stages[name] for name in sorted(stages)),
     )
 

@@ -16,7 +16,7 @@ from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
-from afterwit.store import Counts, Status, Store
+from afterwit.store import Counts, Pause, Status, Store
 
 T = TypeVar("T")
 
@@ -56,14 +56,14 @@ class Pages:
     async def ready(self, request: Request) -> Response:
         """Whether it serves, and the health of every stage for callers with the scope `read`."""
         caller = request.scope[CALLER]
-        health = health_of(self._gateway, await self._statuses())
+        health = health_of(self._gateway, *await self._statuses())
         reads = caller is not None and caller.may(Permission.READ)
         return JSONResponse(health.to_dict(details=reads), status_code=200 if health.serving else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' exposition text."""
         request.scope[CALLER].require(Permission.READ)
-        health = health_of(self._gateway, await self._statuses())
+        health = health_of(self._gateway, *await self._statuses())
         counts = await self._counts()
         text = self._gateway.metrics.scrape(
             in_flight=self._gateway.in_flight.count,
@@ -90,11 +90,11 @@ class Pages:
             "max_input_tokens": length,
         }
 
-    async def _statuses(self) -> list[Status] | StoreError:
+    async def _statuses(self) -> tuple[list[Status] | StoreError, Pause | None]:
         try:
-            return await self._read(lambda store: store.statuses())
+            return await self._read(lambda store: (store.statuses(), store.paused()))
         except StoreError as error:
-            return error
+            return error, None
 
     async def _counts(self) -> Counts:
         """What the store counts; nothing if it cannot be asked."""

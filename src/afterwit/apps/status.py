@@ -1,0 +1,112 @@
+"""What Afterwit is doing and when it will learn next, from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from afterwit.core.lifecycle import State
+from afterwit.learner.announce import duration, next_update
+from afterwit.learner.announce import turns as turns_
+from afterwit.learner.schedule import NextBatch, is_stale, next_batch
+from afterwit.learner.settings import LearnerSettings
+from afterwit.store import Pause, Status, Store, VersionRecord
+
+AGO_S = 60.0
+"""A time less than this many seconds ago is "just now"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """One screen."""
+
+    at: float
+    serving: bool
+    """Whether a gateway runs over this home."""
+    learning: bool
+    """Whether a learner runs over this home."""
+    enabled: bool
+    """Whether the settings want one."""
+    pause: Pause | None
+    version: int
+    """The version that serves, or served last."""
+    newest: VersionRecord | None
+    """The version that was made last; None before the first."""
+    turns: Mapping[State, int]
+    in_update: int
+    """Turns that train at this moment."""
+    next: NextBatch
+    next_words: str
+    """What the next update waits for."""
+    stages: tuple[Status, ...]
+
+
+def overview(
+    store: Store, settings: LearnerSettings, *, serving: bool, learning: bool, now: float
+) -> Overview:
+    """`settings`: those that choose the learner's next batch."""
+    versions = store.versions()
+    newest = versions[-1].number if versions else 0
+    waiting = [turn for turn in store.waiting(now=now) if not is_stale(turn, settings, newest)]
+    choice = next_batch(settings, waiting, now=now, version=newest)
+    return Overview(
+        at=now,
+        serving=serving,
+        learning=learning,
+        enabled=settings.enabled,
+        pause=store.paused(),
+        version=store.latest_published(),
+        newest=versions[-1] if newest else None,
+        turns=store.counts().states,
+        in_update=store.in_update(now=now),
+        next=choice,
+        next_words=next_update(choice, settings),
+        stages=tuple(store.statuses()),
+    )
+
+
+def lines(found: Overview) -> Iterator[tuple[str, str]]:
+    """A name and a sentence for each line of the screen."""
+    yield "learning", _learning(found)
+    yield "next update", found.next_words if found.pause is None else f"none while paused; {found.next_words}"
+    yield "last update", _last(found)
+    yield "serving", _serving(found)
+    yield "turns", ", ".join(f"{count} {state.value}" for state, count in found.turns.items()) or "none yet"
+    for status in found.stages:
+        yield f"{status.stage}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
+
+
+def _learning(found: Overview) -> str:
+    if found.pause is not None:
+        why = f" ({found.pause.words})" if found.pause.words else ""
+        rest = f"; {turns_(found.in_update)} of an update that had begun" if found.in_update else ""
+        return f"paused {_ago(found, found.pause.since)}{why}: `afterwit resume` goes on{rest}"
+    if found.in_update:
+        return f"an update of {turns_(found.in_update)} is under way"
+    if found.learning:
+        return "on; no update is under way"
+    if not found.enabled:
+        return "off (learner.enabled = false)"
+    return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"
+
+
+def _serving(found: Overview) -> str:
+    runs = "" if found.serving else "; no gateway runs over this home"
+    made = "" if found.newest is None else found.newest.number
+    newer = f"; version {made} is not served yet" if made and made != found.version else ""
+    return f"version {found.version}{newer}{runs}"
+
+
+def _last(found: Overview) -> str:
+    newest = found.newest
+    if newest is None:
+        return "none yet"
+    made = f"version {newest.number}, {_ago(found, newest.created)}"
+    if newest.restores is not None:
+        return f"{made}: went back to version {newest.restores}"
+    return f"{made}, from {turns_(newest.trained)}"
+
+
+def _ago(found: Overview, then: float) -> str:
+    seconds = found.at - then
+    return "just now" if seconds < AGO_S else f"{duration(seconds)} ago"

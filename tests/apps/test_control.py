@@ -1,0 +1,101 @@
+"""`pause`, `resume`, `status`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.apps.build import store_of_home
+from afterwit.apps.cli import app
+from afterwit.apps.status import lines, overview
+from afterwit.checkpoints import exclusive
+from afterwit.core.version import Origin
+from afterwit.learner.settings import LearnerSettings
+from tests.store.examples import a_version, add_judged
+
+run = CliRunner()
+
+
+@pytest.fixture
+def say(home: Path) -> Callable[..., str]:
+    return lambda *words: run.invoke(app, [*words, "--home", str(home)], catch_exceptions=False).stdout
+
+
+def test_a_pause_is_said_with_its_reason_until_it_ends(say: Callable[..., str]) -> None:
+    assert "paused" not in say("status")
+    assert "no update begins until `afterwit resume`" in say("pause", "Bob says odd things")
+    assert "paused just now (Bob says odd things): `afterwit resume` goes on" in say("status")
+    assert say("resume") == "learning goes on\n"
+    assert say("resume") == "learning was not paused\n"
+
+
+def test_a_pause_tells_of_an_update_that_had_begun(home: Path, say: Callable[..., str]) -> None:
+    with store_of_home(home) as store:
+        store.claim("learn", owner="learner", limit=1, lease_s=600.0, now=time.time())
+    assert "an update of 1 turn had begun and is finished" in say("pause")
+    assert "1 turn of an update that had begun" in say("status")
+
+
+def test_the_status_says_what_the_next_update_waits_for(home: Path, say: Callable[..., str]) -> None:
+    now = time.time()
+    with store_of_home(home) as store:
+        for turn in ("e", "f"):
+            add_judged(store, turn, now=now - 1080)
+        store.skip(["cjudged"], "reverted", now=now)
+    assert "2 of 16 turns wait: the next update starts at 16, or in 12 minutes if 4 wait then" in say(
+        "status"
+    )
+    page = json.loads(say("status", "--json"))
+    assert page["next"]["ready"] == 2
+    assert (page["version"], page["serving"], page["turns"]["OPEN"]) == (1, False, 1)
+
+
+def test_who_runs_over_the_home_is_found_by_its_locks(home: Path, say: Callable[..., str]) -> None:
+    assert "no learner runs over this home" in say("status")
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from afterwit.checkpoints import exclusive\n"
+            f"with exclusive(Path({str(home)!r}) / '.gateway.lock', purpose='x', wait=False):\n"
+            "    print('held', flush=True); sys.stdin.read()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with exclusive(home / "versions" / ".learner.lock", purpose="x", wait=False):
+        page = json.loads(say("status", "--json"))
+    holder.communicate()
+    assert (page["serving"], page["learning"]) == (True, True)
+
+
+def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
+    def seen(**changes: Any) -> dict[str, str]:
+        return dict(lines(replace(found, **changes)))
+
+    with store_of_home(home) as store:
+        store.set_status("judge", False, "it does not answer", now=0.0)
+        found = overview(store, LearnerSettings(), serving=True, learning=True, now=90.0)
+        store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=1, reverts=()), now=4.0)
+        later = overview(store, LearnerSettings(), serving=True, learning=True, now=10_000.0)
+    assert seen()["learning"] == "on; no update is under way"
+    assert seen()["serving"] == "version 1"
+    assert seen()["last update"] == "version 1, 2 minutes ago, from 1 turn"
+    assert seen()["judge !"] == "it does not answer (2 minutes ago)"
+    assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
+    assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"
+    assert seen(newest=None)["last update"] == "none yet"
+    assert dict(lines(later))["last update"] == "version 2, 3 hours ago: went back to version 1"
+    assert dict(lines(later))["serving"] == "version 1; version 2 is not served yet"
