@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from afterwit.apps import build
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import EXTRAS, app, main
+from afterwit.apps.config import load
+from afterwit.apps.demo.worlds import world_named
+from afterwit.apps.home import remember_model
 from afterwit.core.errors import SettingError, StoreMismatch
 from afterwit.stages.gateway.auth import hash_key
 from afterwit.store.sqlite import SqliteStore
@@ -81,6 +85,15 @@ def test_a_key_can_be_made_before_the_first_start_and_the_store_then_takes_a_mod
         store.close()
     with pytest.raises(StoreMismatch):
         SqliteStore.open(home / "store.db", fingerprint="another model")
+
+
+def test_a_store_of_another_model_names_the_model_that_it_was_made_with(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    SqliteStore.open(home / "store.db", fingerprint="another model").close()
+    remember_model(home, tmp_path / "first")
+    with pytest.raises(StoreMismatch, match="It was made with .*first"):
+        build.store_of_model(load(home=home), home, world_named("tools").folder / "model")
 
 
 @pytest.mark.parametrize(

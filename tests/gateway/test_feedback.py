@@ -123,7 +123,7 @@ async def test_while_the_store_is_full_feedback_is_asked_for_again_later(gateway
     await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 1"))
     answer = await give(gateway, response_id=response, text="No. " * 2000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
-    assert "Free some disk space" in answer.json()["error"]["message"]
+    assert "the log say why" in answer.json()["error"]["message"]
     assert int(answer.headers["retry-after"]) > 0
     await gateway.store.call(lambda store: store._database.execute("PRAGMA max_page_count = 100000"))
     assert (await give(gateway, response_id=response, text="No. " * 2000)).status_code == 200

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterwit.apps.config import Settings, StoreSettings, home_of
-from afterwit.apps.home import STORE, VERSIONS, make_home, store_url
+from afterwit.apps.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.apps.stores import open_store
-from afterwit.core.errors import SettingError, VersionDamaged
+from afterwit.core.errors import SettingError, StoreMismatch, VersionDamaged
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
@@ -52,7 +52,13 @@ def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
 
     make_home(home)
     synchronous = settings.store.synchronous
-    return open_store(store_url(home), fingerprint=fingerprint(folder), synchronous=synchronous)
+    try:
+        return open_store(store_url(home), fingerprint=fingerprint(folder), synchronous=synchronous)
+    except StoreMismatch as error:
+        made_with = remembered_model(home)
+        if made_with is None or Path(made_with) == folder.resolve():
+            raise
+        raise StoreMismatch(f"{error} It was made with {made_with}.") from error
 
 
 @contextmanager

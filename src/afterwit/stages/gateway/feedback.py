@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.types import Receive, Scope, Send
 
 from afterwit.core.errors import RequestError, StoreError, StoreUnavailable, TurnNotFound
@@ -17,6 +19,10 @@ MOST_BYTES = 2**20
 """Of one feedback: words of a person."""
 UNKNOWN = "There is no such response, or its content was removed to keep the store within its limits."
 """The same for a response of another key: nobody learns what others have."""
+UNRECORDED = "Turns are served but not recorded at the moment; /readyz says why."
+LOST = "was not recorded, because the store cannot take it; /readyz and the log say why."
+"""Paths and database errors are for the operator, not for every key."""
+log = logging.getLogger(__name__)
 
 
 class FeedbackEndpoint:
@@ -42,14 +48,15 @@ class FeedbackEndpoint:
         try:
             return await gateway.store.call(lambda store: record_feedback(store, request, caller, now=now))
         except TurnNotFound as error:
-            if fault := gateway.faults.get("store"):  # the turn may have been served, and not recorded
-                raise RequestError(503, "store_unavailable", f"{UNKNOWN} {fault.message}") from error
+            if "store" in gateway.faults:  # the turn may have been served, and not recorded
+                raise RequestError(503, "store_unavailable", f"{UNKNOWN} {UNRECORDED}") from error
             raise RequestError(404, "turn_not_found", UNKNOWN, param="response_id") from error
         except StoreUnavailable as error:
-            message = f"The feedback was not recorded: {error}"
-            raise RequestError(503, "store_unavailable", message) from error
+            log.warning("feedback was not recorded: %s", error)
+            raise RequestError(503, "store_unavailable", f"The feedback {LOST}") from error
         except StoreError as error:
-            raise RequestError(500, "store_failed", f"The feedback was not recorded: {error}") from error
+            log.error("feedback was not recorded: %s", error)
+            raise RequestError(500, "store_failed", f"The feedback {LOST}") from error
 
 
 def record_feedback(store: Store, request: FeedbackRequest, caller: Caller, *, now: float) -> FeedbackOutcome:
