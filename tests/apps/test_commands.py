@@ -92,7 +92,7 @@ def test_a_store_of_another_model_names_the_model_that_it_was_made_with(tmp_path
     home.mkdir()
     SqliteStore.open(home / "store.db", fingerprint="another model").close()
     remember_model(home, tmp_path / "first")
-    with pytest.raises(StoreMismatch, match="It was made with .*first"):
+    with pytest.raises(StoreMismatch, match=r"It was made with .*first"):
         build.store_of_model(load(home=home), home, world_named("tools").folder / "model")
 
 
