@@ -118,7 +118,11 @@ def test_after_eight_holds_in_a_row_learning_waits_for_a_person(place, samples):
     found = list(states(place).values())
     assert (found.count(Reason.HELD_BACK), found.count(State.JUDGED)) == (8, 2)
     with place.store() as store:
-        assert "learning is paused" in status(store).message
+        pause = store.resume()
+    assert pause is not None
+    assert pause.words.startswith("8 updates in a row were held back")
+    place.drain()
+    assert set(states(place).values()) == {Reason.HELD_BACK}
 
 
 @pytest.mark.parametrize("phase", [Phase.SCORING, Phase.STEPPED])

@@ -35,7 +35,7 @@ class Event:
 FIRST_BETA, MOST_BETA, FACTOR = 0.1, 0.3, 3.0
 """The brake: the reference KL's weight is at least the first, at most the second, and grows by the factor."""
 PAUSE_AFTER = 8
-"""Holds without a version between them, after which learning pauses."""
+"""Holds without a version between them, after which learning pauses until a person resumes it."""
 
 
 def braked(beta: float, events: Sequence[Event]) -> float:

@@ -109,9 +109,6 @@ class Learn:
         self._pause = self._claims.paused()
         if self._pause is not None:
             return False
-        if (why := self._gate.paused()) is not None:
-            self._health.report(False, why)
-            return False
         self._choice = self._claims.choose(drain=not follow)
         records = self._claims.take(self._choice)
         if not records:

@@ -50,21 +50,17 @@ class Gate:
         return settings if beta == settings.beta else replace(settings, beta=beta)
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
-        """Keep that an update was held. Call it in the transaction that ends its turns."""
+        """Keep that an update was held, and pause learning after too many in a row.
+
+        Call it in the transaction that ends its turns.
+        """
         version = self._versions.newest()
         self._store.decided(
             Event(kind=EventKind.HOLD, at=now, version=version, evidence=evidence, words=words)
         )
-
-    def paused(self) -> str | None:
-        """Why nothing may be learned now; None: it may."""
-        if not self._settings.enabled:
-            return None
-        events = self._store.events()
-        count = held_in_a_row(events)
-        if count >= PAUSE_AFTER and events[-1].version == self._versions.newest():
-            return messages.on_pause(count)
-        return None
+        holds = held_in_a_row(self._store.events())
+        if holds % PAUSE_AFTER == 0:
+            self._store.pause(messages.on_pause(holds), now=now)
 
     def fall_back(self, *, now: float) -> tuple[Version, str] | None:
         """Return to an earlier version if a hold or an alarm wants it: the new version, and why."""

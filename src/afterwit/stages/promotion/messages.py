@@ -52,6 +52,6 @@ def on_fall_back(made: Version, event: Event) -> str:
 def on_pause(holds: int) -> str:
     """Why learning waits for a person."""
     return (
-        f"learning is paused: {holds} updates in a row were held back; look at `afterwit versions`, lower"
-        " learner.lr or raise objective.beta, then `afterwit rollback` to a version that you trust"
+        f"{holds} updates in a row were held back: look at `afterwit versions`, lower learner.lr or raise"
+        " objective.beta, then `afterwit resume`"
     )
