@@ -24,6 +24,7 @@ QUESTIONS = (
     "exact",
     "hindsight",
     "update",
+    "promotion",
     "segments",
     "load",
     "lora",
