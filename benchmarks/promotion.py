@@ -1,8 +1,8 @@
 """What does it cost to ask an update for what people approved, against the update itself?
 
 An update of 16 turns with two hints each, reference KL and base teacher, of prompts of 300 tokens and
-responses of 60, on a random Qwen3 of 3 M parameters. The suite holds five kinds of 32 approved responses of that
-length; the gate takes from it what its budget allows. Left out: GPUs.
+responses of 60, on a random Qwen3 of 3 M parameters. The suite holds five kinds of 32 approved responses of
+that length; the gate takes from it what its budget allows. Left out: GPUs.
 """
 
 from __future__ import annotations
