@@ -5,20 +5,15 @@ import pytest
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Step, closes, episode, without_end
 from afterwit.core.turn import Finish
-from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
+from afterwit.core.verdict import Feedback, NextState, Source, Verdict
 from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
 HINT = ("Ask first.",)
 
 
-NO_HINT = (Vote(question=Question.HINT, words="none", value=-1),)
-
-
-def verdict(
-    reward: int, hints: tuple[str, ...] = (), source: Source = Source.VOTES, votes: tuple[Vote, ...] = NO_HINT
-) -> Verdict:
-    return Verdict(reward=reward, source=source, hints=hints, votes=votes)
+def verdict(reward: int, hints: tuple[str, ...] = (), source: Source = Source.VOTES) -> Verdict:
+    return Verdict(reward=reward, source=source, hints=hints)
 
 
 def step(id: str, given: Verdict | None, finish: Finish = Finish.STOP) -> Step:
@@ -52,7 +47,6 @@ def test_an_episode_closes_when_a_person_speaks(next_state, expected):
         ([("a", verdict(1)), ("b", verdict(0))], None, ()),
         ([("a", verdict(1)), ("b", None)], None, ()),
         ([("a", verdict(1)), ("b", verdict(-1))], BadEnd.DISPLEASED, ()),
-        ([("a", verdict(1)), ("b", verdict(-1, votes=()))], None, ("a",)),
         ([("a", verdict(0, source=Source.REPEAT)), ("b", verdict(1))], BadEnd.REPEATED_CALL, ()),
     ],
 )

@@ -10,16 +10,14 @@ import pytest
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Event, EventKind, Suite
 from afterwit.core.turn import Finish, Sampled
-from afterwit.core.verdict import Question, Source, Verdict, Vote
+from afterwit.core.verdict import Source, Verdict
 from afterwit.stages.promotion import PromotionSettings, WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add
 
 TOOL = (Message(role="tool", content="ok", tool_call_id="c1"),)
-PANNED = Verdict(
-    reward=-1, source=Source.VOTES, votes=(Vote(question=Question.HINT, words="none", value=-1),)
-)
+PANNED = Verdict(reward=-1, source=Source.VOTES)
 
 
 @pytest.fixture

@@ -83,7 +83,11 @@ def test_bad_ends_are_counted_up_to_a_version(store: Store) -> None:
     end(store, "a", BadEnd.DISPLEASED)
     end(store, "b")
     assert store.ended_badly(until=1) == (1, 2)
+    assert store.ended_badly(until=1, newest=1) == (0, 1)
     assert store.ended_badly(until=0) == (0, 0)
+    store.commit_version(replace(a_version(0), parent=None), now=1.0)
+    store.commit_version(a_version(1, restores=0), now=1.0)
+    assert store.ended_badly(until=0) == (1, 2)
 
 
 def test_items_are_kept_whole_and_come_newest_first(store: Store) -> None:

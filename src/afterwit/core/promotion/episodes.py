@@ -12,14 +12,14 @@ from enum import StrEnum
 
 from afterwit.core.judging import reactions
 from afterwit.core.turn import Finish, RecordedTurn, Turn
-from afterwit.core.verdict import NextState, Question, Source, Verdict
+from afterwit.core.verdict import NextState, Source, Verdict
 
 
 class BadEnd(StrEnum):
     """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it teaches."""
 
     DISPLEASED = "displeased"
-    """A person was displeased, with nothing to learn: a reward of -1, and no hint was found."""
+    """A person was displeased, with nothing to learn: a reward of -1 and no hint."""
     NO_END = "no_end"
     """The agent's last turn was a tool call, and nothing followed."""
     REPEATED_CALL = "repeated_call"
@@ -95,18 +95,13 @@ def _version(turn: RecordedTurn) -> int:
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
     verdict = steps[-1].verdict
     found = {
-        BadEnd.DISPLEASED: verdict is not None and verdict.reward == -1 and _without_hint(verdict),
+        BadEnd.DISPLEASED: verdict is not None and verdict.reward == -1 and not verdict.hints,
         BadEnd.REPEATED_CALL: any(
             step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps
         ),
         BadEnd.CUT_AT_LENGTH: any(step.turn.finish is Finish.LENGTH for step in steps),
     }
     return next((reason for reason, holds in found.items() if holds), None)
-
-
-def _without_hint(verdict: Verdict) -> bool:
-    """Whether a hint was asked for, and none was found."""
-    return not verdict.hints and any(vote.question is Question.HINT for vote in verdict.votes)
 
 
 def _approved(steps: Sequence[Step]) -> Sequence[Step]:

@@ -28,8 +28,11 @@ class Promotion(Protocol):
         """The episodes since the last alarm, in the order in which they ended."""
         ...
 
-    def ended_badly(self, *, until: int) -> tuple[int, int]:
-        """How many of how many episodes ended badly that a version up to `until` served."""
+    def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
+        """How many of how many episodes ended badly, of the newest that versions up to `until` served.
+
+        A rollback to one of these versions counts as it.
+        """
         ...
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:

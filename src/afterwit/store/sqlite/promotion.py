@@ -27,6 +27,13 @@ LINE = """
     SELECT seq FROM line
 """
 LATER = "SELECT count(*) FROM suite l WHERE l.stratum = suite.stratum AND l.since > suite.since"
+ENDED_BADLY = """
+    SELECT count(bad), count(*) FROM (
+        SELECT bad FROM episodes
+        WHERE version <= ? OR version IN (SELECT number FROM versions WHERE restores <= ?)
+        ORDER BY number DESC LIMIT ?
+    )
+"""
 UNENDED = """
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
     WHERE t.state = 'OPEN' AND t.kind = 'main' AND t.created < ? AND c.finish = 'tool_calls'
@@ -82,10 +89,8 @@ class SqlitePromotion(Component):
         )
         return [_episode(row) for row in rows]
 
-    def ended_badly(self, *, until: int) -> tuple[int, int]:
-        bad, of = self._database.rows(
-            "SELECT count(bad), count(*) FROM episodes WHERE version <= ?", (until,)
-        )[0]
+    def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
+        bad, of = self._database.rows(ENDED_BADLY, (until, until, newest))[0]
         return bad, of
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
