@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from afterwit.learner.trainer import Trainer
     from afterwit.stages.atropos.stage import Consumer
     from afterwit.stages.gateway.app import GatewayApp
+    from afterwit.stages.hindsight import Hindsight, HindsightSettings
     from afterwit.stages.housekeeping import Housekeeping
     from afterwit.stages.judge.client import JudgeClient
     from afterwit.stages.judge.http_judge import HttpJudge
@@ -256,18 +257,69 @@ def atropos_consumer(settings: Settings, store: Store, trainer: Trainer) -> Cons
     )
 
 
+def hindsight_of(
+    settings: Settings,
+    hindsight: HindsightSettings,
+    engine: Engine,
+    renderer: Renderer,
+    *,
+    temperature: float,
+) -> Hindsight:
+    """Hindsight over whole rollouts, with the judge that the settings name; `temperature` is the policy's.
+
+    SettingError if this engine cannot judge or teach.
+    """
+    from afterwit.stages.hindsight import Hindsight
+    from afterwit.stages.judge.verdicts import Verdicts
+    from afterwit.stages.retry import BackOff
+
+    judge = settings.judge
+    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
+    verdicts = Verdicts(
+        judge_client(judge, engine, renderer),
+        judge_prompts(judge),
+        judge.rules(hindsight.reads),
+        judge,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )
+    return Hindsight(
+        engine,
+        renderer,
+        verdicts,
+        hindsight,
+        placement=judge.placement,
+        temperature=temperature,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )
+
+
 def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
     """The publish stage: it loads new versions into the engine and tells the store what is served."""
-    from afterwit.stages.publish import Publisher, check_capable
+    from afterwit.stages.publish import check_capable
 
     if settings.learner.enabled:
         check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
-    return Publisher(
-        engine=engine,
-        checkpoints=versions,
-        published=partial(_published, store, versions),
-        tolerance=settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype),
-    )
+    return _publisher(settings, engine, versions, partial(_published, store, versions))
+
+
+def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
+    """What loads a trainer's versions into an engine that has no store beside it."""
+
+    async def published(number: int) -> None:
+        log.info("publish: serving version %d", number)
+
+    return _publisher(settings, engine, versions, published)
+
+
+def _publisher(
+    settings: Settings, engine: Engine, versions: Versions, published: Callable[[int], Awaitable[object]]
+) -> Publisher:
+    from afterwit.stages.publish import Publisher
+
+    tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
+    return Publisher(engine=engine, checkpoints=versions, published=published, tolerance=tolerance)
 
 
 async def _published(store: AsyncStore, versions: Versions, number: int) -> None:

@@ -22,6 +22,12 @@ class RewardWeights:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
 
+    def reward(self, *, correctness: float, efficiency: float, tool_usage: float) -> Reward:
+        """The reward of these parts."""
+        parts = {"correctness": correctness, "efficiency": efficiency, "tool_usage": tool_usage}
+        total = sum(getattr(self, name) * value for name, value in parts.items())
+        return Reward(**parts, total=min(max(total, 0.0), 1.0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
@@ -41,13 +47,9 @@ def reward(
     *, correctness: float, turns: int, max_turns: int, tools: Collection[str], weights: RewardWeights
 ) -> Reward:
     """The reward of a rollout of this many turns that called these tools."""
-    parts = {
-        "correctness": correctness,
-        "efficiency": efficiency(turns, max_turns),
-        "tool_usage": tool_usage(tools),
-    }
-    total = sum(getattr(weights, name) * value for name, value in parts.items())
-    return Reward(**parts, total=min(max(total, 0.0), 1.0))
+    return weights.reward(
+        correctness=correctness, efficiency=efficiency(turns, max_turns), tool_usage=tool_usage(tools)
+    )
 
 
 def efficiency(turns: int, max_turns: int) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from afterwit.apps.cli import (
+    atropos,
     control,
     demo,
     doctor,
@@ -25,6 +26,7 @@ from afterwit.core.errors import AfterwitError
 EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
+    "atropos": {"atroposlib", "datasets", "tensorboardX"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
 
@@ -51,6 +53,7 @@ app.command()(control.resume)
 app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.add_typer(keys.app, name="keys")
+app.add_typer(atropos.app, name="atropos")
 app.command()(doctor.doctor)
 
 

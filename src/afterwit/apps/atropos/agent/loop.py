@@ -12,20 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from afterwit.apps.atropos.agent.policy import Policy, Response
+from afterwit.apps.atropos.agent.episode import Episode
+from afterwit.apps.atropos.agent.policy import Policy
 from afterwit.apps.atropos.agent.tools import NAMES, TOOLS, use
 from afterwit.apps.atropos.reward import PASS, Reward, RewardWeights, reward
 from afterwit.apps.atropos.tasks import SOLUTION, Task, TestVerdict, examine
 from afterwit.apps.sandbox.box import Box, BoxLimits, Walls, open_box
-from afterwit.core import ids
 from afterwit.core.errors import RequestError
-from afterwit.core.message import Conversation, Message
+from afterwit.core.message import Message
 from afterwit.core.rollout import Rollout
-from afterwit.core.turn import Kind, Turn
 from afterwit.core.verdict import Feedback
 from afterwit.wire.model_text.conventions import holds_unread_call
 
-SCOPE = "atropos"
 SYSTEM = (
     "You solve a programming task in Python. Work in the current folder with your tools, and leave the "
     f"solution in {SOLUTION}. Test it before you end. When it is done, say so without calling a tool."
@@ -76,6 +74,7 @@ async def play(
     *,
     limits: AgentLimits | None = None,
     weights: RewardWeights | None = None,
+    system: str = SYSTEM,
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Played:
@@ -84,94 +83,60 @@ async def play(
     Raises RequestError if the task does not fit the model, EngineError and BoxEnded as they come.
     """
     limits = limits or AgentLimits()
-    episode = _Episode(task, policy, now, entropy)
+    opening = (Message(role="system", content=system), Message(role="user", content=task.prompt))
+    episode = Episode(opening, TOOLS, policy, now=now, entropy=entropy)
     async with open_box(walls, limits.box) as box:
-        ending = await episode.run(box, limits.max_turns)
+        agent = _Coding(episode, box)
+        ending = await agent.run(limits.max_turns)
         solution = await _solution(box)
     verdict = await examine(task, solution, walls, limits.box)
     outcome = Feedback(reward=1 if verdict.correctness >= PASS else -1, text=verdict.text)
     return Played(
         task=task,
-        rollout=Rollout(messages=tuple(episode.messages), turns=episode.turns, outcome=outcome),
+        rollout=episode.rollout(outcome),
         verdict=verdict,
         reward=reward(
             correctness=verdict.correctness,
             turns=len(episode.turns),
             max_turns=limits.max_turns,
-            tools=episode.tools,
+            tools=agent.tools,
             weights=weights or RewardWeights(),
         ),
         ending=ending,
     )
 
 
-class _Episode:
-    """The growing conversation of one rollout."""
+class _Coding:
+    """A policy with its tools in a box."""
 
-    def __init__(
-        self, task: Task, policy: Policy, now: Callable[[], float], entropy: Callable[[int], bytes]
-    ) -> None:
-        self._policy, self._now, self._entropy = policy, now, entropy
-        self._session = self._id()
-        self._parent: str | None = None
-        self.messages = [Message(role="system", content=SYSTEM), Message(role="user", content=task.prompt)]
-        self.turns: dict[int, Turn] = {}
+    def __init__(self, episode: Episode, box: Box) -> None:
+        self._episode, self._box = episode, box
         self.tools: set[str] = set()
         """Those that were called."""
 
-    async def run(self, box: Box, max_turns: int) -> Ending:
+    async def run(self, max_turns: int) -> Ending:
         """Take turns until it ends."""
         for _ in range(max_turns):
             try:
-                message = await self._take_turn()
+                message = await self._episode.take_turn()
             except RequestError as error:
-                if error.code != CONTEXT_FULL or not self.turns:
+                if error.code != CONTEXT_FULL or not self._episode.turns:
                     raise
                 return Ending.CONTEXT
             if not message.tool_calls and not holds_unread_call(message.content or ""):
                 return Ending.DONE
-            await self._answer(message, box)
+            await self._answer(message)
         return Ending.TURNS
 
-    async def _take_turn(self) -> Message:
-        turn, now = self._id(), self._now()
-        conversation = Conversation(messages=tuple(self.messages), tools=TOOLS)
-        response = await self._policy.respond(
-            conversation, now=now, call_id=lambda index: ids.call_id(turn, index)
-        )
-        self.turns[len(self.messages)] = self._recorded(turn, now, response)
-        self.messages.append(response.message)
-        self._parent = turn
-        return response.message
-
-    async def _answer(self, message: Message, box: Box) -> None:
+    async def _answer(self, message: Message) -> None:
         """What the tools say, as the next state of the turn."""
+        said = self._episode.messages
         if not message.tool_calls:
-            self.messages.append(Message(role="user", content=UNREAD))
+            said.append(Message(role="user", content=UNREAD))
         for call in message.tool_calls:
             self.tools |= {call.name} & NAMES
-            said = await use(call, box)
-            self.messages.append(Message(role="tool", content=said, tool_call_id=call.id, name=call.name))
-
-    def _recorded(self, turn: str, now: float, response: Response) -> Turn:
-        return Turn(
-            id=turn,
-            scope=SCOPE,
-            session=self._session,
-            parent=self._parent,
-            kind=Kind.MAIN,
-            created=now,
-            model=self._policy.model,
-            conversation=response.conversation,
-            message=response.message,
-            finish=response.finish,
-            prompt_ids=response.prompt_ids,
-            sampling=response.sampling,
-            sampled=response.sampled,
-        )
-
-    def _id(self) -> str:
-        return ids.turn_id(self._now(), self._entropy(ids.ENTROPY_BYTES - 1) + b"\0")
+            result = await use(call, self._box)
+            said.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
 
 
 async def _solution(box: Box) -> str | None:

@@ -16,6 +16,16 @@ _NAME = re.compile(r"[a-z][a-z-]*\.[a-z]+")
 
 def run(argv: Sequence[str], root: Path) -> Outcome:
     """As `sandbox.run`."""
+    return known(argv, root) or sandbox.run(argv, root)
+
+
+def run_nothing(argv: Sequence[str], root: Path) -> Outcome:
+    """As `run`, but a command that is none of these is not found: no process ever starts."""
+    return known(argv, root) or Outcome(status=127, output=f"{argv[0] if argv else ''}: not found")
+
+
+def known(argv: Sequence[str], root: Path) -> Outcome | None:
+    """What a command that the tasks know does; None for any other."""
     match list(argv):
         case ["grep", "-xF", line, name] if _is_file(root, name):
             found = sum(held == line for held in (root / name).read_text().splitlines())
@@ -28,7 +38,7 @@ def run(argv: Sequence[str], root: Path) -> Outcome:
             if script := _SCRIPT.fullmatch((root / name).read_text()):
                 (root / script[1]).write_text(script[2])
                 return Outcome(status=0, output="")
-    return sandbox.run(argv, root)
+    return None
 
 
 def _is_file(root: Path, name: str) -> bool:

@@ -1,0 +1,230 @@
+"""`AgenticOPDEnv`: rollouts of a task set, scored in hindsight while others are played, sent as groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from atroposlib.envs.base import BaseEnv
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+
+from afterwit.apps import build
+from afterwit.apps.atropos.environment.board import Board
+from afterwit.apps.atropos.environment.config import AgenticOPDConfig
+from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
+from afterwit.apps.atropos.environment.player import Player, group_data
+from afterwit.apps.atropos.environment.server import EngineServer
+from afterwit.apps.atropos.environment.settings import hindsight_settings, settings_of
+from afterwit.apps.atropos.environment.tasks import task_set_of
+from afterwit.apps.config import Settings
+from afterwit.apps.model import model_folder
+from afterwit.core.errors import AfterwitError, SettingError, TooManyUnscored
+from afterwit.core.turn import Sampling
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import Signals
+from afterwit.wire.model_text.render import Renderer
+
+log = logging.getLogger(__name__)
+MOST_LOST = 8
+"""Groups lost one after the other before the run stops with the reason of the last."""
+NOWHERE = Path("/nonexistent")
+
+
+class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
+    """The library drives it: `setup`, then groups by `collect_trajectories`, and `evaluate` now and then."""
+
+    name = "agentic-opd"
+    env_config_cls = AgenticOPDConfig
+    server_cls = EngineServer
+    config: AgenticOPDConfig
+
+    @classmethod
+    def config_init(cls) -> tuple[AgenticOPDConfig, list[APIServerConfig]]:
+        server = APIServerConfig(
+            base_url="http://127.0.0.1:9001/v1", model_name="Qwen/Qwen3-4B", server_type="vllm", api_key="x"
+        )
+        return AgenticOPDConfig(), [server]
+
+    def __init__(
+        self, config: AgenticOPDConfig, server_configs: Sequence[APIServerConfig], **others: Any
+    ) -> None:
+        """SettingError for settings that are none, and before the sandbox's isolation is seen to hold."""
+        config.tokenizer_name = str(
+            model_folder(config.tokenizer_name or server_configs[0].model_name, NOWHERE)
+        )
+        self._tasks = task_set_of(config)
+        self._settings = [settings_of(config, each) for each in server_configs]
+        super().__init__(config, server_configs, **others)
+        self._players: list[Player] = []
+        self._next = 0
+        self._turn = 0
+        self._metrics = RolloutMetrics()
+        self._eval_metrics: dict[str, float] = {}
+        self._lost = 0
+        self._stop: AfterwitError | None = None
+        self._signals = Signals()
+        self._following: list[asyncio.Task[None]] = []
+        self._board = Board(config.tensorboard_dir)
+
+    async def setup(self) -> None:
+        folder = Path(self.config.tokenizer_name)
+        renderer = await asyncio.to_thread(Renderer.load, folder)
+        for server, settings in zip(self.server.servers, self._settings, strict=True):
+            engine = await build.engine_of(settings, folder, takes_weights=self._follows)
+            server.opened(engine, renderer)
+            self._players.append(
+                Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
+            )
+
+    @property
+    def _follows(self) -> bool:
+        asked = self.config.follow_weights
+        return self.config.engine == "embedded" if asked is None else asked
+
+    def _sampling(self) -> Sampling:
+        return Sampling(max_tokens=self.config.max_token_length, temperature=self.config.agent_temperature)
+
+    def _hindsight(self, server: EngineServer, settings: Settings) -> Any:
+        if not self.config.opd_enabled:
+            return None
+        return build.hindsight_of(
+            settings,
+            hindsight_settings(self.config),
+            server.engine,
+            server.renderer,
+            temperature=self.config.agent_temperature,
+        )
+
+    async def register_env(self) -> None:
+        """Then follow the trainer's versions, if this machine sees its folder."""
+        await super().register_env()
+        if not self._follows:
+            return
+        folder = Path(self.checkpoint_dir)
+        if not await asyncio.to_thread(folder.is_dir):
+            raise SettingError(
+                f"the trainer writes versions to {folder}, which is not here: it must be, to follow"
+            )
+        for player, settings in zip(self._players, self._settings, strict=True):
+            versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name))
+            follower = build.follower_of(settings, player.engine, versions)
+            poll_s = settings.publish.poll_s
+            back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
+            running = follower.run(self._signals, report=_report, poll_s=poll_s, back_off=back_off)
+            self._following.append(asyncio.create_task(running))
+
+    async def get_next_item(self) -> Any:
+        self._next += 1
+        return self._tasks.training[(self._next - 1) % len(self._tasks.training)]
+
+    async def collect_trajectories(self, item: Any) -> tuple[dict[str, Any] | None, list[Any]]:
+        """The item's group as the server takes it; None if a rollout failed, or nothing can be learned."""
+        self._turn += 1
+        player = self._players[self._turn % len(self._players)]
+        try:
+            done = await asyncio.gather(*(player.play(item) for _ in range(self.config.group_size)))
+        except TooManyUnscored as error:
+            self._stop = error
+            raise
+        except AfterwitError as error:
+            self._lose(error)
+            return None, []
+        self._lost = 0
+        for attempt, scored in done:
+            self._metrics.add(attempt.reward, scored if self.config.opd_enabled else None)
+        data = group_data(done, self.config.profile, player.top_k, messages=self.config.include_messages)
+        if data is None:
+            self._metrics.silent_groups += 1
+        return data, []
+
+    def _lose(self, error: AfterwitError) -> None:
+        self._lost += 1
+        self._metrics.lost_groups += 1
+        log.warning("a group is lost: %s", error)
+        if self._lost >= MOST_LOST:
+            self._stop = type(error)(f"{self._lost} groups were lost one after the other: {error}")
+            raise self._stop
+
+    async def env_step_checks(self) -> None:
+        """The library only logs what a worker raises; here the run ends with it."""
+        if self._stop is not None:
+            raise self._stop
+        await super().env_step_checks()
+
+    async def evaluate(self, *args: Any, **kwargs: Any) -> None:
+        began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
+        greedy = replace(self._sampling(), temperature=0.0)
+
+        async def measured(at: int, item: Any) -> Any:
+            async with room:
+                return await self._players[at % len(self._players)].measure(item, greedy)
+
+        done = await asyncio.gather(*(measured(at, item) for at, item in enumerate(self._tasks.held_out)))
+        rewards = [attempt.reward for attempt in done]
+        self._eval_metrics = evaluated(rewards)
+        log.info("eval: %s", ", ".join(f"{name} {value:.3g}" for name, value in self._eval_metrics.items()))
+        self._board.add(self._eval_metrics, self.curr_step)
+        samples = [
+            {
+                "response": attempt.rollout.in_order[-1].message.content or "",
+                "reward": attempt.reward.total,
+                "correctness": attempt.reward.correctness,
+                "turns": len(attempt.rollout.turns),
+            }
+            for attempt in done
+        ]
+        if self.config.data_dir_to_save_evals is not None:
+            await self.evaluate_log(
+                self._eval_metrics, samples=samples, start_time=began, end_time=time.time()
+            )
+
+    async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
+        counted, self._metrics = self._metrics, RolloutMetrics()
+        values, self._eval_metrics = counted.values() | self._eval_metrics, {}
+        self._board.add(values, self.curr_step)
+        if "train/mean_reward" in values:
+            log.info("step %d: %s", self.curr_step, _line(values))
+        await super().wandb_log({**(wandb_metrics or {}), **values})
+
+    async def env_manager(self) -> None:
+        try:
+            await super().env_manager()
+        finally:
+            await self._close()
+
+    async def process_manager(self) -> None:
+        try:
+            await super().process_manager()
+        finally:
+            await self._close()
+
+    async def _run_evaluate(self) -> None:
+        try:
+            await super()._run_evaluate()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        self._signals.stop.set()
+        self._board.close()
+        for running in self._following:
+            running.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        for player in self._players:
+            await player.engine.close()
+
+
+async def _report(ok: bool, message: str) -> None:
+    if not ok:
+        log.warning("publish: %s", message)
+
+
+def _line(values: dict[str, float]) -> str:
+    names = ("train/mean_reward", "train/mean_correctness", "train/pass_rate", "opd/hint_rate")
+    return ", ".join(f"{name.split('/')[1]} {values[name]:.3g}" for name in names if name in values)

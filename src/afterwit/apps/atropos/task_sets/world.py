@@ -1,0 +1,103 @@
+"""A world of the demo as a set of tasks: its person watches, and says in words what was wrong.
+
+While nobody measures, a rollout ends at the turn that breaks one of the person's rules, as in the demo. The
+person's words are the next state of the last turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from afterwit.apps.atropos.agent import Episode, Policy
+from afterwit.apps.atropos.reward import Reward, RewardWeights, efficiency
+from afterwit.apps.demo.world import Split, Task, TaskState, World
+from afterwit.core.message import Message
+from afterwit.core.rollout import Rollout
+from afterwit.core.verdict import Feedback
+
+KEPT_ALONE = 0.5
+"""Correctness of a task whose checks pass, but not the person's way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldAttempt:
+    """One task as it was done."""
+
+    rollout: Rollout
+    reward: Reward
+
+
+class WorldTasks:
+    """Implements `TaskSet`. Tasks are drawn once; those that measure have names and wordings of their own."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        training: int,
+        held_out: int,
+        max_turns: int,
+        weights: RewardWeights,
+        seed: int,
+        people: Split = "dev",
+        measure: Split = "fresh",
+        now: Callable[[], float] = time.time,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        rng, other = Random(seed), Random(f"held out {seed}")
+        self.training: Sequence[Task] = tuple(world.task(people, rng) for _ in range(training))
+        self.held_out: Sequence[Task] = tuple(world.task(measure, other) for _ in range(held_out))
+        self._world, self._max_turns, self._weights, self._people = world, max_turns, weights, people
+        self._now, self._entropy, self._said = now, entropy, Random(f"said {seed}")
+
+    async def play(self, item: Task, policy: Policy, *, measuring: bool) -> WorldAttempt:
+        opening = (
+            Message(role="system", content=self._world.system),
+            Message(role="user", content=item.request),
+        )
+        episode = Episode(opening, self._world.tools, policy, now=self._now, entropy=self._entropy)
+        with self._world.start(item) as state:
+            await self._work(episode, state, watched=not measuring)
+            failed = await asyncio.to_thread(state.check)
+            reward = self._reward(episode, state, failed)
+            words = self._reaction(item, state, failed)
+        episode.messages.append(Message(role="user", content=words))
+        outcome = Feedback(reward=1 if reward.passed else -1)
+        return WorldAttempt(rollout=episode.rollout(outcome), reward=reward)
+
+    async def _work(self, episode: Episode, state: TaskState, *, watched: bool) -> None:
+        for _ in range(self._max_turns):
+            message = await episode.take_turn()
+            for call in message.tool_calls:
+                said = await asyncio.to_thread(state.act, call)
+                result = Message(role="tool", content=said, tool_call_id=call.id, name=call.name)
+                episode.messages.append(result)
+            asked = None if message.tool_calls else state.hear(message.content or "")
+            if watched and state.broken():
+                return
+            if asked is not None:
+                episode.messages.append(Message(role="user", content=asked))
+            elif not message.tool_calls:
+                return
+
+    def _reaction(self, task: Task, state: TaskState, failed: str | None) -> str:
+        if state.broken():
+            return self._world.complain(task, state.broken(), self._people, self._said)
+        if failed is not None:
+            return self._world.fail(task, failed, self._people, self._said)
+        return self._world.approve(task, self._people, self._said)
+
+    def _reward(self, episode: Episode, state: TaskState, failed: str | None) -> Reward:
+        done = failed is None
+        acted = any(turn.message.tool_calls for turn in episode.turns.values())
+        parts = {
+            "correctness": 1.0 if done and state.kept() else KEPT_ALONE if done else 0.0,
+            "efficiency": efficiency(len(episode.turns), self._max_turns),
+            "tool_usage": 1.0 if acted else 0.0,
+        }
+        return self._weights.reward(**parts)
