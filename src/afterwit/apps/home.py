@@ -9,6 +9,7 @@ from afterwit.core.errors import SettingError
 
 STORE = "store.db"
 VERSIONS = "versions"
+CONFIG = "config.toml"
 MODEL = "model.json"
 """Names the model's folder, so that later commands need not be told."""
 

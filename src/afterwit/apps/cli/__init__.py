@@ -14,6 +14,7 @@ from afterwit.apps.cli import (
     doctor,
     exporting,
     importing,
+    keeping,
     keys,
     serve,
     train,
@@ -52,6 +53,8 @@ app.command()(control.pause)
 app.command()(control.resume)
 app.command()(exporting.export)
 app.command("import")(importing.import_)
+app.command()(keeping.backup)
+app.command()(keeping.restore)
 app.add_typer(keys.app, name="keys")
 app.add_typer(atropos.app, name="atropos")
 app.command()(doctor.doctor)

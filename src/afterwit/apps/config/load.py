@@ -24,6 +24,7 @@ from afterwit.apps.config.sources import (
     merged,
     named_source,
 )
+from afterwit.apps.home import CONFIG
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS, EngineSettings
@@ -82,7 +83,7 @@ def load(
     Raises SettingError: one line that names the key, the nearest right one, and where it is written.
     """
     sources = [flag_source(pairs, direct or {}), environment_source(environment, apart=NOT_SETTINGS)]
-    path = file or home / "config.toml"
+    path = file or home / CONFIG
     if file is not None and not file.exists():
         raise SettingError(f"there is no configuration file {file}")
     if path.exists():

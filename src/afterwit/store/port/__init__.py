@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from afterwit.store.port.control import Control
+from afterwit.store.port.copying import Copying
 from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
 from afterwit.store.port.lineage import Lineage
 from afterwit.store.port.operation import Keys, Statuses
@@ -17,6 +18,7 @@ from afterwit.store.port.retention import Retention
 __all__ = [
     "WAITS_IN",
     "Control",
+    "Copying",
     "Keys",
     "LearnerQueue",
     "Leases",
@@ -42,6 +44,7 @@ class Store(
     Control,
     Reading,
     Retention,
+    Copying,
     Statuses,
     Keys,
     Protocol,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from afterwit.store.sqlite.control import SqliteControl
+from afterwit.store.sqlite.copying import SqliteCopying
 from afterwit.store.sqlite.keys import SqliteKeys
 from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
 from afterwit.store.sqlite.leases import SqliteLeases
@@ -32,6 +33,7 @@ class SqliteStore(
     SqliteControl,
     SqliteReading,
     SqliteRetention,
+    SqliteCopying,
     SqliteStatuses,
     SqliteKeys,
 ):

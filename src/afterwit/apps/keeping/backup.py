@@ -1,0 +1,114 @@
+"""A copy of a home in one file, taken while its stages run.
+
+The store is copied first, then the versions: a version that the store does not know yet is committed from its
+manifest at the next start, as after a crash. The other way round the store would miss versions.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from afterwit import __version__
+from afterwit.apps.home import STORE, VERSIONS
+from afterwit.apps.keeping.archive import HEADER, SMALL_FILES, Header
+from afterwit.checkpoints import Versions
+from afterwit.checkpoints.hashes import hashes_of
+from afterwit.checkpoints.manifest import NAME as MANIFEST
+from afterwit.core.errors import SettingError
+from afterwit.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What a backup holds: how many versions, and how many of them with their weights."""
+
+    versions: int
+    with_weights: int
+    size: int
+
+
+def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
+    """Write the home into `file`, which replaces an older one when it is whole. Its owner alone may read it.
+
+    SettingError if it cannot be written. The model that was trained is not in it.
+    """
+    try:
+        with _replacing(file) as stream, _beside(file) as place:
+            store.copy_to(place / STORE)
+            for small in SMALL_FILES:
+                if (home / small).exists():
+                    shutil.copyfile(home / small, place / small)
+            header = Header(afterwit=__version__, created=now, hashes=hashes_of(place))
+            with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                _add_header(tar, header)
+                for name in header.hashes:
+                    with (place / name).open("rb") as data:
+                        _add(tar, name, data)
+                versions = Versions(root=home / VERSIONS, base=home)
+                newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
+                whole = [_add_version(tar, versions.place(one.number), one.files) for one in newest_first]
+    except OSError as error:
+        raise SettingError(f"{file} cannot be written: {error.strerror}") from error
+    return Copied(versions=len(whole), with_weights=sum(whole), size=file.stat().st_size)
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """A folder for its owner alone on the same disk, for as long as it is needed."""
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.absolute().parent) as name:
+        yield Path(name)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `file` once it is written whole and flushed to the disk."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)  # mode 0600
+    try:
+        with os.fdopen(handle, "w+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _add_header(tar: tarfile.TarFile, header: Header) -> None:
+    data = header.dump()
+    info = tarfile.TarInfo(HEADER)
+    info.size, info.mtime, info.mode = len(data), int(header.created), 0o600
+    tar.addfile(info, io.BytesIO(data))
+
+
+def _add_version(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> bool:
+    """Add a version's manifest and its `files`, and return whether these are there.
+
+    All are open before the first is read: what is pruned from then on can still be read. If one is gone by
+    then, the version's weights are pruned, and its manifest is what stays of it.
+    """
+    with ExitStack() as stack:
+        names = [MANIFEST, *files]
+        try:
+            opened = {name: stack.enter_context((folder / name).open("rb")) for name in names}
+        except FileNotFoundError:
+            opened = {MANIFEST: stack.enter_context((folder / MANIFEST).open("rb"))}
+        for name, data in opened.items():
+            _add(tar, f"{VERSIONS}/{folder.name}/{name}", data)
+    return len(opened) > 1
+
+
+def _add(tar: tarfile.TarFile, name: str, data: BinaryIO) -> None:
+    """Add one open file. Of two links to one file, the second takes no room."""
+    info = tar.gettarinfo(arcname=name, fileobj=data)
+    info.mode, info.uid, info.gid, info.uname, info.gname = 0o600, 0, 0, "", ""
+    tar.addfile(info, data if info.isreg() else None)

@@ -1,0 +1,253 @@
+"""Backup and restore of a home."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from afterwit.apps.build import store_of_home
+from afterwit.apps.cli import app
+from afterwit.apps.keeping import backup as backups
+from afterwit.apps.keeping.archive import HEADER
+from afterwit.apps.keeping.restore import restore
+from afterwit.checkpoints import Versions, exclusive, roll_back
+from afterwit.core.errors import AlreadyRunning, SettingError
+from afterwit.store.sqlite import SqliteStore
+from tests.store.examples import a_version, add, add_judged
+
+run = CliRunner()
+
+
+def write_version(home: Path, number: int, turns: tuple[str, ...] = ()) -> None:
+    versions = Versions(root=home / "versions", base=home)
+
+    def fill(folder: Path) -> None:
+        if number:
+            (folder / "adapter_model.safetensors").write_bytes(b"weights %d" % number * 1000)
+            (folder / "adapter_config.json").write_text("{}")
+
+    versions.write(a_version(number, list(turns)), fill)
+
+
+@pytest.fixture
+def learned(home: Path, tmp_path: Path) -> Path:
+    """The home, with the folders of its versions 0 and 1, and a config.toml."""
+    moved = home / "home"
+    moved.mkdir(mode=0o700)
+    for path in list(home.iterdir()):
+        if path != moved:
+            path.rename(moved / path.name)
+    write_version(moved, 0)
+    write_version(moved, 1, ("dtrained",))
+    (moved / "config.toml").write_text("[judge]\nvotes = 5\n")
+    (moved / "model.json").write_text(json.dumps({"folder": "/nowhere/model"}))
+    return moved
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    """What a home holds beside its store."""
+    return {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in home.rglob("*")
+        if path.is_file() and path.name[0] != "." and not path.name.startswith("store.db")
+    }
+
+
+def turns(home: Path) -> list[tuple[str, str]]:
+    with store_of_home(home) as store:
+        return [(record.turn.id, record.state) for record in store.turns()]
+
+
+def test_a_restored_home_holds_what_the_home_held(learned: Path, tmp_path: Path) -> None:
+    file, again = tmp_path / "copy.tar", tmp_path / "new" / "again"
+    said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
+    assert "2 versions, 1 of them with weights" in " ".join(said.split())
+    assert file.stat().st_mode & 0o777 == 0o600
+    said = run.invoke(app, ["restore", str(file), "--home", str(again)], catch_exceptions=False).stdout
+    assert "its model was /nowhere/model, which is not here" in " ".join(said.split())
+    assert contents(again) == contents(learned)
+    assert turns(again) == turns(learned)
+    assert again.stat().st_mode & 0o777 == 0o700
+    assert (again / "store.db").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.tar", "home", "new"]
+
+
+def test_two_links_to_one_file_are_in_the_backup_once(learned: Path, tmp_path: Path) -> None:
+    write_version(learned, 2, ("cjudged",))
+    roll_back(Versions(root=learned / "versions", base=learned), 1, now=9.0)
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    with tarfile.open(file) as tar:
+        assert sum(entry.islnk() for entry in tar) == 2
+    restore(file, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(learned)
+
+
+def test_a_version_that_is_pruned_meanwhile_keeps_its_manifest(learned: Path, tmp_path: Path) -> None:
+    """Its first file is gone when it is opened, the others are there."""
+    write_version(learned, 2, ("cjudged",))
+    (learned / "versions" / "000001" / "adapter_config.json").unlink()
+    with store_of_home(learned) as store:
+        copied = backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
+    assert (copied.versions, copied.with_weights) == (3, 1)
+    restore(tmp_path / "copy.tar", tmp_path / "again")
+    restored = Versions(root=tmp_path / "again" / "versions", base=learned)
+    assert restored.numbers() == [0, 1, 2]
+    assert [restored.has_weights(number) for number in (1, 2)] == [False, True]
+
+
+def test_a_version_that_the_copied_store_does_not_know_is_committed_at_the_next_start(
+    learned: Path, tmp_path: Path
+) -> None:
+    """The store is copied first: what becomes a version afterwards is known by its manifest."""
+    with store_of_home(learned) as store:
+        copy_to = store.copy_to
+
+        def then_trained(path: Path) -> None:
+            copy_to(path)
+            write_version(learned, 2, ("cjudged",))
+
+        store.copy_to = then_trained  # type: ignore[method-assign]
+        backups.back_up(learned, store, tmp_path / "copy.tar", now=1.0)
+    again = tmp_path / "again"
+    restore(tmp_path / "copy.tar", again)
+    assert ("cjudged", "JUDGED") in turns(again)
+    with store_of_home(again) as store:
+        done = store.reconcile(Versions(root=again / "versions", base=again).all(), now=1.0)
+    assert (done.committed, done.lost) == ((2,), ())
+    assert ("cjudged", "TRAINED") in turns(again)
+
+
+def _write_turns(path: Path, ready: Callable[[], object], count: int) -> None:
+    store = SqliteStore.open(path, fingerprint="f")
+    for number in range(count):
+        with store.transaction():
+            add(store, f"first{number}")
+            add_judged(store, f"second{number}")
+        if number == 5:
+            ready()
+    store.close()
+
+
+def test_while_another_process_writes_every_transaction_is_in_the_copy_whole_or_not(
+    learned: Path, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    writer = context.Process(target=_write_turns, args=(learned / "store.db", ready.set, 200))
+    writer.start()
+    assert ready.wait(60)
+    with store_of_home(learned) as store:
+        for number in range(3):
+            backups.back_up(learned, store, tmp_path / f"copy{number}.tar", now=1.0)
+    writer.join()
+    assert writer.exitcode == 0
+    for number in range(3):
+        restore(tmp_path / f"copy{number}.tar", tmp_path / f"again{number}")
+        names = {name for name, _ in turns(tmp_path / f"again{number}")}
+        firsts = {name.removeprefix("first") for name in names if name.startswith("first")}
+        assert firsts == {name.removeprefix("second") for name in names if name.startswith("second")}
+        assert len(firsts) >= 6
+
+
+def test_a_backup_that_fails_leaves_the_older_one(learned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.tar"
+    file.write_bytes(b"older")
+    with store_of_home(learned) as store:
+        store.copy_to = lambda path: path.mkdir()  # type: ignore[method-assign]
+        with pytest.raises(SettingError, match="cannot be written"):
+            backups.back_up(learned, store, tmp_path / "nowhere" / "copy.tar", now=1.0)
+        store.copy_to = _no_room  # type: ignore[method-assign]
+        with pytest.raises(SettingError, match="cannot be written: No space left"):
+            backups.back_up(learned, store, file, now=1.0)
+    assert file.read_bytes() == b"older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.tar", "home"]
+
+
+def _no_room(path: Path) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_running_home_is_never_replaced(learned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.tar"
+    run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False)
+    for lock in (learned / ".gateway.lock", learned / "versions" / ".learner.lock"):
+        with exclusive(lock, purpose="x", wait=False):
+            with pytest.raises(AlreadyRunning, match="a running home is not replaced"):
+                restore(file, learned)
+    with pytest.raises(SettingError, match="is not empty: move it away first"):
+        restore(file, learned)
+    assert len(turns(learned)) == 4
+
+
+def altered(file: Path, out: Path, change: Callable[[str, bytes], tuple[str, bytes] | None]) -> Path:
+    """A copy of the archive whose entries went through `change`; None leaves one out."""
+    with tarfile.open(file) as old, tarfile.open(out, "w") as new:
+        for entry in old:
+            source = old.extractfile(entry)
+            assert source is not None
+            if (changed := change(entry.name, source.read())) is not None:
+                info = tarfile.TarInfo(changed[0])
+                info.size = len(changed[1])
+                new.addfile(info, io.BytesIO(changed[1]))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda name, data: (name, data[:-1] + b"!") if name == "store.db" else (name, data), "is damaged: "),
+        (
+            lambda name, data: (name, b"x") if name.endswith(".safetensors") else (name, data),
+            "is damaged: .*its hash is not the one in the manifest",
+        ),
+        (lambda name, data: None if name == "config.toml" else (name, data), "config.toml cannot be read"),
+        (lambda name, data: None if name == HEADER else (name, data), f"it does not begin with {HEADER}"),
+        (
+            lambda name, data: ("../evil", data) if name == "config.toml" else (name, data),
+            "../evil has no place",
+        ),
+        (
+            lambda name, data: ("versions/000001/..", data) if name == "config.toml" else (name, data),
+            "no place",
+        ),
+        (
+            lambda name, data: (name, data.replace(b'"format": 1', b'"format": 2')),
+            "has format 2; this Afterwit knows 1",
+        ),
+        (
+            lambda name, data: (name, b"[]") if name == HEADER else (name, data),
+            f"backup's {HEADER} cannot be read",
+        ),
+    ],
+)
+def test_a_damaged_or_foreign_archive_makes_no_home(
+    learned: Path, tmp_path: Path, change: Callable[[str, bytes], tuple[str, bytes] | None], said: str
+) -> None:
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    bad = altered(file, tmp_path / "bad.tar", change)
+    with pytest.raises(SettingError, match=said):
+        restore(bad, tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar", "copy.tar", "home"]
+
+
+def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    whole = file.read_bytes()
+    for wrong in (whole[: len(whole) // 2], b"not a tar file" * 100, b""):
+        file.write_bytes(wrong)
+        with pytest.raises(SettingError, match="no backup of Afterwit, or damaged|is damaged"):
+            restore(file, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
