@@ -33,7 +33,7 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.", exists=True)],
+    file: Annotated[Path, typer.Argument(help="A file that `afterwit backup` wrote.")],
     home: Home = None,
 ) -> None:
     """Make a home from a backup. A home that holds anything, or that something runs over, is refused."""
