@@ -101,9 +101,7 @@ def _idle(renderer: Renderer) -> EnginePolicy:
 
 
 def test_what_measures_is_drawn_apart_and_the_seed_decides(renderer: Renderer) -> None:
-    again = WorldTasks(
-        ToolsWorld(), training=40, held_out=5, max_turns=6, weights=RewardWeights(), seed=1
-    )
+    again = WorldTasks(ToolsWorld(), training=40, held_out=5, max_turns=6, weights=RewardWeights(), seed=1)
     assert again.training == TASKS.training
     assert again.held_out == TASKS.held_out
     assert not {task.request for task in TASKS.training} & {task.request for task in TASKS.held_out}
