@@ -37,10 +37,14 @@ def show_turn(
     *,
     advantages: bool,
     group_rewards: tuple[int, ...] = (),
+    became: Sequence[Text] = (),
 ) -> None:
-    """Print a turn; with `advantages`, load the models and print what an update computes for each token."""
+    """Print a turn, and what `became` of it.
+
+    With `advantages`, load the models and print what an update computes for each token.
+    """
     console = Console()
-    for part in _parts(record):
+    for part in (*_parts(record), *became):
         console.print(part)
     if not advantages or record.verdict is None or not (record.rl or record.opd):
         return

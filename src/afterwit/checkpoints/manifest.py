@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from afterwit.core.promotion import SuiteResult
-from afterwit.core.version import Origin, Probe, Version
+from afterwit.core.version import Effect, Origin, Probe, Version
 
 NAME = "manifest.json"
 
@@ -32,5 +32,6 @@ def parse(text: str) -> Version:
         probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
         files=data["files"],
         metrics=data["metrics"],
+        effects=tuple(Effect(**each) for each in data.get("effects", ())),
         suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
     )

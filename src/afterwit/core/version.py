@@ -30,6 +30,25 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What an update did to the response that it learned from.
+
+    Each number is the mean log-prob of the sampled tokens that train, in nats, at the temperature that they
+    train at.
+    """
+
+    turn: str
+    before: float
+    """Under the weights that the update began with."""
+    after: float
+    """Under the weights that it made."""
+    hinted_before: float | None = None
+    """Of the teacher that was shown the hint, which the update pulled towards; None: no hint taught."""
+    hinted_after: float | None = None
+    """Under the weights that it made, shown the hint that taught most of the tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """What a manifest holds. The manifest's atomic rename is the commit of an update."""
 
@@ -49,5 +68,7 @@ class Version:
     files: dict[str, str] = field(default_factory=dict)
     """Hash of each file in the version's folder, by name; empty for the base."""
     metrics: dict[str, float] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+    """What the update did to each of its new turns; (): it was not measured."""
     suite: SuiteResult | None = None
     """What an update lost of what people had approved; None: it was not asked."""

@@ -104,6 +104,9 @@ class LearnerSettings:
     keeps fp32 master weights."""
     threads: int = 0
     """CPU threads of torch; 0: as many as cores. For a tiny model 1 is best, above all on busy cores."""
+    measure_effects: bool = True
+    """Whether an update measures what it did to each of its turns, for `afterwit ledger`: one more forward
+    pass over their responses, without and with the hint."""
     keep_versions: int = 5
     """Versions whose weights stay on disk, to roll back to. Manifests are never deleted."""
     mismatch_alarm: float = 0.2

@@ -15,14 +15,14 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
 from afterwit.core.promotion import SuiteResult
 from afterwit.core.teacher import TeacherServer
-from afterwit.core.version import Origin, Version
+from afterwit.core.version import Effect, Origin, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import probe
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
-from afterwit.learner.update import Phase, Progress, update
+from afterwit.learner.update import Phase, Progress, UpdateState, effects, update
 from afterwit.objective.settings import ObjectiveSettings
 
 Examine = Callable[[Policy], SuiteResult | None]
@@ -127,9 +127,15 @@ class Trainer:
         """
         policy = self.policy()
         number = policy.number + 1
+        measured: tuple[Effect, ...] = ()
+
+        def ended(state: UpdateState) -> None:
+            nonlocal measured
+            measured = effects(state, range(len(new))) if self.settings.measure_effects else ()
+
         try:
-            items = [*new, *replayed]
-            found = update(policy, self.frozen, items, objective or self.objective, self.settings, progress)
+            items, chosen = [*new, *replayed], objective or self.objective
+            found = update(policy, self.frozen, items, chosen, self.settings, progress, ended)
             suite = examine(policy)
             version = Version(
                 number=number,
@@ -140,6 +146,7 @@ class Trainer:
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
                 metrics={**found, **metrics},
+                effects=measured,
                 suite=suite,
             )
             written = self._write(version, policy, progress)

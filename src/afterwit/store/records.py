@@ -9,7 +9,7 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import BadEnd, SuiteResult
 from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Verdict
-from afterwit.core.version import Origin
+from afterwit.core.version import Effect, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,18 @@ class VersionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedTurn:
+    """A turn that a version was trained on."""
+
+    version: int
+    turn: str
+    replayed: bool
+    """Whether it had trained before."""
+    effect: Effect | None
+    """What the update did to it; None: it was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndedEpisode:
     """How an episode ended, as the store keeps it."""
 
@@ -112,6 +124,10 @@ class EndedEpisode:
     source: str
     version: int
     bad: BadEnd | None
+    complaint: bool
+    """Whether what the person said was displeased, with a hint or without."""
+    kind: str | None
+    """The first tool that was called, or text; None: it ended before kinds were kept."""
     at: float
 
 

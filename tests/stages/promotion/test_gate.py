@@ -48,7 +48,16 @@ def approve(place: Place, store: Store, count: int = 5) -> None:
     """People approved what the model says anyway."""
     for number in range(count):
         item = approved(number, chosen(place, (5 + number, 6, 7)))
-        ended = Episode(turn=item.turn, session="s", source=item.source, version=0, bad=None, approved=())
+        ended = Episode(
+            turn=item.turn,
+            session="s",
+            source=item.source,
+            version=0,
+            bad=None,
+            complaint=False,
+            kind="text",
+            approved=(),
+        )
         store.end_episode(ended, [item], steps=[item.turn], now=item.since)
 
 

@@ -149,12 +149,13 @@ def test_an_agent_that_never_came_back_is_swept_up_after_a_while(store, person):
     assert [(each.turn, each.bad) for each in store.episodes()] == [("stuck", BadEnd.NO_END)]
 
 
-def test_switched_off_nothing_is_watched(store):
+def test_switched_off_episodes_are_kept_and_nothing_follows_from_them(store):
     person = Person(store, enabled=False)
     person.well(8)
     add(store, "stuck", finish=Finish.TOOL_CALLS, now=0.0)
-    assert person.watch.sweep(store, now=1e9) == 0
-    assert (store.episodes(), store.suite(), store.events()) == ([], [], [])
+    assert person.watch.sweep(store, now=1e9) == 1
+    assert len(store.episodes()) == 9
+    assert store.events() == []
 
 
 def test_the_sentence_of_an_event_names_no_words_of_people(store, person):

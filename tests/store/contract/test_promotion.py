@@ -15,7 +15,9 @@ from tests.store.examples import a_version, add
 
 
 def ended(turn: str, bad: BadEnd | None = None) -> Episode:
-    return Episode(turn=turn, session="s", source="laptop", version=1, bad=bad, approved=())
+    return Episode(
+        turn=turn, session="s", source="laptop", version=1, bad=bad, complaint=False, kind="text", approved=()
+    )
 
 
 def item(turn: str, since: float, stratum: str = "write") -> Item:

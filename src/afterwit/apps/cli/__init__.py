@@ -16,6 +16,7 @@ from afterwit.apps.cli import (
     importing,
     keeping,
     keys,
+    ledger,
     serve,
     train,
     turns,
@@ -46,6 +47,8 @@ app.command()(control.status)
 app.command()(turns.turns)
 app.command()(turns.show)
 app.command()(train.train)
+app.command()(ledger.ledger)
+app.command()(ledger.progress)
 app.command()(versions.versions)
 app.command()(versions.rollback)
 app.command()(versions.requeue)

@@ -88,6 +88,7 @@ def show(
     """Show one turn: prompt's end, response, next state, votes, hints, each token's advantage in colour."""
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
+    from afterwit.apps.ledger import became
     from afterwit.apps.show import show_turn
     from afterwit.core.ids import turn_of_response
 
@@ -97,7 +98,14 @@ def show(
         record = store.turn(_last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
         group = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
         rewards = group.get(record.turn.id, ())
-        show_turn(record, settings, folder, advantages=advantages, group_rewards=rewards)
+        show_turn(
+            record,
+            settings,
+            folder,
+            advantages=advantages,
+            group_rewards=rewards,
+            became=became(store, record),
+        )
 
 
 def _last(store: Store) -> str:

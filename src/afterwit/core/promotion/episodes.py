@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from afterwit.core.judging import reactions
+from afterwit.core.promotion.suite import stratum_of
 from afterwit.core.turn import Finish, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Source, Verdict
 
@@ -48,6 +49,10 @@ class Episode:
     version: int
     """The newest version that sampled a token of its last turn; 0 for a turn recorded elsewhere."""
     bad: BadEnd | None
+    complaint: bool
+    """Whether what the person said was displeased, with a hint or without."""
+    kind: str
+    """What it was about: the first tool that was called, with its flags, or text."""
     approved: tuple[str, ...]
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good."""
@@ -72,6 +77,8 @@ def episode(steps: Sequence[Step]) -> Episode:
         source=last.turn.scope,
         version=_version(last.turn),
         bad=bad,
+        complaint=last.verdict is not None and last.verdict.reward == -1,
+        kind=_kind(steps),
         approved=() if bad else tuple(step.turn.id for step in _approved(steps)),
     )
 
@@ -84,8 +91,15 @@ def without_end(turn: RecordedTurn) -> Episode:
         source=turn.scope,
         version=_version(turn),
         bad=BadEnd.NO_END,
+        complaint=False,
+        kind=stratum_of(turn.message),
         approved=(),
     )
+
+
+def _kind(steps: Sequence[Step]) -> str:
+    called = (step.turn.message for step in steps if step.turn.message.tool_calls)
+    return stratum_of(next(called, steps[-1].turn.message))
 
 
 def _version(turn: RecordedTurn) -> int:

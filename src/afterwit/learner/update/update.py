@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import torch
@@ -37,9 +37,11 @@ def update(
     objective: ObjectiveSettings,
     settings: LearnerSettings,
     progress: Progress,
+    ended: Callable[[UpdateState], object] = lambda state: None,
 ) -> dict[str, float]:
     """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
 
+    `ended` is called with the update's state once the weights have moved.
     Raises UpdateRefused if loss or gradient is not finite. After any error load the policy anew: an earlier
     epoch may have moved it.
     """
@@ -52,6 +54,7 @@ def update(
     policy.reward_mean = reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
+    ended(state)
     return found
 
 

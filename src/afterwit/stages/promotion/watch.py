@@ -28,15 +28,13 @@ log = logging.getLogger(__name__)
 
 
 class WatchOver:
-    """Watches the version that serves."""
+    """Watches the version that serves. Without promotion, episodes are kept and nothing follows from them."""
 
     def __init__(self, settings: PromotionSettings) -> None:
         self._settings, self._watch = settings, settings.watch
 
     def judged(self, store: Store, turn: str, *, now: float) -> None:
         """After a verdict was stored, in its transaction."""
-        if not self._settings.enabled:
-            return
         line = store.line(turn)
         if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):
             return
@@ -46,8 +44,6 @@ class WatchOver:
 
     def sweep(self, store: Store, *, now: float) -> int:
         """End the episodes of agents that called a tool and never came back; returns how many."""
-        if not self._settings.enabled:
-            return 0
         with store.transaction():
             found = store.unended(before=now - self._settings.no_end_s)
             for record in found:
@@ -58,7 +54,8 @@ class WatchOver:
         approved = [record.turn for record in steps if record.turn.id in ended.approved]
         items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
         store.end_episode(ended, items, steps=[record.turn.id for record in steps], now=now)
-        self._decide(store, store.episodes(), now=now)
+        if self._settings.enabled:
+            self._decide(store, store.episodes(), now=now)
 
     def _decide(self, store: Store, episodes: Sequence[EndedEpisode], *, now: float) -> None:
         bad = [each.bad is not None for each in episodes]

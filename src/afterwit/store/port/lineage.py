@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from afterwit.core.version import Version
-from afterwit.store.records import Committed, Reconciled, VersionRecord
+from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
 
 
 class Lineage(Protocol):
@@ -38,6 +38,13 @@ class Lineage(Protocol):
 
     def latest_published(self) -> int:
         """The newest version that was ever served; 0, the base, if none was."""
+        ...
+
+    def learned(
+        self, *, version: int | None = None, turns: Collection[str] | None = None
+    ) -> list[LearnedTurn]:
+        """What was trained on, by version: of one version, or of these turns in any version. Turns whose
+        content is gone are among them."""
         ...
 
     def versions(self) -> list[VersionRecord]:

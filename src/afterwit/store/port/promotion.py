@@ -28,6 +28,10 @@ class Promotion(Protocol):
         """The episodes since the last alarm, in the order in which they ended."""
         ...
 
+    def all_episodes(self) -> list[EndedEpisode]:
+        """All episodes, in the order in which they ended."""
+        ...
+
     def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
         """How many of how many episodes ended badly, of the newest that versions up to `until` served.
 

@@ -10,9 +10,10 @@ import orjson
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import SuiteResult
-from afterwit.core.version import Origin, Version
-from afterwit.store.records import Committed, Reconciled, VersionRecord
+from afterwit.core.version import Effect, Origin, Version
+from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
@@ -67,10 +68,12 @@ class SqliteLineage(Component):
             "committed_at": now,
         }
         self._database.insert("versions", row)
+        effects = {effect.turn: orjson.dumps(effect) for effect in version.effects}
         for replayed, turns in ((False, version.turns), (True, version.replayed)):
             for turn in turns:
                 self._database.execute(
-                    "INSERT OR IGNORE INTO trained VALUES (?, ?, ?)", (version.number, turn, replayed)
+                    "INSERT OR IGNORE INTO trained (version, turn, replayed, effect) VALUES (?, ?, ?, ?)",
+                    (version.number, turn, replayed, effects.get(turn)),
                 )
 
     def _train(self, current: TurnState, now: float) -> None:
@@ -174,6 +177,25 @@ class SqliteLineage(Component):
             " LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
         )
         return [_version(row) for row in rows]
+
+    def learned(
+        self, *, version: int | None = None, turns: Collection[str] | None = None
+    ) -> list[LearnedTurn]:
+        sql, values = "SELECT * FROM trained WHERE 1", list[int | str]()
+        if version is not None:
+            sql, values = f"{sql} AND version = ?", [version]
+        if turns is not None:
+            sql, values = f"{sql} AND turn IN ({marks(len(turns))})", [*values, *turns]
+        rows = self._database.rows(f"{sql} ORDER BY version, replayed, turn", values)
+        return [
+            LearnedTurn(
+                version=row["version"],
+                turn=row["turn"],
+                replayed=bool(row["replayed"]),
+                effect=None if row["effect"] is None else Effect(**orjson.loads(row["effect"])),
+            )
+            for row in rows
+        ]
 
 
 def _present(*numbers: int | None) -> set[int]:

@@ -55,9 +55,19 @@ class SqlitePromotion(Component):
                 (*steps, ended.turn),
             )
             self._database.execute(
-                "INSERT INTO episodes (turn, session, source, version, bad, at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad",
-                (ended.turn, ended.session, ended.source, ended.version, ended.bad, now),
+                "INSERT INTO episodes (turn, session, source, version, bad, complaint, kind, at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad, complaint = excluded.complaint",
+                (
+                    ended.turn,
+                    ended.session,
+                    ended.source,
+                    ended.version,
+                    ended.bad,
+                    ended.complaint,
+                    ended.kind,
+                    now,
+                ),
             )
             self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
             for item in items:
@@ -88,6 +98,9 @@ class SqlitePromotion(Component):
             "(SELECT max(episode) FROM events WHERE kind = 'alarm'), 0) ORDER BY number"
         )
         return [_episode(row) for row in rows]
+
+    def all_episodes(self) -> list[EndedEpisode]:
+        return [_episode(row) for row in self._database.rows("SELECT * FROM episodes ORDER BY number")]
 
     def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
         bad, of = self._database.rows(ENDED_BADLY, (until, until, newest))[0]
@@ -133,6 +146,8 @@ def _episode(row: sqlite3.Row) -> EndedEpisode:
         source=row["source"],
         version=row["version"],
         bad=None if row["bad"] is None else BadEnd(row["bad"]),
+        complaint=bool(row["complaint"]),
+        kind=row["kind"],
         at=row["at"],
     )
 

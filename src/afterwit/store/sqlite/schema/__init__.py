@@ -1,6 +1,6 @@
 """The schema: one file for each version, with the statements that migrate the version before it."""
 
-from afterwit.store.sqlite.schema import version_1, version_2, version_3, version_4, version_5
+from afterwit.store.sqlite.schema import version_1, version_2, version_3, version_4, version_5, version_6
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA"]
 
@@ -13,6 +13,7 @@ MIGRATIONS = (
     version_3.STATEMENTS,
     version_4.STATEMENTS,
     version_5.STATEMENTS,
+    version_6.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -1,0 +1,78 @@
+"""What an update says it did to its turns is what the weights before and after say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from afterwit.core.version import Effect
+from afterwit.learner.batch import Item
+from afterwit.learner.scoring import Row, response_logits
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import UpdateState, effects, update
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.wire.model_text.render import Renderer
+from tests.fakes.judged_samples import a_sample
+from tests.learner.updates import EXACT, Given, items_of, policy_of, quiet, read_only
+
+OBJECTIVE = ObjectiveSettings(hint_selection="shortest")
+LORA = replace(EXACT, lora_rank=4)
+
+
+def mean_logprob(model: torch.nn.Module, row: Row, item: Item) -> float:
+    """The mean log-prob of the tokens that train, from whole logits in float64."""
+    tau = item.behaviour.tau
+    with torch.no_grad():
+        (logits_TV,) = response_logits(model, [row])  # type: ignore[arg-type]
+    logprobs_TV = torch.log_softmax(logits_TV.double() / tau, dim=-1)
+    each = [float(logprobs_TV[at, id]) for at, id in enumerate(row.response)]
+    kept = [value for value, forced in zip(each, item.behaviour.forced, strict=True) if not forced]
+    return sum(kept) / len(kept)
+
+
+@pytest.mark.parametrize(
+    "settings", [EXACT, replace(EXACT, head="plain"), LORA], ids=["whole", "plain head", "lora"]
+)
+def test_an_effect_is_what_the_weights_before_and_after_say(
+    base: Path, renderer: Renderer, settings: LearnerSettings
+) -> None:
+    samples = [a_sample(renderer, 0), a_sample(renderer, 1, hints=()), a_sample(renderer, 2)]
+    items, policy = items_of(samples, renderer, OBJECTIVE), policy_of(base, settings)
+    frozen = read_only(base)
+    before = [mean_logprob(policy.model, item.student, item) for item in items]
+    found: tuple[Effect, ...] = ()
+
+    def ended(state: UpdateState) -> None:
+        nonlocal found
+        found = effects(state, range(2))
+
+    given = Given(frozen if not settings.lora_rank else policy.trained.base, settings)
+    update(policy, given, items, OBJECTIVE, settings, quiet, ended)
+    assert [effect.turn for effect in found] == [item.turn for item in items[:2]]
+    for effect, item, old in zip(found, items, before, strict=False):
+        assert effect.before == pytest.approx(old, abs=1e-9)
+        assert effect.after == pytest.approx(mean_logprob(policy.model, item.student, item), abs=1e-9)
+        assert effect.after != effect.before
+    hinted, unhinted = found
+    teacher = items[0].teachers[0]
+    assert hinted.hinted_before == pytest.approx(mean_logprob(frozen, teacher, items[0]), abs=1e-9)
+    assert hinted.hinted_after == pytest.approx(mean_logprob(policy.model, teacher, items[0]), abs=1e-9)
+    assert (unhinted.hinted_before, unhinted.hinted_after) == (None, None)
+
+
+def test_what_is_of_no_store_has_no_effect(base: Path, renderer: Renderer) -> None:
+    items = [replace(item, turn=None) for item in items_of([a_sample(renderer, 0)], renderer, OBJECTIVE)]
+    found: list[Effect] = []
+    update(
+        policy_of(base),
+        Given(read_only(base)),
+        items,
+        OBJECTIVE,
+        EXACT,
+        quiet,
+        lambda state: found.extend(effects(state, [0])),
+    )
+    assert found == []
