@@ -342,12 +342,15 @@ def gateway_app(
     renderer: Renderer,
     store: AsyncStore,
     *,
+    versions: Versions,
     wake_judge: Callable[[], None],
 ) -> GatewayApp:
-    """The gateway's application."""
+    """The gateway's application, with the buttons of its page."""
     from afterwit.stages.gateway.app import build_app
+    from afterwit.stages.gateway.page import HomeControls
 
-    return build_app(engine, renderer, store, settings.gateway, wake_judge=wake_judge)
+    controls = HomeControls(store, versions, time.time)
+    return build_app(engine, renderer, store, settings.gateway, controls=controls, wake_judge=wake_judge)
 
 
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:

@@ -115,7 +115,7 @@ class Runtime:
             self._spawn(self._learn())
         self._spawn(self._housekeeping())
         if sock is not None and self.engine is not None:
-            await self._listen(sock, self.engine, renderer)
+            await self._listen(sock, self.engine, renderer, versions)
 
     def _claim(self, home: Path) -> None:
         """Lock each stage: two processes over one home would overwrite each other's status."""
@@ -144,10 +144,14 @@ class Runtime:
         self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
         return engine
 
-    async def _listen(self, sock: socket.socket, engine: Engine, renderer: Renderer) -> None:
+    async def _listen(
+        self, sock: socket.socket, engine: Engine, renderer: Renderer, versions: Versions
+    ) -> None:
         """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
         wake = self._signals.wake.set
-        app = build.gateway_app(self._settings, engine, renderer, self.store, wake_judge=wake)
+        app = build.gateway_app(
+            self._settings, engine, renderer, self.store, versions=versions, wake_judge=wake
+        )
         listener = Listener(app, sock)
         await listener.start()
         self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)

@@ -4,6 +4,7 @@
 """
 
 from afterwit.store.asynchronous import AsyncStore
+from afterwit.store.lines import Outcome, SessionLine, TurnLine
 from afterwit.store.port import ParentLookup, Store
 from afterwit.store.records import (
     Committed,
@@ -30,12 +31,15 @@ __all__ = [
     "Filter",
     "Key",
     "LearnedTurn",
+    "Outcome",
     "ParentLookup",
     "Pause",
     "Pruned",
     "Reconciled",
     "Record",
+    "SessionLine",
     "Status",
     "Store",
+    "TurnLine",
     "VersionRecord",
 ]

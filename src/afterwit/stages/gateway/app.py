@@ -22,6 +22,7 @@ from afterwit.stages.gateway.feedback import FeedbackEndpoint
 from afterwit.stages.gateway.http import InFlight
 from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.middleware import Middleware
+from afterwit.stages.gateway.page import Controls, UserPage
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.gateway.status import Pages
 from afterwit.stages.gateway.stored_responses import StoredResponsesEndpoint
@@ -41,9 +42,9 @@ READERS = 4
 class GatewayApp:
     """The gateway as an ASGI application."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
         self.gateway = gateway
-        self._app: ASGIApp = Middleware(_router(gateway), gateway)
+        self._app: ASGIApp = Middleware(_router(gateway, controls), gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # with an app in the scope, the router raises what it refuses, and the middleware answers it
@@ -67,11 +68,15 @@ def build_app(
     settings: GatewaySettings,
     *,
     dialects: tuple[Dialect, ...] = DIALECTS,
+    controls: Controls | None = None,
     wake_judge: Callable[[], None] = lambda: None,
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
-    """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered."""
+    """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered.
+
+    `controls` are the buttons of its page; without them the page only shows.
+    """
     if not renderer.reads_only_what_is_new:
         log.warning(
             "this model's prompts cannot be cut at special tokens: each is tokenised whole, which takes "
@@ -97,7 +102,7 @@ def build_app(
         entropy=entropy,
         started=now(),
     )
-    return GatewayApp(gateway)
+    return GatewayApp(gateway, controls)
 
 
 def _dialect_routes(gateway: Gateway, dialect: Dialect) -> Iterator[Route]:
@@ -114,7 +119,7 @@ def _extra_route(gateway: Gateway, extra: ExtraRoute) -> Route:
             return Route(extra.path, StoredResponsesEndpoint(gateway, extra), methods=["GET"])
 
 
-def _router(gateway: Gateway) -> Router:
+def _router(gateway: Gateway, controls: Controls | None) -> Router:
     pages = Pages(gateway)
     routes = [
         *(route for dialect in gateway.dialects for route in _dialect_routes(gateway, dialect)),
@@ -125,5 +130,6 @@ def _router(gateway: Gateway) -> Router:
         Route("/readyz", pages.ready),
         Route("/metrics", pages.metrics),
         Route("/", pages.root),
+        *UserPage(gateway, controls).routes(),
     ]
     return Router(routes, redirect_slashes=False)

@@ -26,6 +26,8 @@ ALLOW = "afterwit.allow"
 """ASGI scope key of the `Allow` header of a 405."""
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 """Paths that need no key: probes have none."""
+PAGE = "/ui"
+"""The page for people and what is below it need no key here: a browser signs in there."""
 
 REQUEST_PREFIX = "req_"
 """What the id of a request begins with."""
@@ -98,7 +100,7 @@ class Middleware:
         check_origin(headers.get("origin"), host, gateway.settings.allowed_origins)
         key = sent_key(headers.get("authorization"), headers.get("x-api-key"))
         client = (scope.get("client") or (None,))[0]
-        is_open = scope["path"] in OPEN_PATHS
+        is_open = _is_open(scope["path"])
         caller = gateway.keys.caller(None if is_open and key is None else key, client)
         if caller is None and not is_open:
             message = "Send an API key: Authorization: Bearer aw-..., or x-api-key: aw-..."
@@ -111,6 +113,10 @@ class Middleware:
         where = route or printable(scope["path"])
         method = printable(scope["method"])
         log.info("%s %s %d %.1f ms %s", method, where, status, seconds * 1000, request_id)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path == PAGE or path.startswith(PAGE + "/")
 
 
 def _routing_error(error: HTTPException, scope: Scope) -> RequestError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from afterwit.store.port.browsing import Browsing
 from afterwit.store.port.control import Control
 from afterwit.store.port.copying import Copying
 from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
@@ -17,6 +18,7 @@ from afterwit.store.port.retention import Retention
 
 __all__ = [
     "WAITS_IN",
+    "Browsing",
     "Control",
     "Copying",
     "Keys",
@@ -43,6 +45,7 @@ class Store(
     Promotion,
     Control,
     Reading,
+    Browsing,
     Retention,
     Copying,
     Statuses,

@@ -176,7 +176,7 @@ class SqliteLineage(Component):
             "SELECT v.*, count(t.turn) AS used, coalesce(sum(t.replayed), 0) AS replayed FROM versions v"
             " LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
         )
-        return [_version(row) for row in rows]
+        return [read_version(row) for row in rows]
 
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
@@ -216,7 +216,8 @@ def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> se
     return seen
 
 
-def _version(row: sqlite3.Row) -> VersionRecord:
+def read_version(row: sqlite3.Row) -> VersionRecord:
+    """From a row of `versions` with its numbers of turns: `used`, of which `replayed`."""
     return VersionRecord(
         number=row["number"],
         parent=row["parent"],

@@ -104,7 +104,7 @@ class SqliteReading(Component):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        clauses, values = _clauses(where or Filter())
+        clauses, values = clauses_of(where or Filter())
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
         position = after if after or not newest_first else 2**62
         left = limit
@@ -158,7 +158,8 @@ class SqliteReading(Component):
         return records_by_seq(self._database, chosen)
 
 
-def _clauses(where: Filter) -> tuple[str, list[Any]]:
+def clauses_of(where: Filter) -> tuple[str, list[Any]]:
+    """The conditions on `turns t` behind a WHERE, and their values."""
     plain = {"session": where.session, "state": where.state, "reason": where.reason, "kind": where.kind}
     chosen = {column: value for column, value in plain.items() if value is not None}
     sql = "".join(f" AND t.{column} = ?" for column in chosen)

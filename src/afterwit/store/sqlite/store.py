@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from afterwit.store.sqlite.browsing import SqliteBrowsing
 from afterwit.store.sqlite.control import SqliteControl
 from afterwit.store.sqlite.copying import SqliteCopying
 from afterwit.store.sqlite.keys import SqliteKeys
@@ -32,6 +33,7 @@ class SqliteStore(
     SqlitePromotion,
     SqliteControl,
     SqliteReading,
+    SqliteBrowsing,
     SqliteRetention,
     SqliteCopying,
     SqliteStatuses,

@@ -79,7 +79,11 @@ class KeyCache:
             return LOCAL
         if key is None:
             return None
-        caller = self._callers.get(hash_key(key))
+        caller = self.holder(hash_key(key))
         if caller is None:
             raise RequestError(401, "invalid_api_key", "The API key is not known here, or it was revoked.")
         return caller
+
+    def holder(self, key_hash: str) -> Caller | None:
+        """Whose key has this hash; None if it is not known, or was revoked."""
+        return self._callers.get(key_hash)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from afterwit import __version__
 from afterwit.core.errors import RequestError, StoreError, StoreUnavailable
@@ -33,7 +33,9 @@ class Pages:
         self._gateway = gateway
 
     async def root(self, request: Request) -> Response:
-        """Name and version: some agents ask before they send a request."""
+        """Name and version: some agents ask before they send a request. A browser is led to the page."""
+        if "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/ui", status_code=303)
         return JSONResponse({"name": "afterwit", "version": __version__})
 
     async def models(self, request: Request) -> Response:

@@ -1,0 +1,90 @@
+"""Versions, and one of them beside the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from afterwit.core.promotion import Event, EventKind, Standing
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.page.views.view import NotFound, Wanted, before
+from afterwit.store import Filter, Store, VersionRecord
+
+PAGE = 40
+TURNS = 50
+EVENTS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One metric of a version, beside that of the newest update before it."""
+
+    name: str
+    before: float | None
+    after: float
+
+
+def view(request: Request, gateway: Gateway) -> Wanted:
+    """Versions, the newest first, with what was held back and what was taken back."""
+    start, made = before(request), request.query_params.get("made", "")
+
+    def read(store: Store) -> Mapping[str, Any]:
+        found = store.newest_versions(before=start, limit=PAGE + 1)
+        events = store.events()
+        return {
+            "versions": found[:PAGE],
+            "older": found[PAGE - 1].number if len(found) > PAGE else None,
+            "first_page": start is None,
+            "served": store.latest_published(),
+            "confirmed": _confirmed(events),
+            "events": [event for event in events if event.kind is not EventKind.CONFIRM][: -EVENTS - 1 : -1],
+            "made": int(made) if made.isascii() and made.isdigit() and len(made) < 16 else None,
+        }
+
+    return Wanted(template="versions.html", read=read)
+
+
+def one(request: Request, gateway: Gateway) -> Wanted:
+    """A version: what it learned from, what changed, and what it lost of what people had approved."""
+    number = request.path_params["version"]
+
+    def read(store: Store) -> Mapping[str, Any]:
+        around = store.newest_versions(before=number + 1, limit=PAGE)
+        if not around or around[0].number != number:
+            raise NotFound(f"There is no version {number}.")
+        version, newest = around[0], store.newest_versions(limit=1)[0]
+        return {
+            "version": version,
+            "newest": newest.number,
+            "served": store.latest_published(),
+            "confirmed": number in _confirmed(store.events()),
+            "changes": changes(version, around[1:]),
+            "lost": sorted(version.suite.lost.items()) if version.suite else [],
+            "turns": store.turn_lines(Filter(version=number), limit=TURNS),
+        }
+
+    return Wanted(template="version.html", read=read)
+
+
+def changes(version: VersionRecord, earlier: Sequence[VersionRecord]) -> list[Change]:
+    """The metrics of a version beside those of the newest of the earlier ones that has any."""
+    last = next((each.metrics for each in earlier if each.metrics), {})
+    return [
+        Change(name=name, before=last.get(name), after=value)
+        for name, value in sorted(version.metrics.items())
+    ]
+
+
+def _confirmed(events: Sequence[Event]) -> frozenset[int]:
+    return frozenset(event.version for event in events if event.kind is EventKind.CONFIRM)
+
+
+STANDINGS: Mapping[Standing, str] = {
+    Standing.HELD: "held back",
+    Standing.DOUBTFUL: "serves, but nothing returns to it",
+    Standing.CLEAN: "kept what people approved",
+    Standing.CONFIRMED: "confirmed by people",
+}

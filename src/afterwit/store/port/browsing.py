@@ -1,0 +1,31 @@
+"""What a page shows of many turns: lists without conversations, each read in time that the store's size does
+not decide."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from afterwit.store.lines import Outcome, SessionLine, TurnLine
+from afterwit.store.records import Filter, VersionRecord
+
+
+class Browsing(Protocol):
+    """Read-only. A page goes on behind the last line of the one before: `before` is its `seq` or number."""
+
+    def turn_lines(
+        self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
+    ) -> list[TurnLine]:
+        """Turns whose content is there, the newest first."""
+        ...
+
+    def session_lines(self, *, before: int | None = None, limit: int = 30) -> list[SessionLine]:
+        """Sessions by their newest main turn, the newest first."""
+        ...
+
+    def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
+        """The newest, or the first, judged turns, in the order of arrival."""
+        ...
+
+    def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
+        """The newest versions that are not lost, the newest first."""
+        ...

@@ -1,0 +1,147 @@
+"""The port's `Browsing` over SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+
+import orjson
+
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.turn import Kind
+from afterwit.store.lines import Outcome, SessionLine, TurnLine
+from afterwit.store.records import Filter, VersionRecord
+from afterwit.store.sqlite.codec import read_message
+from afterwit.store.sqlite.component import Component
+from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.growing import whole_values
+from afterwit.store.sqlite.lineage import read_version
+from afterwit.store.sqlite.reading import clauses_of
+
+NEWEST = 2**62
+LINE = (
+    "SELECT t.seq, t.id, t.session, t.scope, t.kind, t.created, t.imported, t.state, t.reason, t.error,"
+    " c.message, v.reward, v.hints FROM turns t JOIN contents c USING (seq) LEFT JOIN verdicts v USING (seq)"
+)
+SESSIONS = """
+    SELECT t.seq, t.session, t.scope, t.created FROM turns t
+    WHERE t.seq < ? AND t.kind = 'main' AND NOT EXISTS (
+        SELECT 1 FROM turns n WHERE n.session = t.session AND n.kind = 'main' AND n.seq > t.seq
+    )
+    ORDER BY t.seq DESC LIMIT ?
+"""
+"""A session's line is its newest main turn: the index of sessions tells whether there is a newer one."""
+COUNTED = """
+    SELECT t.session, min(t.seq) AS first, min(t.created) AS begun, count(*) AS turns,
+        coalesce(sum(v.reward = 1), 0) AS good, coalesce(sum(v.reward = -1), 0) AS bad,
+        coalesce(sum(v.hinted), 0) AS hinted, sum(t.state = 'TRAINED') AS trained
+    FROM turns t LEFT JOIN verdicts v USING (seq)
+    WHERE t.kind = 'main' AND t.session IN ({})
+    GROUP BY t.session
+"""
+OUTCOMES = (
+    "SELECT v.reward, v.hinted, v.at, t.oldest_version FROM verdicts v JOIN turns t USING (seq)"
+    " ORDER BY v.seq {} LIMIT ?"
+)
+VERSIONS = """
+    SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number) AS used,
+        (SELECT coalesce(sum(t.replayed), 0) FROM trained t WHERE t.version = v.number) AS replayed
+    FROM versions v WHERE v.number < ? ORDER BY v.number DESC LIMIT ?
+"""
+
+
+class SqliteBrowsing(Component):
+    def turn_lines(
+        self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
+    ) -> list[TurnLine]:
+        clauses, values = clauses_of(where or Filter())
+        rows = self._database.rows(
+            f"{LINE} WHERE t.seq < ?{clauses} ORDER BY t.seq DESC LIMIT ?",
+            (_before(before), *values, limit),
+        )
+        trained = self._trained_in([row["id"] for row in rows])
+        return [_turn_line(row, trained[row["id"]]) for row in rows]
+
+    def _trained_in(self, turns: Sequence[str]) -> defaultdict[str, list[int]]:
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self._database.rows(
+            f"SELECT turn, version FROM trained WHERE NOT replayed AND turn IN ({marks(len(turns))})"
+            " ORDER BY version",
+            tuple(turns),
+        ):
+            found[row["turn"]].append(row["version"])
+        return found
+
+    def session_lines(self, *, before: int | None = None, limit: int = 30) -> list[SessionLine]:
+        newest = self._database.rows(SESSIONS, (_before(before), limit))
+        names = tuple(row["session"] for row in newest)
+        counted = {
+            row["session"]: row for row in self._database.rows(COUNTED.format(marks(len(names))), names)
+        }
+        asked = self._asked([row["first"] for row in counted.values()])
+        return [_session_line(row, counted[row["session"]], asked) for row in newest]
+
+    def _asked(self, seqs: Sequence[int]) -> dict[int, str]:
+        """What a person said last before each of these turns; those without content are left out."""
+        found = {}
+        for seq, whole in whole_values(self._database, seqs).items():
+            messages = orjson.loads(whole["conversation"])["messages"]
+            said = (message["content"] for message in reversed(messages) if message["role"] == "user")
+            found[seq] = next(said, None) or ""
+        return found
+
+    def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
+        rows = self._database.rows(OUTCOMES.format("DESC" if newest else "ASC"), (limit,))
+        found = [
+            Outcome(
+                reward=row["reward"],
+                hinted=bool(row["hinted"]),
+                version=row["oldest_version"],
+                at=row["at"],
+            )
+            for row in rows
+        ]
+        return found[::-1] if newest else found
+
+    def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
+        return [read_version(row) for row in self._database.rows(VERSIONS, (_before(before), limit))]
+
+
+def _before(before: int | None) -> int:
+    return NEWEST if before is None else before
+
+
+def _turn_line(row: sqlite3.Row, trained_in: Sequence[int]) -> TurnLine:
+    return TurnLine(
+        seq=row["seq"],
+        turn=row["id"],
+        session=row["session"],
+        scope=row["scope"],
+        kind=Kind(row["kind"]),
+        created=row["created"],
+        imported=bool(row["imported"]),
+        state=State(row["state"]),
+        reason=None if row["reason"] is None else Reason(row["reason"]),
+        error=row["error"],
+        message=read_message(row["message"]),
+        reward=row["reward"],
+        hints=() if row["hints"] is None else tuple(orjson.loads(row["hints"])),
+        trained_in=tuple(trained_in),
+    )
+
+
+def _session_line(newest: sqlite3.Row, counted: sqlite3.Row, asked: dict[int, str]) -> SessionLine:
+    return SessionLine(
+        seq=newest["seq"],
+        session=newest["session"],
+        scope=newest["scope"],
+        begun=counted["begun"],
+        newest=newest["created"],
+        turns=counted["turns"],
+        good=counted["good"],
+        bad=counted["bad"],
+        hinted=counted["hinted"],
+        trained=counted["trained"],
+        asked=asked.get(counted["first"]),
+    )

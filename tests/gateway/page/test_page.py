@@ -1,0 +1,295 @@
+"""The page without a browser: who gets in, what each view says, and that nothing said becomes markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+
+from afterwit.core.message import Conversation, Message
+from afterwit.core.promotion import Event, EventKind
+from afterwit.core.verdict import Feedback, Question, Source, Verdict, Vote
+from afterwit.core.version import Origin
+from afterwit.store import Store
+from tests.gateway.serving import Serving
+from tests.store.examples import HINTED, a_version, add, add_judged
+
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{7*7}} &amp; \"'"
+VIEWS = (
+    "",
+    "/sessions",
+    "/sessions/session",
+    "/turns",
+    "/turns/t1",
+    "/versions",
+    "/versions/1",
+    "/curves",
+    "/log",
+)
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+@pytest.fixture
+async def browser(gateway: Serving) -> AsyncIterator[httpx.AsyncClient]:
+    root = gateway.url.removesuffix("/v1")
+    async with httpx.AsyncClient(base_url=root, headers={"accept": "text/html"}) as client:
+        yield client
+
+
+def played(store: Store) -> None:
+    """Two judged turns, one of them learned; an update and a hold."""
+    add_judged(store, "t1", HINTED, now=10.0)
+    add_judged(store, "t2", Verdict(reward=1, source=Source.VOTES), now=20.0)
+    add(store, "t3", now=30.0)
+    store.commit_version(a_version(0, parent=None, origin=Origin.BASE), now=40.0)
+    store.commit_version(a_version(1, ["t1"], created=50.0, metrics={"loss": 0.5}), now=50.0)
+    store.published(1, now=60.0)
+    store.decided(
+        Event(kind=EventKind.HOLD, at=70.0, version=1, evidence=21.0, words="an update was held back")
+    )
+
+
+def token_of(page: httpx.Response) -> str:
+    found = re.search(r'name="form" value="([0-9a-f]+)"', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_browser_that_asks_for_the_root_is_led_to_the_page(browser: httpx.AsyncClient):
+    answer = await browser.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+    assert (await browser.get("/", headers={"accept": "*/*"})).json()["name"] == "afterwit"
+
+
+async def test_an_empty_store_says_where_to_point_an_agent(browser: httpx.AsyncClient, gateway: Serving):
+    for view in ("", "/sessions", "/turns", "/versions", "/curves", "/log"):
+        assert (await browser.get(f"/ui{view}")).status_code == 200
+    assert gateway.url in Tags((await browser.get("/ui")).text).words.replace(" ", "")
+
+
+async def test_every_view_has_a_heading_a_language_and_nothing_inline(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    for view in VIEWS:
+        answer = await browser.get(f"/ui{view}")
+        assert answer.status_code == 200, answer.text
+        page = Tags(answer.text)
+        assert [tag for tag, _ in page.tags].count("h1") == 1
+        assert ("html", {"lang": "en"}) in page.tags
+        for tag, attributes in page.tags:
+            assert "style" not in attributes
+            assert not any(name.startswith("on") for name in attributes)
+            if tag in ("script", "link", "img"):
+                assert (attributes.get("src") or attributes.get("href") or "").startswith("/ui/static/")
+        named = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+        assert len(named) == len(set(named))
+
+
+async def test_a_strict_policy_and_no_cache_are_on_every_page(browser: httpx.AsyncClient):
+    headers = (await browser.get("/ui")).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_files_of_the_page_are_kept_by_browsers_and_nothing_else_is_there(browser: httpx.AsyncClient):
+    page = Tags((await browser.get("/ui")).text)
+    links = [
+        attributes.get("src") or attributes.get("href")
+        for tag, attributes in page.tags
+        if tag in ("script", "link")
+    ]
+    assert len(links) == 3
+    for link in links:
+        answer = await browser.get(link or "")
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    for name in ("nothing.css", "..%2Fapp.py", "layout.html"):
+        assert (await browser.get(f"/ui/static/{name}")).status_code == 404
+
+
+async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_back(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    words = " ".join(Tags((await browser.get("/ui")).text).words.split())
+    assert "Yes: 1 turn so far." in words
+    assert "Too early to say. 2 turns were judged so far." in words
+    assert "for the learner 1" in words
+    assert "An update was held back." in words
+    assert "Version 1 is served." in words
+
+
+async def test_a_turn_shows_its_tokens_votes_hints_and_what_followed(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.ask()
+    turn = (await gateway.records())[0].turn.id
+    await gateway.store.call(
+        lambda store: store.feedback(turn, Feedback(reward=-1, text="Too short."), now=1.0)
+    )
+    page = (await browser.get(f"/ui/turns/{turn[:10]}")).text
+    tokens = re.findall(r'<span class="t d(\d) v3"[^>]*>([^<]*)</span>', page)
+    assert "".join(unescape(text) for _, text in tokens).startswith("Hello there.")
+    assert "Too short." in page
+    await gateway.store.call(played)
+    page = " ".join(Tags((await browser.get("/ui/turns/t1")).text).words.split())
+    assert "No, the other file." in page
+    assert "hint Open the file that was named." in page
+    assert "hint not valid (no box)" in page
+    assert "version 1" in page
+
+
+async def test_what_was_said_is_never_markup(browser: httpx.AsyncClient, gateway: Serving):
+    def say(store: Store) -> None:
+        said = Message(role="user", content=HOSTILE)
+        vote = Vote(question=Question.HINT, words=HOSTILE, value=None, rejected=HOSTILE)
+        verdict = Verdict(reward=-1, source=Source.VOTES, hints=(HOSTILE,), votes=(vote,))
+        add_judged(
+            store,
+            "bad",
+            verdict,
+            session=HOSTILE,
+            scope=HOSTILE + "/x",
+            conversation=Conversation(messages=(said,)),
+            message=Message(role="assistant", content=HOSTILE),
+        )
+        store.answer("bad", [said], answered_by=None, now=1.0)
+        store.set_status("learn", False, HOSTILE, now=1.0)
+        store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=1.0, words=HOSTILE))
+
+    await gateway.store.call(say)
+    pages = [
+        await browser.get(f"/ui{view}")
+        for view in ("", "/sessions", "/turns", "/turns/bad", "/versions", "/log")
+    ]
+    link = re.search(r'href="(/ui/sessions/[^"]+)"', pages[1].text)
+    assert link is not None
+    pages.append(await browser.get(unescape(link[1])))
+    pages.append(await browser.get("/ui/turns?state=%3Cscript%3E&reason=%3Cb%3E&before=%3Ci%3E&version=x"))
+    for page in pages:
+        assert page.status_code == 200
+        read = Tags(page.text)
+        assert all("live.js" in (attributes["src"] or "") for tag, attributes in read.tags if tag == "script")
+        assert "img" not in [tag for tag, _ in read.tags]
+    assert "49" not in Tags(pages[3].text).words
+    assert HOSTILE in Tags(pages[3].text).words
+
+
+async def test_lists_go_on_where_the_page_before_ended(browser: httpx.AsyncClient, gateway: Serving):
+    def many(store: Store) -> None:
+        for number in range(120):
+            add(store, f"turn{number:03}", session=f"session{number:03}", now=float(number))
+
+    await gateway.store.call(many)
+    for view, kind in (("/ui/turns", "turns/turn"), ("/ui/sessions", "sessions/session")):
+        seen: list[str] = []
+        address: str | None = view
+        while address is not None:
+            page = (await browser.get(address)).text
+            seen += re.findall(rf"/ui/{kind}(\d+)", page)
+            older = re.search(r'rel="next" href="([^"]+)"', page)
+            address = None if older is None else unescape(older[1])
+        assert seen == [f"{number:03}" for number in reversed(range(120))]
+
+
+async def test_what_is_not_there_is_said(browser: httpx.AsyncClient, gateway: Serving):
+    for view in ("/turns/none", "/sessions/none", "/versions/9", "/nothing"):
+        answer = await browser.get(f"/ui{view}")
+        assert answer.status_code == 404
+        assert "There is nothing here" in answer.text
+
+
+async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.store.call(played)
+    await gateway.add_key("reader", "read")
+    answers = [await browser.get(f"/ui{view}") for view in (*VIEWS, "/nothing", "/turns/none")]
+    answers.append(await browser.post("/ui/versions/0/rollback"))
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.text for answer in answers}) == 1
+    assert "afterwit keys add" in answers[0].text
+    assert "t1" not in answers[0].text
+
+
+async def test_a_key_signs_in_if_it_may_read_and_its_visit_ends_with_it(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    await gateway.store.call(played)
+    await gateway.add_key("reader", "read")
+    await gateway.add_key("agent", "chat", "teach")
+    form = token_of(await browser.get("/ui"))
+    refused = [
+        await browser.post("/ui/sign-in", data={"form": form, "key": key}) for key in ("aw-agent", "aw-x", "")
+    ]
+    assert {answer.status_code for answer in refused} == {401}
+    assert len({answer.text for answer in refused}) == 1
+    signed = await browser.post("/ui/sign-in", data={"form": form, "key": " aw-reader "})
+    cookie = signed.headers["set-cookie"].lower()
+    assert signed.status_code == 303
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "aw-reader" not in cookie
+    assert "Sign out reader" in (await browser.get("/ui")).text
+    await gateway.store.call(lambda store: store.revoke_key("reader", now=1.0))
+    gateway.clock.at += 10.0
+    assert (await browser.get("/ui")).status_code == 401
+
+
+async def test_a_visit_ends_by_signing_out_and_after_its_time(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.add_key("reader", "read")
+    for leave in (True, False):
+        browser.cookies.clear()
+        form = token_of(await browser.get("/ui"))
+        await browser.post("/ui/sign-in", data={"form": form, "key": "aw-reader"})
+        page = await browser.get("/ui")
+        assert page.status_code == 200
+        if leave:
+            kept = browser.cookies.get("afterwit-page")
+            assert (await browser.post("/ui/sign-out", data={"form": token_of(page)})).status_code == 303
+            browser.cookies.set("afterwit-page", kept or "", path="/ui")
+        else:
+            gateway.clock.at += 13 * 3600.0
+        assert (await browser.get("/ui")).status_code == 401
+
+
+async def test_a_key_in_the_header_opens_the_page_too(browser: httpx.AsyncClient, gateway: Serving):
+    await gateway.add_key("reader", "read")
+    await gateway.add_key("agent", "chat")
+    assert (await browser.get("/ui", headers={"x-api-key": "aw-reader"})).status_code == 200
+    assert (await browser.get("/ui", headers={"x-api-key": "aw-agent"})).status_code == 401
+
+
+async def test_forms_of_other_pages_and_other_shapes_are_refused(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    form = "0" * 64
+    post = "/ui/versions/0/rollback"
+    assert (await browser.post(post, data={"form": form})).status_code == 403
+    assert (await browser.post(post, data={"form": "\u00e9"})).status_code == 403
+    assert (await browser.post(post, data={})).status_code == 415
+    assert (await browser.post(post, json={"form": form})).status_code == 415
+    assert (await browser.post(post, data={"form": "x" * 20_000})).status_code == 413
+    foreign = await browser.post(post, data={"form": form}, headers={"origin": "https://evil.example"})
+    assert foreign.status_code == 403
