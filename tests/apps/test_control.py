@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `status`."""
+"""`pause`, `resume`, `status`, `review`, `exclude`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app
 from afterwit.apps.status import lines, overview
 from afterwit.checkpoints import exclusive
+from afterwit.core.errors import SettingError
+from afterwit.core.lifecycle import Reason, State
+from afterwit.core.teaching import Flag
 from afterwit.core.version import Origin
 from afterwit.learner.settings import LearnerSettings
-from tests.store.examples import a_version, add_judged
+from tests.store.examples import HINTED, NO, a_version, add, add_judged
 
 run = CliRunner()
 
@@ -99,3 +102,64 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen(newest=None)["last update"] == "none yet"
     assert dict(lines(later))["last update"] == "version 2, 3 hours ago: went back to version 1"
     assert dict(lines(later))["serving"] == "version 1; version 2 is not served yet"
+
+
+@pytest.fixture
+def flagged(home: Path) -> str:
+    """A turn with a doubtful hint."""
+    with store_of_home(home) as store:
+        add(store, "edoubtful", session="bob")
+        store.answer("edoubtful", NO, answered_by=None, now=0.0)
+        store.claim("judge", owner="judge", limit=9, lease_s=60.0, now=0.0)
+        flags = (Flag.LINK, Flag.STANDING_ORDER)
+        store.judged("edoubtful", HINTED, rl=True, opd=True, reason=None, owner="judge", now=0.0, flags=flags)
+    return "edoubtful"
+
+
+def test_a_doubtful_turn_is_listed_with_its_hint_and_why(say: Callable[..., str], flagged: str) -> None:
+    text = say("review")
+    assert "edoubtful  reward -1  from key/agent" in text
+    assert "Open the file that was named." in text
+    assert "the hint names an address that no person named" in text
+    assert "1 turn waits for your review (learner.review = flagged)" in text
+    (line,) = say("review", "--json").splitlines()
+    assert json.loads(line)["flags"] == ["link", "standing_order"]
+    assert "1 turn for your review" in say("status")
+
+
+def test_turns_are_accepted_and_refused_by_the_beginning_of_their_id(
+    home: Path, say: Callable[..., str], flagged: str
+) -> None:
+    assert "refused: it does not train" in say("review", "edoub", "--refuse")
+    assert "0 turns wait" in say("review")
+    assert "accepted: it may train" in say("review", "edoub", "--accept")
+    with store_of_home(home) as store:
+        assert store.turn("edoubtful").state is State.JUDGED
+
+
+def test_all_that_wait_are_accepted_at_once_and_what_trained_meanwhile_is_said(
+    say: Callable[..., str], flagged: str
+) -> None:
+    assert say("review", "all", "--accept").splitlines() == ["edoubtful  accepted: it may train"]
+    assert "it has trained already: nothing changed" in say("review", "dtrained", "--refuse")
+    assert "no verdict that could train" in say("review", "aopen", "--refuse")
+
+
+@pytest.mark.parametrize("words", [("review", "cjudged"), ("review", "--accept")])
+def test_a_review_names_turns_and_a_decision(home: Path, words: tuple[str, ...]) -> None:
+    result = run.invoke(app, [*words, "--home", str(home)])
+    assert isinstance(result.exception, SettingError)
+
+
+def test_a_session_is_excluded_by_its_id_or_by_a_turn(
+    home: Path, say: Callable[..., str], flagged: str
+) -> None:
+    assert "session bob teaches nothing: 1 turn ended" in say("exclude", "edoub")
+    text = say("exclude", "session")
+    assert "2 turns ended" in text
+    assert "versions 1 trained on it before: `afterwit rollback 0` takes them back" in text
+    with store_of_home(home) as store:
+        assert store.turn("cjudged").reason is Reason.EXCLUDED
+    assert "may teach again" in say("exclude", "session", "--undo")
+    assert "was not excluded" in say("exclude", "session", "--undo")
+    assert "session" in say("exclude", "last")

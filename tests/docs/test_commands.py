@@ -14,7 +14,7 @@ from afterwit.apps.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PLACEHOLDERS = {"N": "3", "S": "3", "TURN": "last"}
+PLACEHOLDERS = {"N": "3", "S": "3", "TURN": "last", "SESSION": "last"}
 """A placeholder on the pages, and a value that the command takes in its place."""
 COMMAND = get_command(app)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from afterwit.core.teaching import Flag
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
 
@@ -43,3 +44,10 @@ class Waiting(NamedTuple):
     """The version that sampled its oldest token."""
     ended: bool
     """Whether its session has ended, as far as the store can know."""
+    source: str = ""
+    """Whose it is: the turn's scope."""
+    flags: tuple[Flag, ...] = ()
+    accepted: bool = False
+    """Whether a person accepted its verdict."""
+    rewarded: bool = True
+    """Whether it carries a reward term."""

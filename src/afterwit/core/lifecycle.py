@@ -69,6 +69,8 @@ class Reason(StrEnum):
     STALE = "stale"
     NOT_FINITE = "not_finite"
     HELD_BACK = "held_back"
+    REVIEW_REFUSED = "review_refused"
+    EXCLUDED = "excluded"
     INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
     TEACHER_FAILED = "teacher_failed"
@@ -101,6 +103,8 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.RENDER_MISMATCH: _NOT,
     Reason.TOO_LONG: _NOT,
     Reason.STALE: _NOT,
+    Reason.REVIEW_REFUSED: _NOT,
+    Reason.EXCLUDED: _NOT,
     Reason.NOT_FINITE: _FAILED,
     Reason.HELD_BACK: _FAILED,
     Reason.INVALID_VOTES: _FAILED,

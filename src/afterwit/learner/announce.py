@@ -7,10 +7,20 @@ from dataclasses import asdict, replace
 
 import orjson
 
+from afterwit.core.teaching import Review
 from afterwit.learner.schedule import NextBatch
 from afterwit.learner.settings import LearnerSettings
 
-CHOOSE = ("batch", "min_batch", "max_wait_s", "segments_per_update", "batches_per_update", "max_staleness")
+CHOOSE = (
+    "batch",
+    "min_batch",
+    "max_wait_s",
+    "segments_per_update",
+    "batches_per_update",
+    "max_staleness",
+    "review",
+    "tool_hints",
+)
 """The settings that choose the next batch."""
 
 
@@ -23,12 +33,15 @@ def note_of(settings: LearnerSettings) -> str:
 def with_note(settings: LearnerSettings, note: str | None) -> LearnerSettings:
     """The settings with what the learner itself says; as they are if it never ran."""
     said = orjson.loads(note or "{}")
+    if "review" in said:
+        said["review"] = Review(said["review"])
     return replace(settings, **{name: said[name] for name in CHOOSE if name in said})
 
 
 def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
     """How many turns wait, and what the next update waits for."""
     held = f"; {turns(choice.held)} for more of the same session" if choice.held else ""
+    held += f"; {turns(choice.review)} for your review" if choice.review else ""
     if not choice.ready:
         start = f"at {settings.batch}"
         if settings.min_batch < settings.batch:

@@ -30,6 +30,8 @@ class NextBatch:
     """Turns that wait for more of their session."""
     oldest_s: float
     """How long the oldest ready turn has waited; 0 if there is none."""
+    review: int = 0
+    """Turns that wait for a person's review."""
     lags: bool
     """Not all ready turns can train in time, so the newest go first."""
 
@@ -66,8 +68,12 @@ def next_batch(
     newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
     fit; only if that leaves fewer than `min_batch` is a group cut.
 
+    Turns that wait for a person's review are counted, and left out of all this.
+
     `waiting` is in the order of arrival, without stale turns.
     """
+    everyone = len(waiting)
+    waiting = [turn for turn in waiting if not _withheld(turn, settings)]
     patience_s, least = (0.0, 1) if drain else (settings.max_wait_s, settings.min_batch)
     ripe = [
         group
@@ -83,9 +89,14 @@ def next_batch(
         turns=tuple(sorted(turn.seq for turn in turns)),
         ready=len(ready),
         held=len(waiting) - len(ready),
+        review=everyone - len(waiting),
         oldest_s=oldest_s,
         lags=lags,
     )
+
+
+def _withheld(turn: Waiting, settings: LearnerSettings) -> bool:
+    return settings.teaching.withholds(turn.flags, accepted=turn.accepted, rewarded=turn.rewarded)
 
 
 def _held_back(

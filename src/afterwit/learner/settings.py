@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
+from afterwit.core.teaching import Review, Rule
 
 NAMED_MODELS = ("base", "live", "ema")
 """What `teacher` and `reference` may be; any other value names a checkpoint."""
@@ -63,6 +64,14 @@ class LearnerSettings:
     update_gate: bool = False
     """No update unless a new turn of the batch carries a term with a weight; replayed turns alone are not
     enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
+    review: Review = Review.FLAGGED
+    """Which judged turns train only once you accepted them (`afterwit review`): `all`, those with a doubtful
+    hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several other
+    sources approved waits in any case."""
+    tool_hints: bool = False
+    """Whether a hint may come from what tools returned alone, as published. Off: such a turn trains by its
+    reward, and by its hint only once a person accepted it or approved what came of it. A web page is no
+    teacher."""
     teacher: str = "base"
     """Whose weights read the hint: the frozen ones that the policy began with (`base`), the policy's at the
     start of the update (`live`), or their running mean (`ema`), which begins at the base.
@@ -141,6 +150,11 @@ class LearnerSettings:
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
                 "they would never fit into one update"
             )
+
+    @property
+    def teaching(self) -> Rule:
+        """What may be learned without a person's review."""
+        return Rule(review=self.review, tool_hints=self.tool_hints)
 
     @property
     def checkpoints(self) -> dict[str, str]:

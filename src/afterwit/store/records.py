@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import BadEnd, SuiteResult
+from afterwit.core.teaching import Flag
 from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Verdict
 from afterwit.core.version import Effect, Origin
@@ -42,6 +44,10 @@ class Record:
     retry_at: float
     error: str | None
     """What the last failed attempt said."""
+    flags: tuple[Flag, ...] = ()
+    """What is doubtful about the verdict."""
+    accepted: bool | None = None
+    """What a person said of the verdict; None: nothing."""
 
     @property
     def sampled_turn(self) -> Turn:
@@ -71,6 +77,31 @@ class FeedbackOutcome:
     state: State
     trains: bool
     """Whether the turn is judged again with it; False: it is only recorded."""
+
+
+class ReviewOutcome(StrEnum):
+    """What became of a person's review of a turn."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    IN_UPDATE = "in_update"
+    """An update trains it at this moment: nothing changed."""
+    TRAINED = "trained"
+    """It has trained already: nothing changed."""
+    NOT_WAITING = "not_waiting"
+    """It has no verdict that could train: nothing changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """What became of a session's turns."""
+
+    ended: int
+    """Turns that would have trained or might have."""
+    trained: tuple[int, ...]
+    """Versions that trained on its turns before, oldest first."""
+    in_update: int
+    """Turns that train at this moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

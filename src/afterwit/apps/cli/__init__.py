@@ -17,6 +17,7 @@ from afterwit.apps.cli import (
     keeping,
     keys,
     ledger,
+    review,
     serve,
     train,
     turns,
@@ -54,6 +55,8 @@ app.command()(versions.rollback)
 app.command()(versions.requeue)
 app.command()(control.pause)
 app.command()(control.resume)
+app.command()(review.review)
+app.command()(review.exclude)
 app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.command()(keeping.backup)

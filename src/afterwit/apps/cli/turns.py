@@ -95,7 +95,7 @@ def show(
     folder = home_of(home)
     settings = load(home=folder, file=config)
     with store_of_home(home) as store:
-        record = store.turn(_last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
+        record = store.turn(last(store) if turn == LAST else store.resolve(turn_of_response(turn)))
         group = store.group_rewards([record.turn.id]) if settings.objective.reads_groups else {}
         rewards = group.get(record.turn.id, ())
         show_turn(
@@ -108,7 +108,7 @@ def show(
         )
 
 
-def _last(store: Store) -> str:
+def last(store: Store) -> str:
     """The newest turn of a conversation, whatever its state; without any, the newest turn."""
     from afterwit.core.errors import SettingError
     from afterwit.core.turn import Kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 from afterwit.checkpoints import Versions
@@ -121,7 +122,13 @@ class Claims:
     def samples(self, records: Sequence[Record]) -> list[JudgedTurn]:
         """Judged turns as the learner takes them; with their groups' rewards if the baseline reads them."""
         groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
-        return [_judged_turn(record, groups.get(record.turn.id, ())) for record in records]
+        return [
+            _judged_turn(record, groups.get(record.turn.id, ()), hints=self._hints_teach(record))
+            for record in records
+        ]
+
+    def _hints_teach(self, record: Record) -> bool:
+        return self._settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
 
     def replayable(self) -> list[JudgedTurn]:
         """Turns to replay: with hints, trained before, not older than the staleness limit."""
@@ -133,7 +140,7 @@ class Claims:
             min_version=newest - self._settings.max_staleness,
             seed=newest + 1,
         )
-        return self.samples(found)
+        return self.samples([record for record in found if self._hints_teach(record)])
 
     def commit(self, version: Version, *, keep: Collection[int] = ()) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
@@ -180,14 +187,15 @@ class Claims:
             self.give_back([record], retry_in_s=retry_in(self._settings, record.attempts), error=error)
 
 
-def _judged_turn(record: Record, group_rewards: tuple[int, ...]) -> JudgedTurn:
+def _judged_turn(record: Record, group_rewards: tuple[int, ...], *, hints: bool) -> JudgedTurn:
+    """`hints`: whether it learns from its hints."""
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
     return JudgedTurn(
         turn=record.sampled_turn,
-        verdict=record.verdict,
+        verdict=record.verdict if hints else replace(record.verdict, hints=()),
         rl=record.rl,
-        opd=record.opd,
+        opd=record.opd and hints,
         group_rewards=group_rewards,
     )
 

@@ -134,7 +134,7 @@ class Learn:
             return
         version = self._trainer.versions.newest()
         message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
-        self._health.waits(message, what=(self._choice.ready, self._choice.held))
+        self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
 
     def _catch_up(self) -> None:
         """Follow the folder of versions. If the last learner kept dying, end the turn that is to blame."""

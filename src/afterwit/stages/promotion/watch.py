@@ -19,6 +19,7 @@ from afterwit.core.promotion import (
     episode,
     without_end,
 )
+from afterwit.core.teaching import Flag
 from afterwit.core.turn import Turn
 from afterwit.stages.promotion import messages
 from afterwit.stages.promotion.settings import PromotionSettings
@@ -41,6 +42,7 @@ class WatchOver:
         steps = _episode_of(line)
         ended = episode([Step(turn=record.turn, verdict=record.verdict) for record in steps])
         self._end(store, ended, steps, now=now)
+        store.review(_tool_hints_approved(ended, steps), accept=True, now=now)
 
     def sweep(self, store: Store, *, now: float) -> int:
         """End the episodes of agents that called a tool and never came back; returns how many."""
@@ -95,6 +97,17 @@ def _episode_of(line: Sequence[Record]) -> list[Record]:
             break
         steps.insert(0, record)
     return steps
+
+
+def _tool_hints_approved(ended: Episode, steps: Sequence[Record]) -> list[str]:
+    """The steps before a person's approval whose hints come from what tools returned: they may teach now."""
+    if steps[-1].turn.id not in ended.approved:
+        return []
+    return [
+        record.turn.id
+        for record in steps[:-1]
+        if record.turn.id in ended.approved and record.flags == (Flag.TOOL_WORDS,)
+    ]
 
 
 def _learned_since(safe: int, versions: Sequence[VersionRecord]) -> bool:

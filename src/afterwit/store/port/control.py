@@ -1,10 +1,11 @@
-"""What people order: whether anything may be learned now. And what a stage tells the commands of itself."""
+"""What people order: whether anything may be learned now, and from what. And notes that stages leave."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from afterwit.store.records import Pause
+from afterwit.store.records import Excluded, Pause, ReviewOutcome
 
 
 class Control(Protocol):
@@ -21,6 +22,26 @@ class Control(Protocol):
 
     def paused(self) -> Pause | None:
         """The pause that holds; None: learning may go on."""
+        ...
+
+    def review(self, turns: Sequence[str], *, accept: bool, now: float) -> dict[str, ReviewOutcome]:
+        """A person's word on the verdicts of these turns; what became of each. Raises TurnNotFound.
+
+        An accepted turn may train, a refused one ends. A turn that was refused may be accepted later. What
+        trains at this moment, or has trained, stays as it is.
+        """
+        ...
+
+    def exclude(self, session: str, *, now: float) -> Excluded:
+        """End the session's turns and all that come: they never train. What has trained stays trained."""
+        ...
+
+    def include(self, session: str) -> bool:
+        """Turns that come may train again; what ended stays ended. Whether the session was excluded."""
+        ...
+
+    def excluded(self) -> frozenset[str]:
+        """The sessions that never train."""
         ...
 
     def set_note(self, name: str, text: str) -> None:

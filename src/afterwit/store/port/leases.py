@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from afterwit.core.judged_turn import Waiting
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.teaching import Flag
 from afterwit.core.verdict import Verdict
 from afterwit.store.records import Record
 
@@ -60,8 +61,13 @@ class Leases(Protocol):
         reason: Reason | None,
         owner: str,
         now: float,
+        flags: Sequence[Flag] = (),
+        signature: str | None = None,
     ) -> bool:
         """Store a verdict and move the turn to JUDGED, or to SKIPPED if there is a `reason`; True if so.
+
+        `flags`: what is doubtful about it. `signature`: the kind of call that it judges. A person's review of
+        an earlier verdict of the turn is forgotten.
 
         False if it came too late: another worker holds the turn, or its next state changed meanwhile and it
         waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound, and
@@ -93,7 +99,7 @@ class LearnerQueue(Protocol):
         ...
 
     def waiting(self, *, now: float) -> list[Waiting]:
-        """The judged turns that a learner could claim now, oldest first.
+        """The judged turns that a learner could claim now, oldest first; those that wait for a person too.
 
         A session has ended if no request follows its newest turn, that turn waits for none (the client said
         so, nothing answered for a day, or feedback took the reply's place), and no turn of it waits for the

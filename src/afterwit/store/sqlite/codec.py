@@ -10,6 +10,7 @@ import orjson
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message
+from afterwit.core.teaching import Flag
 from afterwit.core.turn import Basis, Finish, ImportedTurn, Kind, RecordedTurn, Sampled, Sampling, Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from afterwit.store.records import Record
@@ -28,6 +29,8 @@ TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
 """Fields of a turn that `turns` holds as they are."""
 
 
+ACCEPTED, REFUSED = "yes", "no"
+"""What a person said of a verdict."""
 NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced", "basis"), b"")
 """The columns of what was sampled, of a turn that was not sampled here."""
 
@@ -170,6 +173,10 @@ def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | No
     )
 
 
+def read_flags(data: bytes | None) -> tuple[Flag, ...]:
+    return tuple(Flag(flag) for flag in orjson.loads(data or b"[]"))
+
+
 def read_record(
     row: sqlite3.Row,
     whole: Mapping[str, bytes],
@@ -197,4 +204,6 @@ def read_record(
         attempts=row["attempts"],
         retry_at=row["retry_at"],
         error=row["error"],
+        flags=read_flags(row["flags"]),
+        accepted=None if row["review"] is None else row["review"] == ACCEPTED,
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from afterwit.core.judged_turn import Waiting
+from afterwit.store.sqlite.codec import ACCEPTED, read_flags
 from afterwit.store.sqlite.component import Component
 
 WAITING = """
-    SELECT seq, id, session, moved_at, oldest_version FROM turns
+    SELECT t.seq, id, scope, session, moved_at, oldest_version, flags, review, rl
+    FROM turns t LEFT JOIN verdicts v USING (seq)
     WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= :now) AND retry_at <= :now
+    AND session NOT IN (SELECT session FROM excluded)
 """
 NEWEST_WAITS_FOR_NOTHING = """
     SELECT state <> 'OPEN' AND answered_by IS NULL FROM turns LEFT JOIN next_states USING (seq)
@@ -33,8 +36,8 @@ class SqliteLearnerQueue(Component):
 
     def waiting(self, *, now: float) -> list[Waiting]:
         rows = self._database.rows(
-            f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED}) SELECT seq, id,"
-            " session, moved_at, oldest_version, session IN ended AS ended FROM waiting ORDER BY seq",
+            f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED})"
+            " SELECT *, session IN ended AS ended FROM waiting ORDER BY seq",
             {"now": now},
         )
         return [
@@ -45,6 +48,10 @@ class SqliteLearnerQueue(Component):
                 since=row["moved_at"],
                 oldest_version=row["oldest_version"],
                 ended=bool(row["ended"]),
+                source=row["scope"],
+                flags=read_flags(row["flags"]),
+                accepted=row["review"] == ACCEPTED,
+                rewarded=bool(row["rl"]),
             )
             for row in rows
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.teaching import Flag
 from afterwit.core.verdict import Verdict
 from afterwit.store.port import WAITS_IN, Stage
 from afterwit.store.records import Record
@@ -92,6 +93,8 @@ class SqliteLeases(Component):
         reason: Reason | None,
         owner: str,
         now: float,
+        flags: Sequence[Flag] = (),
+        signature: str | None = None,
     ) -> bool:
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
@@ -100,7 +103,8 @@ class SqliteLeases(Component):
             if current.outdated:
                 unlease(self._database, current, now=now)
                 return False
-            self._write_verdict(current, verdict, rl=rl, opd=opd, now=now)
+            more = {"flags": orjson.dumps(flags) if flags else None, "signature": signature}
+            self._write_verdict(current, verdict, more | {"rl": rl, "opd": opd, "at": now})
             move(
                 self._database,
                 current,
@@ -114,19 +118,15 @@ class SqliteLeases(Component):
         row = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
         return current.state is not State.ANSWERED and row is not None and row["revision"] == current.revision
 
-    def _write_verdict(
-        self, current: TurnState, verdict: Verdict, *, rl: bool, opd: bool, now: float
-    ) -> None:
+    def _write_verdict(self, current: TurnState, verdict: Verdict, more: Mapping[str, object]) -> None:
         row = {
             "seq": current.seq,
             "reward": verdict.reward,
             "source": verdict.source,
             "hints": orjson.dumps(verdict.hints),
             "hinted": bool(verdict.hints),
-            "rl": rl,
-            "opd": opd,
             "revision": current.revision,
-            "at": now,
+            **more,
         }
         self._database.insert("verdicts", row, replace=True)
         self._database.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))

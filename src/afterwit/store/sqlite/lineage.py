@@ -14,7 +14,15 @@ from afterwit.core.version import Effect, Origin, Version
 from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
+from afterwit.store.sqlite.turn_state import (
+    COLUMNS,
+    TurnState,
+    find_turn_state,
+    is_excluded,
+    move,
+    turn_state_of,
+    unlease,
+)
 
 TO_TRAINED: Mapping[State, tuple[State, ...]] = {
     State.JUDGED: (State.TRAINED,),
@@ -152,6 +160,9 @@ class SqliteLineage(Component):
 
     def _untrain(self, current: TurnState, now: float) -> None:
         """Back to JUDGED, or to ANSWERED if its next state changed after its verdict."""
+        if is_excluded(self._database, current):
+            move(self._database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
+            return
         move(self._database, current, State.JUDGED, now=now)
         verdict = self._database.row("SELECT revision FROM verdicts WHERE seq = ?", (current.seq,))
         if verdict is None or verdict["revision"] != current.revision:

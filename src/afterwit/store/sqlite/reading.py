@@ -17,7 +17,7 @@ from afterwit.store.sqlite.database import Database, marks
 from afterwit.store.sqlite.growing import whole_values
 
 RECORD = (
-    "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd FROM turns t"
+    "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd, v.flags, v.review FROM turns t"
     " JOIN contents c USING (seq) LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)"
 )
 PAGE = 64
@@ -150,7 +150,8 @@ class SqliteReading(Component):
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
         found = self._database.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
-            " WHERE t.state = 'TRAINED' AND v.hinted AND t.oldest_version >= ? ORDER BY t.seq",
+            " WHERE t.state = 'TRAINED' AND v.hinted AND t.oldest_version >= ?"
+            " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
             (min_version,),
         )
         seqs = [row["seq"] for row in found]

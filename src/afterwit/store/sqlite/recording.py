@@ -45,11 +45,17 @@ class SqliteRecording(Component):
         }
         content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():
+            if reason is None and self._is_excluded(turn.session):
+                columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
             seq = self._database.insert("turns", columns)
             content |= columns_behind(self._database, turn.parent, content)
             self._database.insert("contents", {"seq": seq} | content)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)
+
+    def _is_excluded(self, session: str) -> bool:
+        sql = "SELECT 1 FROM excluded WHERE session = ?"
+        return self._database.row(sql, (session,)) is not None
 
     def delivered(self, turn: str) -> None:
         with self._database.transaction():

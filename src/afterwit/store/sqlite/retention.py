@@ -10,7 +10,7 @@ from afterwit.store.records import Pruned
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
 from afterwit.store.sqlite.growing import detach
-from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, move, skip_open
+from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, is_excluded, move, skip_open
 
 BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
@@ -98,7 +98,7 @@ class SqliteRetention(Component):
             " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",
             (current.seq,),
         )
-        if row is None or not (current.revision or row["trains"]):
+        if row is None or is_excluded(self._database, current) or not (current.revision or row["trains"]):
             return False
         move(self._database, current, State.JUDGED if row["trains"] else State.ANSWERED, now=now)
         return True

@@ -20,6 +20,7 @@ from afterwit.store.sqlite.reading import SqliteReading
 from afterwit.store.sqlite.recent import SqliteRecent
 from afterwit.store.sqlite.recording import SqliteRecording
 from afterwit.store.sqlite.retention import SqliteRetention
+from afterwit.store.sqlite.review import SqliteReview
 from afterwit.store.sqlite.status import SqliteStatuses
 
 
@@ -32,6 +33,7 @@ class SqliteStore(
     SqliteLineage,
     SqlitePromotion,
     SqliteControl,
+    SqliteReview,
     SqliteReading,
     SqliteBrowsing,
     SqliteRetention,

@@ -105,8 +105,18 @@ def move(
     )
 
 
+def is_excluded(database: Database, current: TurnState) -> bool:
+    """Whether a person said that the turn's session never trains."""
+    sql = "SELECT 1 FROM turns JOIN excluded USING (session) WHERE seq = ?"
+    return database.row(sql, (current.seq,)) is not None
+
+
 def unlease(database: Database, current: TurnState, *, now: float) -> None:
-    """Give a claimed turn back. If its next state changed after its verdict, it is judged again."""
+    """Give a claimed turn back. If its next state changed after its verdict, it is judged again; a turn of a
+    session that was excluded meanwhile ends."""
+    if is_excluded(database, current):
+        move(database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
+        return
     if current.overtaken:
         move(database, current, State.ANSWERED, now=now)
         return

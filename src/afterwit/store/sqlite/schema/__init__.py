@@ -1,6 +1,14 @@
 """The schema: one file for each version, with the statements that migrate the version before it."""
 
-from afterwit.store.sqlite.schema import version_1, version_2, version_3, version_4, version_5, version_6
+from afterwit.store.sqlite.schema import (
+    version_1,
+    version_2,
+    version_3,
+    version_4,
+    version_5,
+    version_6,
+    version_7,
+)
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA"]
 
@@ -14,6 +22,7 @@ MIGRATIONS = (
     version_4.STATEMENTS,
     version_5.STATEMENTS,
     version_6.STATEMENTS,
+    version_7.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -1,0 +1,46 @@
+"""Which judged turns wait for a person, and what may be learned from the others meanwhile. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from afterwit.core.teaching.flags import Flag
+
+
+class Review(StrEnum):
+    """Which turns a person must accept before they train."""
+
+    OFF = "off"
+    """None but those that contradict what several other sources approved."""
+    FLAGGED = "flagged"
+    """Those with a flag."""
+    ALL = "all"
+    """Every one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What may be learned without a person's review."""
+
+    review: Review = Review.FLAGGED
+    tool_hints: bool = False
+    """Whether hints teach that come from what tools returned alone."""
+
+    def withholds(self, flags: Collection[Flag], *, accepted: bool, rewarded: bool) -> bool:
+        """Whether a turn waits for a person. `rewarded`: it carries a reward term, not a hint alone.
+
+        Words of tools hold no reward back: it trains without the hint.
+        """
+        if accepted:
+            return False
+        if self.review is Review.ALL or Flag.CONTRADICTS in flags:
+            return True
+        hintless = not rewarded and not self.hints_teach(flags, accepted=accepted)
+        doubtful = set(flags) - {Flag.TOOL_WORDS}
+        return hintless or (self.review is Review.FLAGGED and bool(doubtful))
+
+    def hints_teach(self, flags: Collection[Flag], *, accepted: bool) -> bool:
+        """Whether a turn that is not withheld learns from its hints."""
+        return accepted or self.tool_hints or Flag.TOOL_WORDS not in flags
