@@ -49,6 +49,18 @@ async def test_what_was_sampled_is_scored_as_it_was_sampled(engine: Engine) -> N
     assert found.logprobs == pytest.approx(said.logprobs, abs=1e-3)
 
 
+async def test_the_first_and_the_last_id_of_the_vocabulary_are_scored_like_all_others(engine: Engine) -> None:
+    last = engine.facts.vocabulary - 1
+    row = Score(prompt_ids=PROMPT, response_ids=(0, last, last, 0))
+    (found,) = await engine.score([row], top=engine.capabilities.scored_ids, weights=Weights.LIVE)
+    for token, own, ids, logprobs in zip(
+        row.response_ids, found.logprobs, found.top_ids, found.top_logprobs, strict=True
+    ):
+        told = dict(zip(ids, logprobs, strict=True))
+        assert math.isfinite(own)
+        assert told.get(token, own) == pytest.approx(own, abs=1e-4)
+
+
 async def test_a_row_that_does_not_fit_is_refused(engine: Engine) -> None:
     long = Score(prompt_ids=(5,) * engine.facts.context_length, response_ids=(5,))
     with pytest.raises(ContextExceeded):

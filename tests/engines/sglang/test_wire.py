@@ -19,6 +19,7 @@ from afterwit.engines.sglang.server import Manner, SglangServer
 from tests.engines.sglang.recorded import Recorded, event, listening
 
 ENDS = frozenset({450})
+LAST = 456
 ASK = Ask(
     prompt_ids=(5, 6, 7),
     sampling=Sampling(max_tokens=8),
@@ -36,7 +37,7 @@ def recorded(qwen: Path) -> Recorded:
 
 @pytest.fixture
 def manner(qwen: Path) -> Manner:
-    return Manner(tokenizer=str(qwen), ends=ENDS, incremental=True, background=-1)
+    return Manner(tokenizer=str(qwen), ends=ENDS, last=LAST, incremental=True, background=-1)
 
 
 @pytest.fixture
@@ -165,6 +166,15 @@ async def test_scores_begin_at_the_second_id(server: SglangServer, recorded: Rec
     recorded.scored = [[None, 5, None], [-1.5, 6, None], [-2.5, 8, None]]
     with pytest.raises(EngineError, match="scored id 8 in place of 7"):
         await server.score([5, 6, 7], None)
+
+
+async def test_the_last_id_of_the_vocabulary_is_called_0_in_a_prompt(
+    server: SglangServer, recorded: Recorded
+) -> None:
+    recorded.scored = [[None, 5, None], [-1.5, 0, None]]
+    assert await server.score([5, LAST], None) == [-1.5]
+    with pytest.raises(EngineError, match="scored id 0 in place of 455"):
+        await server.score([5, LAST - 1], None)
 
 
 async def test_a_server_started_anew_with_another_model_is_refused(

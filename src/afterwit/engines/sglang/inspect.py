@@ -11,7 +11,7 @@ from typing import Any
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.fitness.basis import TOP, basis_of
-from afterwit.engines.server.fitness.facts import require_same_model
+from afterwit.engines.server.fitness.facts import require_same_model, vocabulary_of
 from afterwit.engines.server.fitness.modules import adapted_modules
 from afterwit.engines.server.fitness.tokenizer import same_tokens, tokenizer_of
 from afterwit.engines.server.open import Fit
@@ -50,6 +50,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
 
     manner = Manner(
         tokenizer=server["tokenizer_path"],
+        last=vocabulary_of(folder) - 1,
         ends=end_ids(folder, tokenizer_of(folder).token_to_id),
         incremental=bool(server["incremental_streaming_output"]),
         background=_background(server),

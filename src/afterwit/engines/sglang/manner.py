@@ -13,6 +13,8 @@ class Manner:
     """Where it read its tokenizer from: weights come and go, this stays."""
     ends: frozenset[int]
     """The model's own end ids, at which it stops if it is not told to ignore them."""
+    last: int
+    """The last id of the vocabulary: the server scores it in a prompt, and calls it 0 there."""
     incremental: bool
     """Each event of a stream holds what is new; else, all so far."""
     background: int | None

@@ -49,18 +49,20 @@ class Reader:
         return column if self._incremental else column[self._read :]
 
 
-def logprob_of(row: Sequence[Any], token: int) -> float:
+def logprob_of(row: Sequence[Any], token: int, manner: Manner) -> float:
     """EngineError unless the row is of this id and has a number."""
     value, index = row[0], row[1]
-    if index != token or value is None:
+    if value is None or not (index == token or (index == 0 and token == manner.last)):
         raise EngineError(f"the server scored id {index} in place of {token}")
     return float(value)
 
 
-def place_at(token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int) -> Place:
+def place_at(
+    token: int, row: Sequence[Any], told: Sequence[Sequence[Any]], top: int, manner: Manner
+) -> Place:
     """What the server says of an id and of the `top` likeliest at its place."""
     values = [(each[1], each[0]) for each in told]
-    return place_of(token, [*values, (token, logprob_of(row, token))], top)
+    return place_of(token, [*values, (token, logprob_of(row, token, manner))], top)
 
 
 def lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:

@@ -94,7 +94,7 @@ class SglangServer:
         except Refused as error:
             raise lost_adapter(error, str(error), weights) from error
         rows = answer["meta_info"]["input_token_logprobs"][1:]  # the first id has no log-prob
-        return [logprob_of(row, token) for row, token in zip(rows, ids[1:], strict=True)]
+        return [logprob_of(row, token, self.manner) for row, token in zip(rows, ids[1:], strict=True)]
 
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
         """The server is asked for one place more: it has no log-prob for the first of those asked for."""
@@ -113,7 +113,8 @@ class SglangServer:
             raise lost_adapter(error, str(error), weights) from error
         wanted = ids[first:]
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-        return [place_at(token, row, told, top) for token, row, told in zip(wanted, own, tops, strict=True)]
+        rows = zip(wanted, own, tops, strict=True)
+        return [place_at(token, row, told, top, self.manner) for token, row, told in rows]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         path = await asyncio.to_thread(self._folders.make, name, folder)

@@ -22,11 +22,17 @@ def facts_of(
         name=kind,
         model=folder.resolve().name,
         context_length=context_length,
-        vocabulary=_text_config(folder)["vocab_size"],
+        vocabulary=vocabulary_of(folder),
         end_ids=end_ids(folder, tokenizer.token_to_id),
         dtype=dtype if settings.dtype == "auto" and dtype is not None else dtype_of(folder, settings),
         fingerprint=fingerprint(folder),
     )
+
+
+def vocabulary_of(folder: Path) -> int:
+    """How many ids the model has a logit for."""
+    size: int = _text_config(folder)["vocab_size"]
+    return size
 
 
 def dtype_of(folder: Path, settings: ServerSettings) -> str:
