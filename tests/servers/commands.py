@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.servers import forked
 from tests.servers.install import environment_of
 
 CONTEXT = 2048
@@ -24,9 +25,9 @@ class Command:
 
 
 def _vllm(model: Path, port: int, flags: tuple[str, ...]) -> Command:
-    program = environment_of("vllm") / "bin" / "vllm"
-    arguments = f"""{program} serve {model} --host 127.0.0.1 --port {port} --dtype float32 --enforce-eager
-        --max-model-len {CONTEXT}"""
+    program = environment_of("vllm") / "bin" / "python"
+    arguments = f"""{program} -P {forked.__file__} vllm.entrypoints.cli.main serve {model} --host 127.0.0.1
+        --port {port} --dtype float32 --enforce-eager --max-model-len {CONTEXT}"""
     environment = {
         "HF_HUB_OFFLINE": "1",
         "TORCH_COMPILE_DISABLE": "1",  # else the first request waits for a compiler
@@ -38,8 +39,8 @@ def _vllm(model: Path, port: int, flags: tuple[str, ...]) -> Command:
 
 def _sglang(model: Path, port: int, flags: tuple[str, ...]) -> Command:
     program = environment_of("sglang") / "bin" / "python"
-    arguments = f"""{program} -m sglang.launch_server --model-path {model} --host 127.0.0.1 --port {port}
-        --device cpu --dtype float32 --attention-backend torch_native --sampling-backend pytorch
+    arguments = f"""{program} -P {forked.__file__} sglang.launch_server --model-path {model} --host 127.0.0.1
+        --port {port} --device cpu --dtype float32 --attention-backend torch_native --sampling-backend pytorch
         --disable-overlap-schedule --disable-cuda-graph --mem-fraction-static 0.2 --max-total-tokens 16384
         --context-length {CONTEXT} --skip-server-warmup"""
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
