@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.apps.cli.demo import demo
 from afterwit.apps.config import load
 from afterwit.apps.demo.command import run
 from afterwit.apps.demo.settings import choose, config_text
@@ -40,7 +41,8 @@ def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path
     assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, world)
     assert facts["preference_after"] > facts["preference_before"] + 0.1
     assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
-    hints = {turn["hint"] for lesson in facts["lessons"] for turn in lesson["turns"]} - {None}
+    steps = [step["judged"] for talk in facts["conversations"] for step in talk["steps"]]
+    hints = {judged["hint"] for judged in steps if judged} - {None}
     assert hints
     assert hints <= set(re.findall("[^<>]+", (tmp_path / "report.html").read_text()))
     store = SqliteStore.open(tmp_path / "home" / "store.db", fingerprint=None)
@@ -65,6 +67,11 @@ def test_a_choice_that_is_not_there_is_said_before_anything_starts(
     chosen = asked | choice
     with pytest.raises(SettingError, match=said):
         run(**chosen, out=tmp_path)
+
+
+def test_to_ruin_a_model_takes_no_other_objective() -> None:
+    with pytest.raises(SettingError, match="--ruin has an objective and an engine of its own"):
+        demo(ruin=True, objective="rl", world="chat")
 
 
 def test_the_homes_settings_are_the_demos(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The report's files hold the numbers, and nothing that a model wrote becomes markup."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -9,10 +10,17 @@ import pytest
 
 from afterwit.apps.demo.live import Measurement
 from afterwit.apps.demo.people import Score, Trial
+from afterwit.apps.demo.report import write_compared
 from afterwit.apps.demo.report.before_after import Example, RuleLearned, examples, rules_learned
-from afterwit.apps.demo.report.lessons import Lesson, TrainedTurn
-from afterwit.apps.demo.report.report import Report, write
+from afterwit.apps.demo.report.conversations import Conversation, Judged, Step
+from afterwit.apps.demo.report.curves import LINE, Curve, chart
+from afterwit.apps.demo.report.report import Decision, Report, write
 from afterwit.apps.demo.worlds import WORLDS
+
+
+def _judged(*, reward: int, hint: str | None = None, version: int | None = None) -> Judged:
+    ended = None if version else "held_back"
+    return Judged(turn=f"t{reward}", reward=reward, hint=hint, version=version, ended=ended)
 
 
 def _report(**changes: object) -> Report:
@@ -38,8 +46,7 @@ def _report(**changes: object) -> Report:
                 rule="r",
                 words="Do so.",
                 tasks=9,
-                broken_before=8,
-                broken_after=1,
+                broken=(8, 3, 1),
                 taught_in=tuple(range(2, 11)),
                 said="no!",
             ),
@@ -55,15 +62,19 @@ def _report(**changes: object) -> Report:
                 passed_after=True,
             ),
         ),
-        lessons=(
-            Lesson(
-                interaction=2,
+        conversations=(
+            Conversation(
+                number=2,
                 request="r",
                 reaction=hostile,
                 mood="complaint",
-                turns=tuple(
-                    TrainedTurn(turn=f"t{number}", response="x", hint=None, version=number)
-                    for number in (1, 2)
+                steps=(
+                    Step(speaker="person", text="r"),
+                    Step(speaker="agent", text="reads", judged=_judged(reward=1, version=1)),
+                    Step(speaker="tool", text="ok"),
+                    Step(speaker="agent", text="deletes", judged=_judged(reward=-1, hint="Ask first.")),
+                    Step(speaker="person", text=hostile),
+                    Step(speaker="agent", text="Sorry."),
                 ),
                 rules=("r",),
             ),
@@ -82,12 +93,13 @@ def test_the_json_has_before_after_and_the_curve(tmp_path: Path) -> None:
     assert keys <= set(facts)
 
 
-def test_the_picture_is_a_png_and_the_page_holds_it(tmp_path: Path) -> None:
+def test_the_picture_is_a_png_and_the_page_draws_its_own(tmp_path: Path) -> None:
     write(_report(), tmp_path)
     assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "http" not in page.replace("http-equiv", "")
+    assert 'aria-label="preference and task success over 96 tasks of people"' in page
+    assert "<title>preference after 36: 0.80</title>" in page
+    assert "http" not in page
 
 
 def test_texts_of_conversations_are_escaped_in_the_page(tmp_path: Path) -> None:
@@ -105,19 +117,79 @@ def test_one_measurement_cannot_be_compared() -> None:
 def test_a_rule_links_to_the_conversations_that_taught_it(tmp_path: Path) -> None:
     write(_report(), tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert "<b>Do so.</b> Broken in 8 of 9 held-out tasks before, in 1 after." in page
+    assert "<b>Do so.</b>" in page
+    assert "Broken in 8 of 9 held-out tasks before, in 1 after." in page
     assert '<a href="#conversation-2">2</a>' in page
     assert 'id="conversation-2"' in page
-    assert "who said: <q>no!</q> Taught again in " in page
+    assert "who said: <q>no!</q>" in page
     assert "and 2 more." in page
 
 
-def test_what_the_person_said_stands_once_in_its_conversation(tmp_path: Path) -> None:
+def test_a_rule_has_a_curve_of_how_often_it_was_kept(tmp_path: Path) -> None:
+    write(_report(), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert 'aria-label="how often it was kept: Do so."' in page
+    for said in ("kept after 0: 0.11", "kept after 36: 0.67", "kept after 96: 0.89"):
+        assert f"<title>{said}</title>" in page
+
+
+def test_a_rule_that_applied_to_no_task_has_no_curve(tmp_path: Path) -> None:
+    rule = replace(_report().rules[0], tasks=0, broken=(0, 0, 0), taught_in=(), said=None)
+    write(_report(rules=(rule,)), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "how often it was kept" not in page
+    assert "No conversation taught it." in page
+
+
+def test_what_the_person_said_stands_where_it_was_said(tmp_path: Path) -> None:
     write(_report(examples=()), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert page.count("&lt;script&gt;") == 1
-    assert page.count('id="conversation-') == 1
-    assert page.count("Trained into version") == 2
+    said = [page.index(text) for text in (">reads<", ">deletes<", "Ask first.", "&lt;script&gt;", ">Sorry.<")]
+    assert said == sorted(said)
+
+
+def test_reward_hint_and_version_stand_beside_their_turn(tmp_path: Path) -> None:
+    write(_report(), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    first, second = page[page.index(">reads<") : page.index(">ok<")], page[page.index(">deletes<") :]
+    assert "reward +1" in first
+    assert "trained version 1" in first
+    assert "reward &minus;1" in second
+    assert "did not train (held back)" in second
+    assert "<q>Ask first.</q>" in second
+
+
+def test_held_versions_are_named_and_marked_in_the_picture(tmp_path: Path) -> None:
+    held = Decision(after=20, kind="hold", words="It lost 3 of 4 of delete.")
+    sure = Decision(after=30, kind="confirm", words="Version 2 is confirmed.")
+    write(_report(decisions=(held, sure), versions=7), tmp_path)
+    facts, page = json.loads((tmp_path / "report.json").read_text()), (tmp_path / "report.html").read_text()
+    assert (facts["versions"], facts["held"], facts["alarms"]) == (7, 1, 0)
+    assert page.count("It lost 3 of 4 of delete.") == 2
+    assert page.count("Version 2 is confirmed.") == 1
+
+
+def test_labels_of_curves_that_end_together_are_not_written_over_each_other() -> None:
+    ends = [
+        Curve(name=name, style=name, points=((0, 0.0), (9, end))) for name, end in (("a", 0.96), ("b", 0.95))
+    ]
+    svg = chart(ends, width=300, height=100, label="both")
+    one, other = (float(y) for y in re.findall(r'<text class="[ab]" x="[^"]*" y="([^"]*)"', svg))
+    assert other - one >= LINE
+
+
+def test_a_ruined_run_is_compared_with_its_guarded_twin(tmp_path: Path) -> None:
+    held = Decision(after=36, kind="hold", words="It lost <3> of 4.")
+    guarded = _report(decisions=(held,))
+    points = tuple(replace(point, task_success=0.25) for point in guarded.points)
+    file = tmp_path / "ruin.html"
+    write_compared(guarded, _report(points=points), file, settings=("learner.lr=1",), without=("x=false",))
+    page = file.read_text()
+    assert "<title>with promotion after 96: 0.99</title>" in page
+    assert "<title>without promotion after 96: 0.25</title>" in page
+    assert "<td>0.99</td><td>0.25</td>" in page
+    assert "After conversation 36: It lost &lt;3&gt; of 4." in page
 
 
 def _score(*done: tuple[bool, tuple[str, ...], bool]) -> Score:
@@ -158,8 +230,8 @@ def test_the_first_example_is_a_task_that_is_done_right_only_now_and_a_failure_i
 
 def test_a_rule_is_counted_in_the_tasks_that_it_applies_to() -> None:
     before, after = _score(WRONG, RIGHT, WRONG), _score(RIGHT, RIGHT, WRONG)
-    lesson = _report().lessons[0]
-    lessons = [replace(lesson, rules=("dry_run",)), replace(lesson, interaction=5, rules=("backup",))]
-    one, other = rules_learned({"dry_run": "Try it dry.", "backup": "Copy it."}, before, after, lessons)
-    assert (one.tasks, one.broken_before, one.broken_after, one.taught_in) == (3, 2, 1, (2,))
-    assert (other.tasks, other.broken_before, other.broken_after, other.taught_in) == (0, 0, 0, (5,))
+    talk = _report().conversations[0]
+    talks = [replace(talk, rules=("dry_run",)), replace(talk, number=5, rules=("backup",))]
+    one, other = rules_learned({"dry_run": "Try it dry.", "backup": "Copy it."}, [before, after], talks)
+    assert (one.tasks, one.broken, one.taught_in) == (3, (2, 1), (2,))
+    assert (other.tasks, other.broken, other.taught_in) == (0, (0, 0), (5,))

@@ -10,6 +10,7 @@ import typer
 
 from afterwit import recipes
 from afterwit.apps.cli.options import Set
+from afterwit.core.errors import SettingError
 
 
 def demo(
@@ -23,11 +24,15 @@ def demo(
     objective: Annotated[
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
     ] = None,
-    interactions: Annotated[int, typer.Option(help="How many tasks people give.")] = 96,
+    interactions: Annotated[
+        int | None, typer.Option(help="How many tasks people give. Default: 96; with --ruin 60.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where the report goes. Default: demo-report, in the chat world demo-report-chat."),
+        typer.Option(
+            help="Where the report goes. Default: demo-report, in the chat world demo-report-chat; demo-ruin."
+        ),
     ] = None,
     judge: Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")] = None,
     engine: Annotated[
@@ -38,22 +43,41 @@ def demo(
         str | None,
         typer.Option(help="A server of the demo's model that runs already: none is started."),
     ] = None,
+    ruin: Annotated[
+        bool,
+        typer.Option(
+            "--ruin", help="A rate that ruins the model, with promotion and without it, side by side."
+        ),
+    ] = False,
     set_: Set = None,
 ) -> None:
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
 
     Leaves report.html, report.json and learning.png in OUT.
     """
+    from afterwit.apps.demo import ruin as ruined
     from afterwit.apps.demo.command import run
     from afterwit.apps.sandbox import weakness
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)
+    if ruin:
+        if objective or recipe or engine or engine_url:
+            raise SettingError("--ruin has an objective and an engine of its own: leave the other flags out")
+        ruined.ruin(
+            world=world,
+            interactions=interactions,
+            seed=seed,
+            out=out or Path("demo-ruin"),
+            judge=judge,
+            pairs=set_ or (),
+        )
+        return
     run(
         world=world,
         objective=objective,
         recipe=recipe,
-        interactions=interactions,
+        interactions=96 if interactions is None else interactions,
         seed=seed,
         out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
         judge=judge,

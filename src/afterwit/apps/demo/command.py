@@ -11,7 +11,16 @@ from rich.console import Console
 
 from afterwit.apps.demo.live import Run, judge_accuracy, live
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
-from afterwit.apps.demo.report import Display, Lesson, Report, examples, lessons_of, rules_learned, write
+from afterwit.apps.demo.report import (
+    Conversation,
+    Decision,
+    Display,
+    Report,
+    conversations_of,
+    examples,
+    rules_learned,
+    write,
+)
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.engine_process import EngineProcess
@@ -21,6 +30,8 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.server.settings import ServerSettings
 
 HELD_OUT = 100
+MEASURED = (12, 36, 96, 200, 350, 500)
+"""Interactions after which the policy is measured, beside the start and the end."""
 
 
 def run(
@@ -35,6 +46,7 @@ def run(
     engine: str | None = None,
     engine_url: str | None = None,
     pairs: Sequence[str] = (),
+    measured: Sequence[int] = MEASURED,
 ) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
@@ -59,12 +71,14 @@ def run(
                 split=PEOPLE,
                 held_out=tasks,
                 seed=seed,
+                measured=measured,
                 began=began,
                 observer=display,
             )
             played.play(interactions)
-        learned = lessons_of(system, played_in, played.interactions)
-    written = _report(chosen, played, learned, began)
+        talks = conversations_of(system, played_in, played.interactions)
+        versions = system.store(lambda store: sum(row.trained > 0 for row in store.versions()))
+    written = _report(chosen, played, talks, versions, began)
     write(written, out)
     display.summary(written, out)
     return written
@@ -78,7 +92,9 @@ def _server(chosen: Chosen, home: Path) -> EngineProcess | None:
     return engine_process(chosen.settings, home)
 
 
-def _report(chosen: Chosen, played: Run, learned: tuple[Lesson, ...], began: float) -> Report:
+def _report(
+    chosen: Chosen, played: Run, talks: Sequence[Conversation], versions: int, began: float
+) -> Report:
     world, settings, first, last = played.world, chosen.settings, played.scores[0], played.scores[-1]
     accuracies = judge_accuracy(settings, world, seed=played.seed, rules=chosen.judge == "rules")
     return Report(
@@ -93,10 +109,17 @@ def _report(chosen: Chosen, played: Run, learned: tuple[Lesson, ...], began: flo
         interactions=len(played.interactions),
         seconds=time.monotonic() - began,
         points=tuple(played.points),
-        rules=rules_learned(world.rules, first, last, learned),
+        rules=rules_learned(world.rules, played.scores, talks),
         examples=examples(first, last),
-        lessons=learned,
-        settings=settings.model_dump(mode="json", include={"objective", "learner", "judge", "gateway"}),
+        conversations=tuple(talks),
+        versions=versions,
+        decisions=tuple(
+            Decision(after=after, kind=event.kind.value, words=event.words)
+            for after, event in played.decisions
+        ),
+        settings=settings.model_dump(
+            mode="json", include={"objective", "learner", "judge", "gateway", "promotion"}
+        ),
     )
 
 

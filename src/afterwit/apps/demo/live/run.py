@@ -13,9 +13,7 @@ from openai import OpenAI
 from afterwit.apps.demo.live.system import LiveSystem
 from afterwit.apps.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
 from afterwit.apps.demo.world import Split, Task, World
-
-MEASURED = (12, 36, 96, 200, 350, 500)
-"""Interactions after which the policy is measured, beside the start and the end."""
+from afterwit.core.promotion import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +48,15 @@ class Run:
     split: Split
     held_out: Sequence[Task]
     seed: int
+    measured: Sequence[int]
+    """Interactions after which the policy is measured, beside the start and the end."""
     began: float
     observer: Observer
     interactions: list[Interaction] = field(default_factory=list)
     points: list[Measurement] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
+    decisions: list[tuple[int, Event]] = field(default_factory=list)
+    """What was decided about versions, and after how many interactions."""
 
     def play(self, interactions: int) -> None:
         """Let people give this many tasks; measure at the start, along the way and at the end."""
@@ -64,7 +66,7 @@ class Run:
             for number in range(1, interactions + 1):
                 one = self._interact(client, number, rng)
                 self.observer.task_done(number, one, self.system.version())
-                if number in MEASURED or number == interactions:
+                if number in self.measured or number == interactions:
                     self._measure(client)
 
     def _interact(self, client: OpenAI, number: int, rng: Random) -> Interaction:
@@ -74,6 +76,8 @@ class Run:
         one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
         self.interactions.append(one)
         self.system.wait_until_learned()
+        events = self.system.store(lambda store: store.events())
+        self.decisions += [(number, event) for event in events[len(self.decisions) :]]
         return one
 
     def _measure(self, client: OpenAI) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.apps.demo.people import Score, Trial, calls
-from afterwit.apps.demo.report.lessons import Lesson
+from afterwit.apps.demo.report.conversations import Conversation
 from afterwit.apps.demo.world import Message
 
 
@@ -25,13 +25,13 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLearned:
-    """One rule: in how many of the held-out tasks that it applies to it was broken, and who taught it."""
+    """One rule: how many held-out tasks it applies to, in how many it was broken, and who taught it."""
 
     rule: str
     words: str
     tasks: int
-    broken_before: int
-    broken_after: int
+    broken: tuple[int, ...]
+    """In how many of them, at each measurement."""
     taught_in: tuple[int, ...]
     """Numbers of the conversations whose hints speak of it."""
     said: str | None
@@ -61,26 +61,25 @@ def _example(old: Trial, new: Trial) -> Example:
 
 
 def rules_learned(
-    rules: Mapping[str, str], before: Score, after: Score, lessons: Sequence[Lesson]
+    rules: Mapping[str, str], scores: Sequence[Score], conversations: Sequence[Conversation]
 ) -> tuple[RuleLearned, ...]:
-    """Every rule, in the world's order."""
+    """Every rule, in the world's order, over measurements of the same tasks."""
     return tuple(
-        _rule_learned(rule, words, before, after, [lesson for lesson in lessons if rule in lesson.rules])
+        _rule_learned(rule, words, scores, [each for each in conversations if rule in each.rules])
         for rule, words in rules.items()
     )
 
 
 def _rule_learned(
-    rule: str, words: str, before: Score, after: Score, lessons: Sequence[Lesson]
+    rule: str, words: str, scores: Sequence[Score], taught: Sequence[Conversation]
 ) -> RuleLearned:
     return RuleLearned(
         rule=rule,
         words=words,
-        tasks=sum(rule in trial.task.rules for trial in before.trials),
-        broken_before=_broken(rule, before),
-        broken_after=_broken(rule, after),
-        taught_in=tuple(lesson.interaction for lesson in lessons),
-        said=lessons[0].reaction if lessons else None,
+        tasks=sum(rule in trial.task.rules for trial in scores[0].trials),
+        broken=tuple(_broken(rule, score) for score in scores),
+        taught_in=tuple(each.number for each in taught),
+        said=taught[0].reaction if taught else None,
     )
 
 

@@ -2,112 +2,64 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from typing import Any
 
-_PAGE = Path(__file__).with_name("report.html")
-_LINKS = 6
-"""Conversations that are named beside a rule; the others are counted."""
-_MOODS = {
-    "complaint": "the person complained",
-    "failure": "the check failed",
-    "approval": "the person approved",
-}
+import jinja2
+from markupsafe import Markup
+
+from afterwit.apps.demo.report.curves import Curve, Mark, chart
+
+_PAGES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
-def page(facts: Mapping[str, Any], picture: str) -> str:
-    """The page that shows what report.json says, with the learning curve as base64 PNG."""
-    accuracy = facts["judge_accuracy"]
-    return Template(_PAGE.read_text(encoding="utf-8")).substitute(
-        title=_text(f"Afterwit demo: {facts['world']} world"),
-        before=f"{facts['preference_before']:.2f}",
-        after=f"{facts['preference_after']:.2f}",
-        success_before=f"{facts['task_success_before']:.2f}",
-        success_after=f"{facts['task_success_after']:.2f}",
-        kept_when=_text(facts["kept_when"]),
-        passed_when=_text(facts["passed_when"]),
-        interactions=facts["interactions"],
-        seconds=f"{facts['seconds']:.0f}",
-        picture=picture,
-        judge=_text(facts["judge"] + (f", right in {accuracy:.0%} of held-out cases" if accuracy else "")),
-        objective=_text(facts["objective"]),
-        rules="\n".join(map(_rule, facts["rules"])),
-        examples="\n".join(map(_example, facts["examples"])),
-        taught=len(facts["lessons"]),
-        turns=sum(len(lesson["turns"]) for lesson in facts["lessons"]),
-        lessons="\n".join(map(_lesson, facts["lessons"])),
-        settings=_text(json.dumps(facts["settings"], indent=2)),
-    )
+def page(facts: Mapping[str, Any]) -> str:
+    """The page that shows what report.json says."""
+    pictured = {
+        "picture": _picture(facts),
+        "rules": [rule | {"picture": _rule_picture(rule, facts)} for rule in facts["rules"]],
+        "settings": json.dumps(facts["settings"], indent=2),
+    }
+    return render("report.html", **{**facts, **pictured})
 
 
-def _text(said: object) -> str:
-    return html.escape(str(said))
+def render(template: str, **values: object) -> str:
+    """A page from its template; every text in it is escaped, unless it is Markup."""
+    return _PAGES.get_template(template).render(values)
 
 
-def _rule(rule: Mapping[str, Any]) -> str:
-    before = f"Broken in {rule['broken_before']} of {rule['tasks']} held-out tasks before"
-    return (
-        f"<li><b>{_text(rule['words'])}</b> {before}, in {rule['broken_after']} after. {_taught(rule)}</li>"
-    )
+def _picture(facts: Mapping[str, Any]) -> Markup:
+    curves = [
+        _curve(facts, "task success", "success", "task_success"),
+        _curve(facts, "preference", "preference", "preference"),
+    ]
+    marks = [
+        Mark(after=each["after"], style=each["kind"], words=each["words"])
+        for each in facts["decisions"]
+        if each["kind"] != "confirm"
+    ]
+    label = f"preference and task success over {facts['interactions']} tasks of people"
+    return Markup(chart(curves, width=560, height=230, label=label, marks=marks))
 
 
-def _taught(rule: Mapping[str, Any]) -> str:
-    if not rule["taught_in"]:
-        return "No conversation taught it."
-    first, *others = rule["taught_in"]
-    taught = f"Taught by the person in conversation {_link(first)}, who said: <q>{_text(rule['said'])}</q>"
-    if not others:
-        return taught
-    more = f" and {len(others) - _LINKS} more" if len(others) > _LINKS else ""
-    return f"{taught} Taught again in {', '.join(map(_link, others[:_LINKS]))}{more}."
+def _curve(facts: Mapping[str, Any], name: str, style: str, share: str) -> Curve:
+    points = tuple((point["interactions"], point[share]) for point in facts["curve"])
+    return Curve(name=name, style=style, points=points)
 
 
-def _link(number: int) -> str:
-    return f'<a href="#conversation-{number}">{number}</a>'
-
-
-def _example(example: Mapping[str, Any]) -> str:
-    sides = "".join(
-        f'<div class="{_class(example, when)}"><b>{when}: {_verdict(example, when)}</b>'
-        f"<pre>{_text(example[when])}</pre></div>"
-        for when in ("before", "after")
-    )
-    return (
-        f'<section><p class="asked">{_text(example["request"])}</p><div class="sides">{sides}</div></section>'
-    )
-
-
-def _class(example: Mapping[str, Any], when: str) -> str:
-    return "right" if example[f"kept_{when}"] and example[f"passed_{when}"] else "wrong"
-
-
-def _verdict(example: Mapping[str, Any], when: str) -> str:
-    rules = "rules kept" if example[f"kept_{when}"] else "rules broken"
-    return f"{rules}, {'done' if example[f'passed_{when}'] else 'not done'}"
-
-
-def _lesson(lesson: Mapping[str, Any]) -> str:
-    turns = "".join(map(_turn, lesson["turns"]))
-    return (
-        f"<details><summary>{lesson['interaction']}. {_text(lesson['request'])}"
-        f" <i>{_MOODS[lesson['mood']]}</i></summary>"
-        # a link to what a folded element holds unfolds it
-        f'<div id="conversation-{lesson["interaction"]}"><ol>{turns}</ol>'
-        f"<p>The person then said: <q>{_text(lesson['reaction'])}</q></p></div></details>"
-    )
-
-
-def _turn(turn: Mapping[str, Any]) -> str:
-    hint = (
-        f"<p>Hint that the judge made of what followed: <q>{_text(turn['hint'])}</q></p>"
-        if turn["hint"]
-        else ""
-    )
-    trained = (
-        f"<p>Trained into version {turn['version']}. <code>afterwit show {_text(turn['turn'])}</code></p>"
-    )
-    return f"<li><pre>{_text(turn['response'])}</pre>{hint}{trained}</li>"
+def _rule_picture(rule: Mapping[str, Any], facts: Mapping[str, Any]) -> Markup:
+    """The share of its tasks in which a rule was not broken; nothing if it applied to none."""
+    if not rule["tasks"]:
+        return Markup("")
+    counts = [point["interactions"] for point in facts["curve"]]
+    kept = [1 - broken / rule["tasks"] for broken in rule["broken"]]
+    curve = Curve(name="kept", style="preference", points=tuple(zip(counts, kept, strict=True)))
+    return Markup(chart([curve], width=280, height=110, label=f"how often it was kept: {rule['words']}"))

@@ -1,6 +1,5 @@
 """What a run of the demo leaves behind: report.json, learning.png and report.html."""
 
-import base64
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -10,9 +9,19 @@ from typing import Any
 
 from afterwit.apps.demo.live import Measurement
 from afterwit.apps.demo.report.before_after import Example, RuleLearned
-from afterwit.apps.demo.report.lessons import Lesson
+from afterwit.apps.demo.report.conversations import Conversation
 from afterwit.apps.demo.report.page import page
 from afterwit.apps.demo.report.plot import draw
+from afterwit.core.promotion import EventKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A hold, an alarm or a confirmation, and after how many conversations it came."""
+
+    after: int
+    kind: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +41,12 @@ class Report:
     points: tuple[Measurement, ...]
     rules: tuple[RuleLearned, ...]
     examples: tuple[Example, ...]
-    lessons: tuple[Lesson, ...]
+    conversations: tuple[Conversation, ...]
     settings: Mapping[str, Any]
+    versions: int = 0
+    """Updates that became versions."""
+    decisions: tuple[Decision, ...] = ()
+    """What was decided about them, oldest first."""
     judge_accuracies: Mapping[str, float] = field(default_factory=dict)
     """The same by question and kind of case."""
 
@@ -54,7 +67,15 @@ class Report:
             **whole,
             "seconds": round(self.seconds, 1),
             "curve": curve,
+            "held": self.count(EventKind.HOLD),
+            "alarms": self.count(EventKind.ALARM),
+            "taught": sum(bool(each.trained) for each in self.conversations),
+            "turns": sum(len(each.trained) for each in self.conversations),
         }
+
+    def count(self, kind: EventKind) -> int:
+        """How often that was decided."""
+        return sum(each.kind == kind for each in self.decisions)
 
 
 def write(report: Report, out: Path) -> None:
@@ -65,5 +86,4 @@ def write(report: Report, out: Path) -> None:
     draw(
         [dataclasses.astuple(point) for point in report.points], f"{report.world} world", out / "learning.png"
     )
-    picture = base64.b64encode((out / "learning.png").read_bytes()).decode()
-    (out / "report.html").write_text(page(facts, picture), encoding="utf-8")
+    (out / "report.html").write_text(page(facts), encoding="utf-8")
