@@ -60,9 +60,9 @@ def chart(curves: Sequence[Curve], *, width: int, height: int, label: str, marks
                 yield f'<circle class="{curve.style}" cx="{x(at)}" cy="{y(share)}" r="3">'
                 yield f"<title>{escape(said)}</title></circle>"
         ends = sorted(((y(curve.points[-1][1]), curve) for curve in curves), key=lambda end: end[0])
-        for (_, curve), at in zip(ends, _apart([level for level, _ in ends]), strict=True):
+        for (_, curve), level in zip(ends, _apart([end for end, _ in ends]), strict=True):
             said = f"{curve.points[-1][1]:.2f}"
-            yield f'<text class="{curve.style}" x="{width - RIGHT + 6}" y="{at + 4}">{said}</text>'
+            yield f'<text class="{curve.style}" x="{width - RIGHT + 6}" y="{level + 4}">{said}</text>'
 
     size = f'viewBox="0 0 {width} {height}" style="max-width:{1.5 * width:.0f}px"'
     return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(drawn())}</svg>'
