@@ -15,8 +15,10 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-slow test-thorough test-gpu test-engines test-atropos test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
 .DELETE_ON_ERROR:
+
+comma := ,
 
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -42,6 +44,13 @@ $(VENV)/.installed-dev: pyproject.toml
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
 
+$(VENV)/.installed-atropos: pyproject.toml
+	$(call install,test$(comma)atropos)
+
+## The same lesson with Atropos: environment, run-api and trainer on this machine. Writes demo-report-atropos/.
+demo-atropos: $(VENV)/.installed-atropos
+	$(BIN)/afterwit atropos demo --out demo-report-atropos
+
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
 	@$(PYTEST) -m "not slow and not gpu"
@@ -66,10 +75,12 @@ test-engines: $(VENV)/.installed-test
 		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $$server tests/engines tests/servers --timeout 1200 || exit 1; \
 	done
 
-## What runs against the real server of Atropos, installed in build/servers.
-test-atropos: $(VENV)/.installed-test
+## What runs against the real server of Atropos, installed in build/servers, and the environment on its library, until a
+## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
+test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m atropos --timeout 1200
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m atropos --timeout 1800
+	$(BIN)/python -m pytest --pyargs atroposlib.tests -k api -o asyncio_mode=auto -o addopts= -p no:cacheprovider
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test

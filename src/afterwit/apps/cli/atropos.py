@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 app = typer.Typer(
@@ -27,6 +30,31 @@ def process(context: typer.Context) -> None:
 def evaluate(context: typer.Context) -> None:
     """Measure the policy on the held-out tasks, at temperature 0."""
     _run(context)
+
+
+@app.command()
+def demo(
+    steps: Annotated[int, typer.Option(min=4, help="Updates of the trainer.")] = 24,
+    profile: Annotated[str, typer.Option(help="topk or sampled: the form of the teacher's rows.")] = "topk",
+    seed: Annotated[int, typer.Option(help="Tasks and their order follow from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where logs and learning.png go.")] = Path("demo-report-atropos"),
+) -> None:
+    """Environment, run-api and trainer on this machine: the demo's tiny model learns house rules.
+
+    Needs the extras `atropos` and `demo`, and no GPU. Leaves learning.png and the logs in OUT.
+    """
+    from afterwit.apps.atropos.demo.run import run
+    from afterwit.core.errors import SettingError
+    from afterwit.wire.atropos import Profile
+
+    if profile not in list(Profile):
+        raise SettingError(f"--profile {profile}: it must be one of {', '.join(Profile)}")
+    points = run(out, steps=steps, profile=Profile(profile), seed=seed)
+
+    from afterwit.apps.atropos.demo.plot import draw
+
+    draw(points, f"tools world over Atropos, rows: {profile}", out / "learning.png")
+    print(f"{out / 'learning.png'}")
 
 
 def _run(context: typer.Context) -> None:

@@ -20,7 +20,6 @@ def run(command: str, arguments: Sequence[str]) -> None:
         flags += ["--env.unsafe_sandbox", "true"]
         for handler in logging.getLogger().handlers:
             handler.setFormatter(logging.Formatter(f"%(asctime)s {UNSAFE} %(message)s", datefmt="%H:%M:%S"))
-    for name in ("atroposlib", "aiohttp", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)  # its status, ten times a second
     sys.argv = ["afterwit atropos", command, *flags]
     AgenticOPDEnv.cli()

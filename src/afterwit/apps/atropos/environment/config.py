@@ -56,7 +56,12 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has 
     afterwit_config: str | None = Field(
         default=None, description="A TOML file with [engine], [judge] and [publish] as Afterwit reads them."
     )
-    tensorboard_dir: str | None = Field(default=None, description="Write metrics for TensorBoard here.")
+    tensorboard_dir: str | None = Field(
+        default=None, description="Write metrics for TensorBoard here, and metrics.jsonl."
+    )
+    eval_at_ends: bool = Field(
+        default=False, description="Evaluate before the first group too, and after the last version."
+    )
     unsafe_sandbox: bool = Field(default=False, description="The same as --unsafe-sandbox.")
     seed: int = Field(default=0, description="Which tasks are held out, and their order, follow from it.")
 

@@ -33,6 +33,9 @@ from afterwit.wire.model_text.render import Renderer
 log = logging.getLogger(__name__)
 MOST_LOST = 8
 """Groups lost one after the other before the run stops with the reason of the last."""
+LAST_VERSION_S = 120.0
+"""Longest wait for the trainer's last version."""
+LOOK_S = 0.2
 NOWHERE = Path("/nonexistent")
 
 
@@ -104,16 +107,21 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
     async def register_env(self) -> None:
         """Then follow the trainer's versions, if this machine sees its folder."""
         await super().register_env()
-        if not self._follows:
-            return
-        folder = Path(self.checkpoint_dir)
+        if self._follows:
+            await self._follow(Path(self.checkpoint_dir))
+        if self.config.eval_at_ends:
+            await self.evaluate()
+
+    async def _follow(self, folder: Path) -> None:
         if not await asyncio.to_thread(folder.is_dir):
             raise SettingError(
-                f"the trainer writes versions to {folder}, which is not here: it must be, to follow"
+                f"the trainer writes versions to {folder}, which is not here: start it on this machine, or "
+                "set --env.follow_weights false"
             )
         for player, settings in zip(self._players, self._settings, strict=True):
             versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name))
             follower = build.follower_of(settings, player.engine, versions)
+            await follower.start()
             poll_s = settings.publish.poll_s
             back_off = BackOff(base_s=poll_s, max_s=60.0, random=random.random)
             running = follower.run(self._signals, report=_report, poll_s=poll_s, back_off=back_off)
@@ -158,6 +166,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
         await super().env_step_checks()
 
     async def evaluate(self, *args: Any, **kwargs: Any) -> None:
+        version = max(player.engine.version for player in self._players)
         began, room = time.time(), asyncio.Semaphore(max(1, self.config.max_eval_workers))
         greedy = replace(self._sampling(), temperature=0.0)
 
@@ -167,7 +176,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
 
         done = await asyncio.gather(*(measured(at, item) for at, item in enumerate(self._tasks.held_out)))
         rewards = [attempt.reward for attempt in done]
-        self._eval_metrics = evaluated(rewards)
+        self._eval_metrics = {"eval/weight_version": version, **evaluated(rewards)}
         log.info("eval: %s", ", ".join(f"{name} {value:.3g}" for name, value in self._eval_metrics.items()))
         self._board.add(self._eval_metrics, self.curr_step)
         samples = [
@@ -186,15 +195,20 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         counted, self._metrics = self._metrics, RolloutMetrics()
-        values, self._eval_metrics = counted.values() | self._eval_metrics, {}
+        values, (evaluation, self._eval_metrics) = counted.values(), (self._eval_metrics, {})
         self._board.add(values, self.curr_step)
         if "train/mean_reward" in values:
             log.info("step %d: %s", self.curr_step, _line(values))
-        await super().wandb_log({**(wandb_metrics or {}), **values})
+        await super().wandb_log({**(wandb_metrics or {}), **values, **evaluation})
 
     async def env_manager(self) -> None:
         try:
             await super().env_manager()
+            if self.eval_runner is not None:
+                await self.eval_runner
+            if self.config.eval_at_ends:
+                await self._last_version()
+                await self.evaluate()
         finally:
             await self._close()
 
@@ -209,6 +223,14 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
             await super()._run_evaluate()
         finally:
             await self._close()
+
+    async def _last_version(self) -> None:
+        """Wait until the batches that were given out are versions, if this run follows them."""
+        until = time.monotonic() + LAST_VERSION_S
+        while self._follows and time.monotonic() < until:
+            if all(player.engine.version >= self.config.total_steps + 1 for player in self._players):
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def _close(self) -> None:
         self._signals.stop.set()
