@@ -1,6 +1,7 @@
 """Whether a version may serve, and whether the one that serves must go. Pure.
 
 evidence   how sure it is that more was lost than may be
+items      turns that people approved, and the kinds that they are counted in
 suite      before a version serves: does it still do what people approved?
 episodes   how people's requests ended, and which turns were approved
 watch      while a version serves: do episodes end as they should?
@@ -10,7 +11,8 @@ events     what was decided, and what follows from it
 from afterwit.core.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
 from afterwit.core.promotion.events import Event, EventKind, braked, confirmed, held_in_a_row
 from afterwit.core.promotion.evidence import e_value, ongoing_evidence
-from afterwit.core.promotion.suite import Item, Standing, Suite, SuiteResult, stratum_of
+from afterwit.core.promotion.items import Item, stratum_of
+from afterwit.core.promotion.suite import Standing, Suite, SuiteResult
 from afterwit.core.promotion.watch import Watch
 
 __all__ = [
