@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from afterwit.core.judging import reactions
-from afterwit.core.promotion.suite import stratum_of
+from afterwit.core.promotion.items import stratum_of
 from afterwit.core.turn import Finish, RecordedTurn, Turn
 from afterwit.core.verdict import NextState, Source, Verdict
 
