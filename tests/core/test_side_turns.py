@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterwit.core.binding import plain_text
 from afterwit.core.binding.side_turns import (
     Shape,
     classify,
@@ -28,8 +29,10 @@ HI = says("user", "Hi")
 
 
 def kind(*messages, said=None, shape=AGENT, usual=(AGENT,), parent=Kind.MAIN, retells=False) -> Kind:
+    messages = messages or (HI,)
     return classify(
-        messages or (HI,),
+        messages,
+        [plain_text(message) for message in messages],
         said=said,
         shape=shape,
         usual=usual,
@@ -122,16 +125,19 @@ def test_the_recorded_side_turns_and_no_others_open_with_known_words():
         (name, request["n"])
         for name in names
         for request in recorded(name)
-        if matches(
+        if _opens_as_known(
             [
                 says(m["role"], m["content"])
                 for m in request["messages"]
                 if not isinstance(m["content"], list)
-            ],
-            known_patterns(),
+            ]
         )
     }
     assert found == side
+
+
+def _opens_as_known(messages) -> bool:
+    return matches(messages, [plain_text(one) for one in messages], known_patterns()) is not None
 
 
 def test_a_pattern_counts_only_in_its_place():

@@ -83,6 +83,7 @@ def bind(
     relative = relation.relative
     kind = classify(
         incoming.messages,
+        incoming.texts,
         said=incoming.client.turn_type,
         shape=incoming.shape,
         usual=() if relative is None else usual_shapes(others, relative.session),

@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from sys import getsizeof
 from typing import Any
 
-from afterwit.core.binding.segments import SYSTEM, collapse, plain_text
+from afterwit.core.binding.segments import SYSTEM, collapse
+from afterwit.core.kept import Kept
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 
@@ -22,6 +24,8 @@ UNLIKE = 0.5
 """If two tool sets share less than this, they belong to two agents."""
 DOUBTFUL = 2 / 3
 """The same, if tools are missing and the system text differs as well."""
+MOST_SYSTEM_BYTES = 8 * 2**20
+"""Bytes of system texts that are known when they come again."""
 TINY = 2
 """Most messages, without the system's, of a tiny request."""
 
@@ -55,13 +59,17 @@ def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
     return Shape(
         tools=frozenset(names),
         streamed=streamed,
-        system=_digest(collapse(" ".join(system))),
+        system=_digest(" ".join(system)),
         tiny=len(conversation.messages) - len(system) <= TINY,
     )
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+def _hash(text: str) -> str:
+    return hashlib.blake2b(collapse(text).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+_digest = Kept(_hash, most_bytes=MOST_SYSTEM_BYTES, size=lambda text, digest: getsizeof(text))
+"""Of a system text: every request of a session brings the same again."""
 
 
 def alike(shape: Shape, other: Shape) -> bool:
@@ -98,6 +106,11 @@ class Pattern:
     client: str
     place: Place
     starts: str
+    words: int = field(init=False)
+    """Of `starts`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", len(self.starts.split()))
 
 
 def read_patterns(data: Mapping[str, Any]) -> tuple[Pattern, ...]:
@@ -117,14 +130,24 @@ def known_patterns() -> tuple[Pattern, ...]:
     return read_patterns(json.loads(file.read_text(encoding="utf-8")))
 
 
-def matches(messages: Sequence[Message], patterns: Sequence[Pattern]) -> Pattern | None:
-    """The first pattern that a request opens with."""
-    texts = {
-        Place.SYSTEM: [collapse(message.content or "") for message in messages if message.role in SYSTEM],
-        Place.REQUEST: [plain_text(message) for message in open_messages(messages) if message.role == "user"],
+def matches(
+    messages: Sequence[Message], texts: Sequence[str], patterns: Sequence[Pattern]
+) -> Pattern | None:
+    """The first pattern that a request opens with. `texts` are the `plain_text` of its messages."""
+    words = max((pattern.words for pattern in patterns), default=0)
+    opened = open_messages(messages)
+    said = zip(opened, texts[len(messages) - len(opened) :], strict=True)
+    places = {
+        Place.SYSTEM: [_first(words, message.content or "") for message in messages if message.role in SYSTEM],
+        Place.REQUEST: [text for message, text in said if message.role == "user"],
     }
-    found = (p for p in patterns if any(text.startswith(p.starts) for text in texts[p.place]))
+    found = (p for p in patterns if any(text.startswith(p.starts) for text in places[p.place]))
     return next(found, None)
+
+
+def _first(words: int, text: str) -> str:
+    """The first words of a text, one space between two: a system text is long, and no pattern is."""
+    return " ".join(text.split(None, words)[:words])
 
 
 def open_messages(messages: Sequence[Message]) -> Sequence[Message]:
@@ -135,6 +158,7 @@ def open_messages(messages: Sequence[Message]) -> Sequence[Message]:
 
 def classify(
     messages: Sequence[Message],
+    texts: Sequence[str],
     *,
     said: Kind | None,
     shape: Shape,
@@ -144,7 +168,7 @@ def classify(
     resumes: bool = False,
     patterns: Sequence[Pattern],
 ) -> Kind:
-    """MAIN or SIDE.
+    """MAIN or SIDE. `texts` are the `plain_text` of the messages.
 
     `said` is what the client stated, `usual` the known shapes of the session's earlier turns. `retells` is
     true if a message of a new conversation holds a known one, or the request looks back on its own. `resumes`
@@ -158,6 +182,6 @@ def classify(
     handed = bool(shape.tools) and {message.role for message in open_messages(messages)} == {"tool"}
     if usual and not handed and all(differs(shape, one) for one in usual):
         return Kind.SIDE
-    if retells or matches(messages, patterns) is not None or (parent is Kind.SIDE and not resumes):
+    if retells or matches(messages, texts, patterns) is not None or (parent is Kind.SIDE and not resumes):
         return Kind.SIDE
     return Kind.MAIN

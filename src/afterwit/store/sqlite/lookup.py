@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text
+from afterwit.core.kept import Kept
 from afterwit.core.turn import Kind
 from afterwit.store.sqlite.codec import read_message
 from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.database import Database, marks
 from afterwit.store.sqlite.relatives import CHILDREN, shape_of
 from afterwit.store.sqlite.turn_state import turn_state_of
 
@@ -20,8 +21,8 @@ always ends a message or two before the request does."""
 
 ANSWERED = "EXISTS (SELECT 1 FROM next_states n WHERE n.seq = t.seq) AS answered"
 CANDIDATE = (
-    "SELECT t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
-    f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN}"
+    "SELECT t.seq, t.id, t.session, t.parent, t.prompt_hash, t.full_hash, t.depth, t.full_depth, t.delivered,"
+    f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN} AS children"
 )
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 NEWEST_EQUAL = " UNION ".join(
@@ -30,10 +31,31 @@ NEWEST_EQUAL = " UNION ".join(
     for column in ("prompt_hash", "full_hash")
 )
 """The newest turns of each hash. The index of a hash holds them in the order of arrival."""
-BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} FROM turns t"
+BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} AS children FROM turns t"
+
+
+MOST_REPLY_BYTES = 16 << 20
+"""Of replies that were read once: every request of a session asks for those of its earlier turns."""
+
+
+class _Row(NamedTuple):
+    seq: int
+    id: str
+    """A number is given again if the newest turns were deleted."""
+
+
+class _Reply(NamedTuple):
+    """What a turn replied, as `Candidate` holds it."""
+
+    text: str
+    calls: bool
 
 
 class SqliteParentLookup(Component):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._replies = Kept(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes)
+
     def candidates(
         self,
         scope: str,
@@ -55,15 +77,24 @@ class SqliteParentLookup(Component):
             for turn, row in (found | newest).items()
             if turn not in sides
         ]
-        return plain + [_spoken(row) for row in sides.values()]
+        return plain + [self._spoken(row) for row in sides.values()]
 
     def replies(self, scope: str, sessions: Collection[str], *, limit: int = 32) -> list[Candidate]:
         rows = self._database.rows(
-            f"{CANDIDATE}, c.message {FOUND} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
-            " AND t.kind <> 'side' AND c.message IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
+            f"{CANDIDATE} {FOUND} WHERE t.session IN ({marks(len(sessions))}) AND t.scope = ?"
+            " AND t.kind <> 'side' AND c.seq IS NOT NULL ORDER BY t.seq DESC LIMIT ?",
             (*sessions, scope, limit),
         )
-        return [_spoken(row) for row in rows]
+        return [self._spoken(row) for row in rows]
+
+    def _spoken(self, row: sqlite3.Row) -> Candidate:
+        """A candidate with its reply."""
+        return _candidate(row, self._replies(_Row(row["seq"], row["id"])))
+
+    def _read_reply(self, turn: _Row) -> _Reply:
+        row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
+        said = read_message(row["message"])
+        return _Reply(plain_text(said), bool(said.tool_calls))
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[sqlite3.Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -81,9 +112,7 @@ class SqliteParentLookup(Component):
                 return
 
     def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
-        sql = (
-            f"{CANDIDATE}, c.message {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?"
-        )
+        sql = f"{CANDIDATE} {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?"
         return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, LONG_REPLY, limit))
 
     def _newest(self, scope: str, client_session: bytes | None) -> list[sqlite3.Row]:
@@ -115,13 +144,11 @@ def _branch(row: sqlite3.Row) -> Branch:
     )
 
 
-def _spoken(row: sqlite3.Row) -> Candidate:
-    """A candidate with its reply."""
-    said = read_message(row["message"])
-    return replace(_candidate(row), reply=plain_text(said), calls=bool(said.tool_calls))
+def _bytes(turn: _Row, reply: _Reply) -> int:
+    return 4 * len(reply.text)
 
 
-def _candidate(row: sqlite3.Row, *, newest: bool = False) -> Candidate:
+def _candidate(row: sqlite3.Row, reply: _Reply | None = None, *, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
         session=row["session"],
@@ -135,6 +162,8 @@ def _candidate(row: sqlite3.Row, *, newest: bool = False) -> Candidate:
         created=row["created"],
         children=row["children"],
         answered=bool(row["answered"]),
+        reply=None if reply is None else reply.text,
+        calls=reply is not None and reply.calls,
         shape=shape_of(row),
         newest=newest,
     )

@@ -1,11 +1,10 @@
 """The conversations that went on last, for requests that no turn is the parent of.
 
-What a turn says is read once: each request that begins a session asks for the same ones again.
+Each is read once: every request that begins a session asks for the same ones again.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,17 +29,13 @@ MOST_KEPT_BYTES = 16 << 20
 """Of texts that were read once."""
 
 
-class _Turn(NamedTuple):
+class _End(NamedTuple):
+    """The newest turn of a conversation: all that decides its `Recent`."""
+
     seq: int
     id: str
     """A number is given again if the newest turns were deleted."""
-
-
-class _Said(NamedTuple):
-    """What a turn's conversation says, as `Recent` holds it."""
-
-    texts: tuple[str, ...]
-    asked: tuple[str, ...]
+    alone: bool
 
 
 class SqliteRecent(Component):
@@ -48,17 +43,17 @@ class SqliteRecent(Component):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._said = Kept(self._read_said, most_bytes=MOST_KEPT_BYTES, size=_bytes)
+        self._recents = Kept(self._read_recent, most_bytes=MOST_KEPT_BYTES, size=_bytes)
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         seqs = self._ends(scope, limit)
         rows = self._database.rows(
-            f"SELECT seq, t.id, t.session, t.parent, t.client_session, c.shape, {CHILDREN}"
+            f"SELECT seq, t.id, t.parent IS NULL AND NOT {CHILDREN} AS alone"
             f" FROM contents c JOIN turns t USING (seq) WHERE seq IN ({marks(len(seqs))})"
             " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
             (*seqs, LARGEST_CONVERSATION),
         )
-        return [_recent(row, self._said(_Turn(row["seq"], row["id"]))) for row in rows]
+        return [self._recents(_End(seq, turn, bool(alone))) for seq, turn, alone in rows]
 
     def _ends(self, scope: str, limit: int) -> list[int]:
         """The newest main-line turns of the newest sessions, from more turns until those are enough, and
@@ -84,31 +79,28 @@ class SqliteRecent(Component):
         )
         return [row["seq"] for row in rows]
 
-    def _read_said(self, turn: _Turn) -> _Said:
-        row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
-        whole = whole_values(self._database, (turn.seq,))[turn.seq]
+    def _read_recent(self, end: _End) -> Recent:
+        (row,) = self._database.rows(
+            "SELECT t.session, t.client_session, c.shape, c.message FROM contents c JOIN turns t USING (seq)"
+            " WHERE seq = ?",
+            (end.seq,),
+        )
+        whole = whole_values(self._database, (end.seq,))[end.seq]
         messages = orjson.loads(whole["conversation"])["messages"]
         last = [Message.from_dict(message) for message in messages[-MESSAGES_OF_ONE:]]
         users = (Message.from_dict(message) for message in messages if message["role"] == "user")
         asked = (plain_text(message)[:LONGEST] for message in users)
         texts = [plain_text(one) for one in last if one.role not in ("system", "developer")]
-        return _Said(
+        return Recent(
+            session=row["session"],
+            turn=end.id,
             texts=(*texts, plain_text(read_message(row["message"]))),
             asked=tuple(text for text in asked if text),
+            shape=shape_of(row),
+            alone=end.alone,
+            client_session=row["client_session"],
         )
 
 
-def _recent(row: sqlite3.Row, said: _Said) -> Recent:
-    return Recent(
-        session=row["session"],
-        turn=row["id"],
-        texts=said.texts,
-        asked=said.asked,
-        shape=shape_of(row),
-        alone=row["parent"] is None and not row["children"],
-        client_session=row["client_session"],
-    )
-
-
-def _bytes(turn: _Turn, said: _Said) -> int:
-    return sum(4 * len(text) + 64 for text in (*said.texts, *said.asked))
+def _bytes(end: _End, recent: Recent) -> int:
+    return sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked))

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from afterwit.core.binding import Shape
 
-CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side') AS children"
-"""Of the turn that a query calls `t`."""
+CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side')"
+"""Whether the turn that a query calls `t` has any."""
 
 
 def shape_of(row: sqlite3.Row) -> Shape | None:
