@@ -126,11 +126,7 @@ def test_the_recorded_side_turns_and_no_others_open_with_known_words():
         for name in names
         for request in recorded(name)
         if _opens_as_known(
-            [
-                says(m["role"], m["content"])
-                for m in request["messages"]
-                if not isinstance(m["content"], list)
-            ]
+            [says(m["role"], m["content"]) for m in request["messages"] if not isinstance(m["content"], list)]
         )
     }
     assert found == side

@@ -130,15 +130,15 @@ def known_patterns() -> tuple[Pattern, ...]:
     return read_patterns(json.loads(file.read_text(encoding="utf-8")))
 
 
-def matches(
-    messages: Sequence[Message], texts: Sequence[str], patterns: Sequence[Pattern]
-) -> Pattern | None:
+def matches(messages: Sequence[Message], texts: Sequence[str], patterns: Sequence[Pattern]) -> Pattern | None:
     """The first pattern that a request opens with. `texts` are the `plain_text` of its messages."""
     words = max((pattern.words for pattern in patterns), default=0)
     opened = open_messages(messages)
     said = zip(opened, texts[len(messages) - len(opened) :], strict=True)
     places = {
-        Place.SYSTEM: [_first(words, message.content or "") for message in messages if message.role in SYSTEM],
+        Place.SYSTEM: [
+            _first(words, message.content or "") for message in messages if message.role in SYSTEM
+        ],
         Place.REQUEST: [text for message, text in said if message.role == "user"],
     }
     found = (p for p in patterns if any(text.startswith(p.starts) for text in places[p.place]))
