@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.judged_turn import Waiting
+from afterwit.core.teaching import Flag
 from afterwit.learner.schedule import (
     LONGEST_RETRY_S,
     grouped,
@@ -73,6 +74,41 @@ def test_if_nothing_is_held_back_the_oldest_turns_go_first(names: str, batch: in
     waiting = sessions(names, waited_s=100.0 * late)
     due = len(waiting) >= batch or (late and waiting)
     assert chosen(settings, waiting) == (tuple(range(len(waiting)))[:batch] if due else ())
+
+
+def of(source: str, *seqs: int, waited_s: float = 0.0) -> list[Waiting]:
+    return [turn(seq, source, waited_s=waited_s)._replace(source=source) for seq in seqs]
+
+
+def test_a_source_gives_at_most_a_quarter_of_an_update_if_several_have_turns() -> None:
+    others = [each for at in range(4) for each in of(f"s{at}", *range(100 + 4 * at, 104 + 4 * at))]
+    taken = chosen(SETTINGS, [*of("eve", *range(60)), *others])
+    assert [seq for seq in taken if seq < 60] == [0, 1, 2, 3]
+    assert len(taken) == 16
+
+
+def test_two_sources_share_an_update_and_one_alone_fills_it() -> None:
+    assert chosen(SETTINGS, [*of("eve", *range(20)), *of("ann", *range(20, 40))]) == (
+        *range(8),
+        *range(20, 28),
+    )
+    assert chosen(SETTINGS, of("eve", *range(20))) == tuple(range(16))
+
+
+def test_what_a_source_has_beyond_its_share_makes_no_update_due() -> None:
+    mixed = [*of("eve", *range(20)), *of("ann", 20)]
+    assert chosen(SETTINGS, mixed) == ()
+    late = [each._replace(since=NOW - 1800) for each in mixed]
+    assert chosen(SETTINGS, late) == (*range(8), 20)
+    assert chosen(replace(SETTINGS, source_share=1.0), mixed) == tuple(range(16))
+
+
+def test_turns_that_wait_for_a_person_are_counted_apart() -> None:
+    flagged = [each._replace(flags=(Flag.LINK,)) for each in of("ann", *range(16))]
+    found = next_batch(SETTINGS, [*flagged, *of("ann", *range(16, 31))], now=NOW, version=0)
+    assert (found.turns, found.ready, found.review) == ((), 15, 16)
+    accepted = [each._replace(accepted=True) for each in flagged]
+    assert chosen(SETTINGS, accepted) == tuple(range(16))
 
 
 def test_turns_of_a_session_wait_for_each_other() -> None:

@@ -18,6 +18,7 @@ CHOOSE = (
     "segments_per_update",
     "batches_per_update",
     "max_staleness",
+    "source_share",
     "review",
     "tool_hints",
 )

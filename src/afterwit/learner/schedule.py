@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from afterwit.core.judged_turn import Waiting
+from afterwit.core.teaching import largest_share
 from afterwit.learner.settings import LearnerSettings
 
 LONGEST_RETRY_S = 3600.0
@@ -66,7 +68,8 @@ def next_batch(
 
     A long queue makes the update larger. The oldest turns go first while all can train in time, else the
     newest: the others will go stale anyway. An update takes whole groups and passes over one that does not
-    fit; only if that leaves fewer than `min_batch` is a group cut.
+    fit; only if that leaves fewer than `min_batch` is a group cut. What a source has beyond its share of an
+    update waits, and does not make one due.
 
     Turns that wait for a person's review are counted, and left out of all this.
 
@@ -84,7 +87,8 @@ def next_batch(
     lags = not _all_in_time(settings, ready, version)
     oldest_s = max((now - turn.since for turn in ready), default=0.0)
     enough = least if ready and oldest_s >= patience_s else settings.batch
-    turns = _taken(ripe, settings, least, newest_first=lags) if len(ready) >= enough else []
+    due = _countable(ready, settings) >= enough
+    turns = _taken(ripe, settings, least, newest_first=lags) if due else []
     return NextBatch(
         turns=tuple(sorted(turn.seq for turn in turns)),
         ready=len(ready),
@@ -93,6 +97,18 @@ def next_batch(
         oldest_s=oldest_s,
         lags=lags,
     )
+
+
+def _countable(ready: Sequence[Waiting], settings: LearnerSettings) -> int:
+    """Ready turns, of each source at most its share of a batch."""
+    given = Counter(turn.source for turn in ready)
+    return sum(min(count, _room(settings, settings.batch, ready)) for count in given.values())
+
+
+def _room(settings: LearnerSettings, size: int, ready: Sequence[Waiting]) -> int:
+    """The most turns of one source in an update of `size` turns."""
+    sources = len({turn.source for turn in ready})
+    return largest_share(size, sources=sources, share=settings.source_share)
 
 
 def _withheld(turn: Waiting, settings: LearnerSettings) -> bool:
@@ -138,8 +154,9 @@ def _taken(
     ordered = groups[::-1] if newest_first else groups
     turns = list(chain(*ordered))
     size = _size(settings, len(turns))
-    whole = _that_fit(ordered, size)
-    return whole if len(whole) >= least else turns[:size]
+    room = _room(settings, size, turns)
+    whole = _that_fit(ordered, size, room)
+    return whole if len(whole) >= least else _that_fit([[turn] for turn in turns], size, room)
 
 
 def _size(settings: LearnerSettings, ready: int) -> int:
@@ -160,11 +177,15 @@ def grouped(waiting: Sequence[Waiting], size: int) -> Sequence[Group]:
     return groups
 
 
-def _that_fit(groups: Sequence[Group], room: int) -> list[Waiting]:
+def _that_fit(groups: Sequence[Group], room: int, room_of_one: int) -> list[Waiting]:
+    """Groups in their order while there is room for them, and room for their source."""
     taken: list[Waiting] = []
+    given: Counter[str] = Counter()
     for group in groups:
-        if len(taken) + len(group) <= room:
+        source = group[0].source
+        if len(taken) + len(group) <= room and given[source] + len(group) <= room_of_one:
             taken.extend(group)
+            given[source] += len(group)
     return taken
 
 

@@ -64,6 +64,9 @@ class LearnerSettings:
     update_gate: bool = False
     """No update unless a new turn of the batch carries a term with a weight; replayed turns alone are not
     enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
+    source_share: float = 0.25
+    """The most of an update's new turns that one source (a key and its client) gives if others
+    have turns too, but at least an equal part; 1: no limit. One voice must not fill what several share."""
     review: Review = Review.FLAGGED
     """Which judged turns train only once you accepted them (`afterwit review`): `all`, those with a doubtful
     hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several other
@@ -138,7 +141,7 @@ class LearnerSettings:
         at_least(self, 0, "mismatch_alarm", "threads", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
         below(self, 1, "beta1", "beta2")
-        within(self, 0, 1, "ema_decay")
+        within(self, 0, 1, "ema_decay", "source_share")
         if self.reference == SERVER:
             raise ValueError("reference is 'server', but the KL needs the whole distribution: name a model")
         if self.teacher_url is not None and self.teacher != SERVER:

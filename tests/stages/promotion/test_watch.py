@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Event, EventKind, Suite
+from afterwit.core.teaching import Flag
 from afterwit.core.turn import Finish, Sampled
 from afterwit.core.verdict import Source, Verdict
 from afterwit.stages.promotion import PromotionSettings, WatchOver
@@ -36,7 +37,13 @@ class Person:
         self.count = 0
 
     def turn(
-        self, verdict: Verdict, followed: tuple[Message, ...], *, version: int = 0, **changes: object
+        self,
+        verdict: Verdict,
+        followed: tuple[Message, ...],
+        *,
+        version: int = 0,
+        flags: Sequence[Flag] = (),
+        **changes: object,
     ) -> str:
         self.count += 1
         id = f"t{self.count:03}"
@@ -47,7 +54,7 @@ class Person:
         self.store.claim("judge", owner="judge", limit=1, lease_s=60, now=now)
         with self.store.transaction():
             opd = bool(verdict.hints)
-            self.store.judged(id, verdict, rl=True, opd=opd, reason=None, owner="judge", now=now)
+            self.store.judged(id, verdict, rl=True, opd=opd, reason=None, owner="judge", now=now, flags=flags)
             self.watch.judged(self.store, id, now=now)
         return id
 
@@ -165,3 +172,17 @@ def test_the_sentence_of_an_event_names_no_words_of_people(store, person):
     said = NO[0].content
     assert all(said not in event.words for event in store.events())
     assert isinstance(store.events()[0], Event)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_hints_of_tools_alone_may_teach_once_the_person_approves_what_came_of_them(
+    store: Store, approved: bool
+) -> None:
+    person = Person(store)
+    step = person.turn(HINTED, TOOL, flags=(Flag.TOOL_WORDS,))
+    good = Verdict(reward=0, source=Source.VOTES, hints=HINTED.hints)
+    quiet = person.turn(good, TOOL, parent=step, flags=(Flag.TOOL_WORDS,))
+    doubtful = person.turn(good, TOOL, parent=quiet, flags=(Flag.TOOL_WORDS, Flag.LINK))
+    person.turn(PRAISED if approved else PANNED, THANKS if approved else NO, parent=doubtful)
+    accepted = {turn: store.turn(turn).accepted for turn in (step, quiet, doubtful)}
+    assert accepted == {step: None, quiet: True if approved else None, doubtful: None}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from afterwit.core.lifecycle import Reason
+from afterwit.core.teaching import signature
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Verdict
+from afterwit.stages.judge import doubts
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import renewing
 from afterwit.store import AsyncStore, Record, Store
@@ -81,6 +84,7 @@ class Claims:
     async def commit(self, record: Record, verdict: Verdict) -> None:
         """Store the verdict; the turn goes on to the learner, or ends with the reason why it does not."""
         found = self._reads.of(record.turn, verdict)
+        flags = await asyncio.to_thread(doubts.of_hints, record, verdict)
         owner, now = self._owner, self._now()
 
         def judged(store: Store) -> None:
@@ -93,6 +97,8 @@ class Claims:
                     reason=found.reason,
                     owner=owner,
                     now=now,
+                    flags=(*flags, *doubts.of_reward(store, record, verdict)),
+                    signature=signature(record.turn.message),
                 ):
                     self._after(store, record.turn.id, now=now)
 

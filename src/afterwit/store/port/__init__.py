@@ -15,6 +15,7 @@ from afterwit.store.port.promotion import Promotion
 from afterwit.store.port.reading import Reading
 from afterwit.store.port.recording import ParentLookup, Recording
 from afterwit.store.port.retention import Retention
+from afterwit.store.port.sources import Sources
 
 __all__ = [
     "WAITS_IN",
@@ -30,6 +31,7 @@ __all__ = [
     "Reading",
     "Recording",
     "Retention",
+    "Sources",
     "Stage",
     "Statuses",
     "Store",
@@ -44,6 +46,7 @@ class Store(
     Lineage,
     Promotion,
     Control,
+    Sources,
     Reading,
     Browsing,
     Retention,

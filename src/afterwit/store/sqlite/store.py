@@ -21,6 +21,7 @@ from afterwit.store.sqlite.recent import SqliteRecent
 from afterwit.store.sqlite.recording import SqliteRecording
 from afterwit.store.sqlite.retention import SqliteRetention
 from afterwit.store.sqlite.review import SqliteReview
+from afterwit.store.sqlite.sources import SqliteSources
 from afterwit.store.sqlite.status import SqliteStatuses
 
 
@@ -34,6 +35,7 @@ class SqliteStore(
     SqlitePromotion,
     SqliteControl,
     SqliteReview,
+    SqliteSources,
     SqliteReading,
     SqliteBrowsing,
     SqliteRetention,

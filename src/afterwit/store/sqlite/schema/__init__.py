@@ -8,6 +8,7 @@ from afterwit.store.sqlite.schema import (
     version_5,
     version_6,
     version_7,
+    version_8,
 )
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA"]
@@ -23,6 +24,7 @@ MIGRATIONS = (
     version_5.STATEMENTS,
     version_6.STATEMENTS,
     version_7.STATEMENTS,
+    version_8.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -1,0 +1,32 @@
+"""What is doubtful about a verdict, before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.core.judging.hindsight import view_of
+from afterwit.core.teaching import Flag, contradicts, signature
+from afterwit.core.teaching.hint_flags import hint_flags
+from afterwit.core.verdict import Verdict
+from afterwit.store import Record, Store
+
+
+def of_hints(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
+    """What is doubtful about the hints of a turn's verdict."""
+    if record.next_state is None or not verdict.hints:
+        return ()
+    return hint_flags(
+        verdict.hints, view_of(record.turn.conversation, record.turn.message, record.next_state)
+    )
+
+
+def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
+    """Whether the reward is against what other sources approved. Ask in the verdict's transaction."""
+    kind, source = signature(record.turn.message), record.turn.scope
+    if verdict.reward == 0 or (kind is None and verdict.reward < 0):
+        return ()
+    said = store.votes_on(kind) if kind is not None and verdict.reward < 0 else {}
+    earlier = store.contradictions(source) if verdict.reward > 0 else 0
+    return (
+        (Flag.CONTRADICTS,) if contradicts(verdict.reward, source=source, said=said, earlier=earlier) else ()
+    )

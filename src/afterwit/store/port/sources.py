@@ -1,0 +1,23 @@
+"""Who taught what: what each source said of a kind of call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from afterwit.core.teaching import Votes
+
+
+class Sources(Protocol):
+    """A source is a turn's scope. Read-only."""
+
+    def votes_on(self, signature: str) -> Mapping[str, Votes]:
+        """What each source said of calls of this kind, in verdicts that no person doubted.
+
+        Those that contradict others count once a person accepted them.
+        """
+        ...
+
+    def contradictions(self, source: str) -> int:
+        """How many rejections of a source contradict what others approved, and no person accepted."""
+        ...

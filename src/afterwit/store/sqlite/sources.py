@@ -1,0 +1,32 @@
+"""The port's `Sources` over SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from afterwit.core.teaching import Flag, Votes
+from afterwit.store.sqlite.codec import ACCEPTED, REFUSED
+from afterwit.store.sqlite.component import Component
+
+CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"')"
+VOTES = f"""
+    SELECT t.scope, coalesce(sum(v.reward > 0), 0) AS approved, coalesce(sum(v.reward < 0), 0) AS rejected
+    FROM verdicts v JOIN turns t USING (seq)
+    WHERE v.signature = ? AND coalesce(v.review, '') <> '{REFUSED}'
+    AND (v.flags IS NULL OR NOT {CONTRADICTS} OR v.review = '{ACCEPTED}')
+    AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
+"""
+EARLIER = f"""
+    SELECT count(*) AS count FROM verdicts v JOIN turns t USING (seq)
+    WHERE v.flags IS NOT NULL AND {CONTRADICTS} AND v.reward < 0
+    AND coalesce(v.review, '') <> '{ACCEPTED}' AND t.scope = ?
+"""
+
+
+class SqliteSources(Component):
+    def votes_on(self, signature: str) -> Mapping[str, Votes]:
+        rows = self._database.rows(VOTES, (signature,))
+        return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
+
+    def contradictions(self, source: str) -> int:
+        return int(self._database.rows(EARLIER, (source,))[0]["count"])

@@ -1,0 +1,67 @@
+"""Verdicts against what several other sources approved; shares of an update."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterwit.core.message import Message, ToolCall
+from afterwit.core.teaching import Votes, contradicts, largest_share, signature
+
+TRUSTED = {"ann": Votes(approved=3), "bob": Votes(approved=2), "eve": Votes(approved=0, rejected=0)}
+
+
+def call(name: str, arguments: str) -> Message:
+    return Message(role="assistant", tool_calls=(ToolCall(id="1", name=name, arguments=arguments),))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ('{"path": "a", "dry_run": true}', "delete dry_run=True path"),
+        ('{"path": "b"}', "delete path"),
+        ('{"dry_run": false, "path": "b"}', "delete dry_run=False path"),
+        ("[1]", "delete ?"),
+        ("{", "delete ?"),
+    ],
+)
+def test_a_kind_of_call_is_its_name_its_arguments_names_and_its_flags(arguments: str, kind: str) -> None:
+    assert signature(call("delete", arguments)) == kind
+    assert signature(Message(role="assistant", content="Done.")) is None
+
+
+def test_one_voice_against_two_that_approved_waits() -> None:
+    assert contradicts(-1, source="eve", said=TRUSTED, earlier=0)
+    assert not contradicts(1, source="eve", said=TRUSTED, earlier=0)
+    assert not contradicts(-1, source="ann", said=TRUSTED, earlier=0), "only one other approved it"
+    assert not contradicts(-1, source="eve", said={}, earlier=0)
+
+
+def test_what_the_others_reject_too_may_be_rejected() -> None:
+    mixed = {"ann": Votes(approved=3, rejected=1), "bob": Votes(approved=1)}
+    assert contradicts(-1, source="eve", said=mixed, earlier=0)
+    assert not contradicts(-1, source="eve", said=mixed | {"bob": Votes(approved=1, rejected=1)}, earlier=0)
+
+
+def test_after_two_contradictions_a_sources_praise_waits_too() -> None:
+    assert [contradicts(1, source="eve", said={}, earlier=count) for count in (0, 1, 2)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+@given(st.integers(1, 64), st.integers(1, 9), st.floats(0, 1))
+def test_all_sources_together_can_fill_an_update(size: int, sources: int, share: float) -> None:
+    room = largest_share(size, sources=sources, share=share)
+    assert room * sources >= size
+    assert room <= size or share == 1
+    if sources == 1:
+        assert room == size
+
+
+def test_a_share_is_a_part_of_an_update_of_at_least_one_turn_and_source() -> None:
+    assert largest_share(16, sources=9, share=0.25) == 4
+    with pytest.raises(ValueError, match="0 sources"):
+        largest_share(16, sources=0, share=0.25)

@@ -1,0 +1,35 @@
+"""What the stage finds doubtful about a verdict is stored with it."""
+
+from __future__ import annotations
+
+from afterwit.core.lifecycle import State
+from afterwit.core.message import Message, ToolCall
+from afterwit.core.teaching import Flag
+from afterwit.core.verdict import Feedback
+from tests.stages.judge.house import House
+
+DELETE = Message(role="assistant", tool_calls=(ToolCall(id="1", name="read", arguments='{"path": "a.txt"}'),))
+GONE = (Message(role="tool", content="gone", tool_call_id="1"),)
+
+
+async def rated(house: House, turn: str, scope: str, reward: int) -> tuple[Flag, ...]:
+    await house.answered(turn, GONE, scope=scope, session=turn, message=DELETE)
+    await house.feedback(turn, Feedback(reward=reward))
+    await house.judge.step()
+    record = await house.record(turn)
+    assert record.state is State.JUDGED
+    return record.flags
+
+
+async def test_a_source_that_contradicts_several_others_is_held_for_review_and_then_its_praise_too(store):
+    house = House(store)
+    assert await rated(house, "a1", "ann", 1) == ()
+    assert await rated(house, "e0", "eve", -1) == ()
+    assert await rated(house, "b1", "bob", 1) == ()
+    assert await rated(house, "a2", "ann", 1) == ()
+    assert await rated(house, "b2", "bob", 1) == ()
+    assert Flag.CONTRADICTS in await rated(house, "e1", "eve", -1)
+    assert Flag.CONTRADICTS not in await rated(house, "e2", "eve", 1)
+    assert Flag.CONTRADICTS in await rated(house, "e3", "eve", -1)
+    assert Flag.CONTRADICTS in await rated(house, "e4", "eve", 1)
+    assert await rated(house, "a3", "ann", 1) == ()

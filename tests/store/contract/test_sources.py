@@ -1,0 +1,47 @@
+"""What each source said of a kind of call."""
+
+from __future__ import annotations
+
+from afterwit.core.teaching import Flag, Votes
+from afterwit.core.verdict import Verdict
+from afterwit.store import Store
+from tests.store.examples import HINTED, NO, PRAISED, add
+
+
+def judge(store: Store, turn: str, scope: str, verdict: Verdict, *flags: Flag) -> None:
+    add(store, turn, scope=scope, session=turn)
+    store.answer(turn, NO, answered_by=None, now=0.0)
+    store.claim("judge", owner="judge", limit=9, lease_s=60, now=0.0)
+    store.judged(
+        turn,
+        verdict,
+        rl=True,
+        opd=False,
+        reason=None,
+        owner="judge",
+        now=0.0,
+        flags=flags,
+        signature="delete path",
+    )
+
+
+def test_votes_on_a_kind_of_call_are_counted_by_source(store: Store) -> None:
+    for turn, scope, verdict in [("a", "ann", PRAISED), ("b", "ann", HINTED), ("c", "bob", PRAISED)]:
+        judge(store, turn, scope, verdict)
+    expected = {"ann": Votes(approved=1, rejected=1), "bob": Votes(approved=1)}
+    assert store.votes_on("delete path") == expected
+    assert store.votes_on("write path") == {}
+    store.review(["b"], accept=False, now=1.0)
+    store.exclude("c", now=1.0)
+    assert store.votes_on("delete path") == {"ann": Votes(approved=1)}
+
+
+def test_a_contradiction_counts_against_its_source_until_a_person_accepts_it(store: Store) -> None:
+    judge(store, "a", "eve", HINTED, Flag.CONTRADICTS)
+    judge(store, "b", "eve", PRAISED, Flag.CONTRADICTS)
+    judge(store, "c", "eve", HINTED, Flag.LINK)
+    assert (store.contradictions("eve"), store.contradictions("ann")) == (1, 0)
+    assert store.votes_on("delete path") == {"eve": Votes(rejected=1)}
+    store.review(["a"], accept=True, now=1.0)
+    assert store.contradictions("eve") == 0
+    assert store.votes_on("delete path") == {"eve": Votes(rejected=2)}
