@@ -14,6 +14,7 @@ from afterwit.apps.cli import (
     doctor,
     exporting,
     importing,
+    init,
     keeping,
     keys,
     ledger,
@@ -41,6 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(init.init)
 app.command()(serve.serve)
 app.command()(up.up)
 app.command()(demo.demo)
@@ -61,6 +63,8 @@ app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.command()(keeping.backup)
 app.command()(keeping.restore)
+app.command()(keeping.du)
+app.command()(keeping.merge)
 app.add_typer(keys.app, name="keys")
 app.add_typer(atropos.app, name="atropos")
 app.command()(doctor.doctor)

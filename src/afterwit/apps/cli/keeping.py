@@ -1,14 +1,15 @@
-"""`backup` and `restore`: a home in one file."""
+"""`backup`, `restore`, `du`, `merge`: a home's copies, and what is in it."""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home
+from afterwit.apps.cli.options import Home, Json
 
 
 def backup(
@@ -48,3 +49,50 @@ def restore(
     model = remembered_model(folder)
     if model is not None and not Path(model).exists():
         print(f"its model was {model}, which is not here: name it once, `afterwit serve MODEL`")
+
+
+def du(json_: Json = False, home: Home = None) -> None:
+    """Show what takes room in the home, and what can go."""
+    from dataclasses import asdict
+
+    import orjson
+    from rich.console import Console
+    from rich.table import Table
+
+    from afterwit.apps.build import store_of_home
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.keeping.usage import in_words, usage
+
+    folder = home_of(home)
+    with store_of_home(home) as store:
+        found = usage(folder, store, load(home=folder))
+    if json_:
+        for one in found:
+            sys.stdout.buffer.write(orjson.dumps(asdict(one)) + b"\n")
+        return
+    table = Table("what", "size", "can it go?", box=None, pad_edge=False)
+    for one in found:
+        table.add_row(one.name, in_words(one.bytes), one.words)
+    table.add_row(str(folder), in_words(sum(one.bytes for one in found)), "all together", style="bold")
+    Console().print(table)
+
+
+def merge(
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    version: Annotated[
+        int | None, typer.Option(help="Which version. Default: the one that is served.")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Write a version as an ordinary Hugging Face folder, its adapter merged into the model's weights."""
+    from afterwit.apps.build import store_of_home, versions_of
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.keeping.merge import merge as merged
+    from afterwit.apps.model import model_folder
+
+    folder = home_of(home)
+    versions = versions_of(folder, model_folder(load(home=folder).model, folder))
+    with store_of_home(home) as store:
+        number = store.latest_published() if version is None else version
+    merged(versions, number, out)
+    print(f"{out} has the weights of version {number}: transformers, vLLM and others load it as any model")

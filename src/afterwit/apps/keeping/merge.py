@@ -1,0 +1,53 @@
+"""A version as an ordinary Hugging Face folder: whole weights, without this program's own files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from afterwit.checkpoints import MODEL, Versions
+from afterwit.checkpoints.manifest import NAME as MANIFEST
+from afterwit.core.errors import SettingError
+from afterwit.learner.parameters.full import copy_configuration
+from afterwit.weights.load import load_causal_lm, read_config
+from afterwit.weights.lora import lora_of, merged, pairs_of
+
+
+def merge(versions: Versions, number: int, out: Path) -> None:
+    """Write version `number` into the new folder `out`, in the precision of the base, whole or not at all.
+
+    SettingError if it has no weights of its own, they are gone, or anything is in `out`; VersionDamaged if a
+    file is not as it was written.
+    """
+    folder = versions.weights(number)
+    if folder == versions.base:
+        raise SettingError(f"version {number} is the model as it came: {versions.base}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingError(f"{out} is not empty: name another folder")
+    versions.verify(number)
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    except OSError as error:
+        raise SettingError(f"{out} cannot be made: {error.strerror}") from error
+    try:
+        _write(versions.base, folder, draft)
+        draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+@torch.no_grad()
+def _write(base: Path, folder: Path, draft: Path) -> None:
+    lora = lora_of(folder)
+    if lora is None:
+        shutil.copyfile(folder / MODEL, draft / MODEL)
+        copy_configuration(draft, folder, without=(MANIFEST,))
+        return
+    model = load_causal_lm(base, read_config(base).dtype or torch.float32)
+    for name, weight in merged(model, pairs_of(folder), lora.scale).items():
+        model.get_parameter(name).copy_(weight)
+    model.save_pretrained(draft)
+    copy_configuration(draft, base)

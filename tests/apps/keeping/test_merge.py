@@ -1,0 +1,72 @@
+"""`merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+from afterwit.apps.cli import app
+from afterwit.apps.home import remember_model
+from afterwit.checkpoints import Versions
+from afterwit.learner.policy import Policy
+from afterwit.learner.settings import LearnerSettings
+from tests.store.examples import a_version
+
+run = CliRunner()
+
+
+def trained(home: Path, model: Path, **settings: int) -> Versions:
+    """Version 1 of the home, with weights that are not the base's."""
+    versions = Versions(root=home / "versions", base=model)
+    policy = Policy.load(versions, 0, LearnerSettings(device="cpu", **settings))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.trained.model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    versions.write(a_version(1), lambda folder: policy.trained.write(folder, model))
+    remember_model(home, model)
+    return versions
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(1, 20)[None]).logits
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_merged_version_is_an_ordinary_folder_that_computes_the_same(
+    home: Path, model: Path, tmp_path: Path, rank: int
+) -> None:
+    versions, out = trained(home, model, lora_rank=rank), tmp_path / "merged"
+    said = run.invoke(app, ["merge", str(out), "--home", str(home)], catch_exceptions=False).stdout
+    assert "has the weights of version 1" in said
+    names = {path.name for path in out.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
+    assert not names & {"manifest.json", "learner.safetensors", "adapter_config.json"}
+    AutoTokenizer.from_pretrained(out)
+    place = versions.place(1)
+    if rank:
+        theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), place)
+    else:
+        theirs = AutoModelForCausalLM.from_pretrained(place)
+    ours = AutoModelForCausalLM.from_pretrained(out)
+    torch.testing.assert_close(logits(ours), logits(theirs), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(logits(ours), logits(AutoModelForCausalLM.from_pretrained(model)), atol=1e-2)
+
+
+def test_what_cannot_be_merged_is_said(home: Path, model: Path, tmp_path: Path) -> None:
+    trained(home, model, lora_rank=4)
+
+    def refused(*words: str) -> str:
+        return str(run.invoke(app, ["merge", *words, "--home", str(home)]).exception)
+
+    assert "version 0 is the model as it came" in refused(str(tmp_path / "m"), "--version", "0")
+    assert "the weights of version 7 are not in" in refused(str(tmp_path / "m"), "--version", "7")
+    assert "is not empty: name another folder" in refused(str(model))
+    assert "cannot be made" in refused(str(tmp_path / "no" / "folder"))
