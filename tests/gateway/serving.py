@@ -17,6 +17,7 @@ from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
 from afterwit.stages.gateway.dialects import DIALECTS
 from afterwit.stages.gateway.http import ConnectionLimits, Listener, bound_socket
+from afterwit.stages.gateway.page import Controls
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore, Record
 from afterwit.store.sqlite import SqliteStore
@@ -143,6 +144,7 @@ async def serving(
     limits: ConnectionLimits | None = None,
     dialects: tuple[Dialect, ...] = DIALECTS,
     engine: Engine | None = None,
+    controls: Controls | None = None,
     opened: type[SqliteStore] = SqliteStore,
     **engine_changes: Any,
 ) -> AsyncIterator[Serving]:
@@ -162,6 +164,7 @@ async def serving(
         store,
         settings or GatewaySettings(),
         dialects=dialects,
+        controls=controls,
         wake_judge=lambda: woken.append(True),
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),

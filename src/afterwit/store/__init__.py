@@ -4,7 +4,7 @@
 """
 
 from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.lines import Outcome, SessionLine, TurnLine
+from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.port import ParentLookup, Store
 from afterwit.store.records import (
     Committed,
@@ -42,6 +42,7 @@ __all__ = [
     "Record",
     "ReviewOutcome",
     "SessionLine",
+    "SourceLine",
     "Status",
     "Store",
     "TurnLine",

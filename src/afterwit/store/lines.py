@@ -56,6 +56,21 @@ class SessionLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """A source, counted over its turns."""
+
+    source: str
+    """The turns' scope: API key and client family."""
+    turns: int
+    good: int
+    bad: int
+    hinted: int
+    waiting: int
+    """Turns that wait for the learner or a person."""
+    trained: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What was found of one judged turn."""
 

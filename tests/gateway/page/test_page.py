@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from html import unescape
-from html.parser import HTMLParser
 
 import httpx
-import pytest
 
 from afterwit.core.message import Conversation, Message
 from afterwit.core.promotion import Event, EventKind
 from afterwit.core.verdict import Feedback, Question, Source, Verdict, Vote
-from afterwit.core.version import Origin
 from afterwit.store import Store
+from tests.gateway.page.pages import Tags, played, token_of
 from tests.gateway.serving import Serving
-from tests.store.examples import HINTED, a_version, add, add_judged
+from tests.store.examples import add, add_judged
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)> {{7*7}} &amp; \"'"
 VIEWS = (
@@ -30,48 +27,6 @@ VIEWS = (
     "/curves",
     "/log",
 )
-
-
-class Tags(HTMLParser):
-    """The tags of a page with their attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-
-
-@pytest.fixture
-async def browser(gateway: Serving) -> AsyncIterator[httpx.AsyncClient]:
-    root = gateway.url.removesuffix("/v1")
-    async with httpx.AsyncClient(base_url=root, headers={"accept": "text/html"}) as client:
-        yield client
-
-
-def played(store: Store) -> None:
-    """Two judged turns, one of them learned; an update and a hold."""
-    add_judged(store, "t1", HINTED, now=10.0)
-    add_judged(store, "t2", Verdict(reward=1, source=Source.VOTES), now=20.0)
-    add(store, "t3", now=30.0)
-    store.commit_version(a_version(0, parent=None, origin=Origin.BASE), now=40.0)
-    store.commit_version(a_version(1, ["t1"], created=50.0, metrics={"loss": 0.5}), now=50.0)
-    store.published(1, now=60.0)
-    store.decided(
-        Event(kind=EventKind.HOLD, at=70.0, version=1, evidence=21.0, words="an update was held back")
-    )
-
-
-def token_of(page: httpx.Response) -> str:
-    found = re.search(r'name="form" value="([0-9a-f]+)"', page.text)
-    assert found is not None
-    return found[1]
 
 
 async def test_a_browser_that_asks_for_the_root_is_led_to_the_page(browser: httpx.AsyncClient):
@@ -227,6 +182,7 @@ async def test_with_keys_every_address_gives_the_same_way_in(browser: httpx.Asyn
     await gateway.add_key("reader", "read")
     answers = [await browser.get(f"/ui{view}") for view in (*VIEWS, "/nothing", "/turns/none")]
     answers.append(await browser.post("/ui/versions/0/rollback"))
+    answers.append(await browser.post("/ui/learning/pause"))
     assert {answer.status_code for answer in answers} == {401}
     assert len({answer.text for answer in answers}) == 1
     assert "afterwit keys add" in answers[0].text
@@ -279,17 +235,3 @@ async def test_a_key_in_the_header_opens_the_page_too(browser: httpx.AsyncClient
     await gateway.add_key("agent", "chat")
     assert (await browser.get("/ui", headers={"x-api-key": "aw-reader"})).status_code == 200
     assert (await browser.get("/ui", headers={"x-api-key": "aw-agent"})).status_code == 401
-
-
-async def test_forms_of_other_pages_and_other_shapes_are_refused(
-    browser: httpx.AsyncClient, gateway: Serving
-):
-    form = "0" * 64
-    post = "/ui/versions/0/rollback"
-    assert (await browser.post(post, data={"form": form})).status_code == 403
-    assert (await browser.post(post, data={"form": "\u00e9"})).status_code == 403
-    assert (await browser.post(post, data={})).status_code == 415
-    assert (await browser.post(post, json={"form": form})).status_code == 415
-    assert (await browser.post(post, data={"form": "x" * 20_000})).status_code == 413
-    foreign = await browser.post(post, data={"form": form}, headers={"origin": "https://evil.example"})
-    assert foreign.status_code == 403

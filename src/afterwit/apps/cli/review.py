@@ -34,10 +34,11 @@ def review(
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
-    from afterwit.apps.review import WHY, as_json, described, waiting_for_review
+    from afterwit.apps.review import as_json, described
     from afterwit.core.errors import SettingError
     from afterwit.learner.announce import turns as turns_
     from afterwit.learner.announce import with_note
+    from afterwit.stages.review import WHY, waiting_for_review
 
     if turns and accept is None:
         raise SettingError("say what becomes of these turns: --accept or --refuse")

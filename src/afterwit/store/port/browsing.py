@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from afterwit.store.lines import Outcome, SessionLine, TurnLine
+from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 
 
@@ -24,6 +24,10 @@ class Browsing(Protocol):
 
     def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
         """The newest, or the first, judged turns, in the order of arrival."""
+        ...
+
+    def source_lines(self, *, newest: int) -> list[SourceLine]:
+        """Who the newest turns came from, those with most turns first."""
         ...
 
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:

@@ -10,7 +10,7 @@ import orjson
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
-from afterwit.store.lines import Outcome, SessionLine, TurnLine
+from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 from afterwit.store.sqlite.codec import read_message
 from afterwit.store.sqlite.component import Component
@@ -39,6 +39,13 @@ COUNTED = """
     FROM turns t LEFT JOIN verdicts v USING (seq)
     WHERE t.kind = 'main' AND t.session IN ({})
     GROUP BY t.session
+"""
+SOURCES = """
+    SELECT t.scope AS source, count(*) AS turns, coalesce(sum(v.reward = 1), 0) AS good,
+        coalesce(sum(v.reward = -1), 0) AS bad, coalesce(sum(v.hinted), 0) AS hinted,
+        sum(t.state = 'JUDGED') AS waiting, sum(t.state = 'TRAINED') AS trained
+    FROM (SELECT * FROM turns ORDER BY seq DESC LIMIT ?) t LEFT JOIN verdicts v USING (seq)
+    GROUP BY t.scope ORDER BY turns DESC, source
 """
 OUTCOMES = (
     "SELECT v.reward, v.hinted, v.at, t.oldest_version FROM verdicts v JOIN turns t USING (seq)"
@@ -90,6 +97,9 @@ class SqliteBrowsing(Component):
             said = (message["content"] for message in reversed(messages) if message["role"] == "user")
             found[seq] = next(said, None) or ""
         return found
+
+    def source_lines(self, *, newest: int) -> list[SourceLine]:
+        return [SourceLine(**row) for row in self._database.rows(SOURCES, (newest,))]
 
     def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
         rows = self._database.rows(OUTCOMES.format("DESC" if newest else "ASC"), (limit,))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from afterwit.core.progress import Interval, difference_interval
 from afterwit.store import Outcome
 
 BIN = 25
@@ -14,32 +14,14 @@ WINDOW = 100
 """Turns that are compared: the first ones with the newest."""
 LEAST = 20
 """Judged turns from which on there is anything to say."""
-Z = 1.96
-"""Of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """How many of how many, with a 95 % interval (Wilson, 1927)."""
+    """How many of how many."""
 
     count: int
     of: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The share's lower and upper end; (0, 1) of nothing."""
-        if not self.of:
-            return 0.0, 1.0
-        share, n = self.count / self.of, self.of
-        centre = share + Z * Z / (2 * n)
-        spread = Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
-        scale = 1 + Z * Z / n
-        return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
-
-    @property
-    def words(self) -> str:
-        """`12 of 100`."""
-        return f"{self.count} of {self.of}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +31,8 @@ class Helping:
     answer: str
     first: Share
     newest: Share
+    change: Interval
+    """Of the newest share minus the first, in 95 of 100 cases."""
 
 
 def helping(first: Sequence[Outcome], newest: Sequence[Outcome], judged: int) -> Helping | None:
@@ -60,13 +44,14 @@ def helping(first: Sequence[Outcome], newest: Sequence[Outcome], judged: int) ->
     if judged < LEAST:
         return None
     then, now = _bad(first[:size]), _bad(newest[-size:])
-    if now.interval[1] < then.interval[0]:
+    change = difference_interval((then.count, then.of), (now.count, now.of))
+    if change.high < 0:
         answer = "Yes: turns are found bad less often than at first."
-    elif now.interval[0] > then.interval[1]:
+    elif change.low > 0:
         answer = "No: turns are found bad more often than at first."
     else:
         answer = "It cannot be told yet: the difference may be chance."
-    return Helping(answer=answer, first=then, newest=now)
+    return Helping(answer=answer, first=then, newest=now, change=change)
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:

@@ -36,6 +36,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.ALL_FORCED: "all its tokens were forced",
     Reason.RENDER_MISMATCH: "its prompt could not be rendered again as it was",
     Reason.TOO_LONG: "it is too long to train on",
+    Reason.REVIEW_REFUSED: "a person refused it",
+    Reason.EXCLUDED: "its session teaches nothing",
     Reason.STALE: "it is too old for the present weights",
     Reason.NOT_FINITE: "its numbers were not finite",
     Reason.HELD_BACK: "its update would have lost what people approved",

@@ -16,7 +16,7 @@ from afterwit.stages.gateway.page.views.log import lines
 from afterwit.stages.gateway.page.views.view import Wanted
 from afterwit.stages.gateway.page.words import count
 from afterwit.stages.gateway.status.health import health_of
-from afterwit.store import Counts, Status, Store, VersionRecord
+from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 
 TURNS = 1_000
 NEWEST = 8
@@ -29,10 +29,12 @@ def view(request: Request, gateway: Gateway) -> Wanted:
     def read(store: Store) -> Mapping[str, Any]:
         counts, outcomes = store.counts(), store.outcomes(limit=TURNS)
         versions = store.newest_versions(limit=UPDATES)
-        stages = health_of(gateway, store.statuses()).stages
+        pause = store.paused()
+        stages = health_of(gateway, store.statuses(), pause).stages
         first = outcomes if len(outcomes) < TURNS else store.outcomes(limit=WINDOW, newest=False)
         return {
-            "learning": learning(versions, counts, stages),
+            "learning": learning(versions, counts, stages, pause),
+            "pause": pause,
             "helping": helping(first, outcomes, len(outcomes)),
             "judged": len(outcomes),
             "bad": plot.line(
@@ -57,13 +59,15 @@ def view(request: Request, gateway: Gateway) -> Wanted:
 
 
 def learning(
-    versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status]
+    versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
     """Whether it learns: a sentence, when it last did, and what the learner says of itself."""
     learner = next((status for status in stages if status.stage == "learn"), None)
     updates = [version for version in versions if version.origin is Origin.UPDATE]
     trained = counts.states.get(State.TRAINED, 0)
-    if learner is not None and not learner.ok:
+    if pause is not None:
+        sentence = "No: learning is paused."
+    elif learner is not None and not learner.ok:
         sentence = "Not now: the learner reports a problem."
     elif not updates:
         sentence = "Not yet: nothing has been learned so far."

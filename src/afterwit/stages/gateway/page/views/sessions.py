@@ -36,6 +36,12 @@ def one(request: Request, gateway: Gateway) -> Wanted:
         if not found and start is None:
             raise NotFound("There is no session of this name, or its content was removed.")
         older = found[TURNS - 1].seq if len(found) > TURNS else None
-        return {"session": session, "turns": found[:TURNS], "older": older, "first_page": start is None}
+        return {
+            "session": session,
+            "turns": found[:TURNS],
+            "older": older,
+            "first_page": start is None,
+            "excluded": session in store.excluded(),
+        }
 
     return Wanted(template="session.html", read=read)

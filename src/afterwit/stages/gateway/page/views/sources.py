@@ -1,0 +1,24 @@
+"""Who teaches: for each key and kind of client, what came of its newest turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+
+from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.page.views.view import Wanted
+from afterwit.store import Store
+
+TURNS = 5_000
+"""Turns that are counted, the newest ones."""
+
+
+def view(request: Request, gateway: Gateway) -> Wanted:
+    """All sources of these turns."""
+
+    def read(store: Store) -> Mapping[str, Any]:
+        return {"sources": store.source_lines(newest=TURNS), "counted": TURNS}
+
+    return Wanted(template="sources.html", read=read)

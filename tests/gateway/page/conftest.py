@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.gateway.serving import Serving
+
+
+@pytest.fixture
+async def browser(gateway: Serving) -> AsyncIterator[httpx.AsyncClient]:
+    root = gateway.url.removesuffix("/v1")
+    async with httpx.AsyncClient(base_url=root, headers={"accept": "text/html"}) as client:
+        yield client
