@@ -148,7 +148,7 @@ def test_the_command_has_every_flag_that_the_engine_asks_for(qwen: Path) -> None
     assert line.startswith(f"vllm serve {qwen} --host 127.0.0.1 --port 8000 --dtype float32")
     assert f"{SCALE_OUT} " in line
     assert f"{LORA} --max-lora-rank 16" in line
-    assert adapters.environment == {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    assert adapters.environment == {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
     settings = VllmSettings(swap="whole", command=("/opt/vllm",), flags=("--gpu-memory-utilization", "0.8"))
     whole = launch(qwen, settings, host="127.0.0.1", port=8000, lora_rank=0)
     assert " ".join(whole.arguments).startswith("/opt/vllm serve")

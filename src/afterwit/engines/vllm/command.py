@@ -11,6 +11,7 @@ from afterwit.engines.server.fitness.modules import restriction_of
 from afterwit.engines.vllm.inspect import EXTENSION, WORKER
 from afterwit.engines.vllm.settings import VllmSettings
 
+QUIET = {"VLLM_NO_USAGE_STATS": "1"}
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The largest ranks that vLLM can be told to make room for."""
 ADAPTERS = 4
@@ -50,7 +51,10 @@ def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str,
 
 
 def environment(settings: VllmSettings) -> dict[str, str]:
-    """The environment variables that the engine needs, beside those that the server inherits."""
+    """The environment variables that the engine needs, beside those that the server inherits.
+
+    vLLM reports its usage to its makers unless it is told not to.
+    """
     if settings.swap == "whole":
-        return {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(WORKER)}
-    return {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        return QUIET | {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(WORKER)}
+    return QUIET | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
