@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app, main
+from afterwit.core.message import Conversation, Message
 from afterwit.core.verdict import Source, Verdict
 from tests.store.examples import PRAISED, add_judged
 
@@ -79,3 +80,32 @@ for format in ("trl", "verl", "openpipe", "sft", "dpo", "atropos"):
 assert not {{"torch", "transformers", "numpy"}} & set(sys.modules), sorted(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+MAIL = Conversation(messages=(Message(role="user", content="Ask bob@mail.org, please."),))
+
+
+def test_secrets_of_a_prompt_are_replaced_where_there_is_text_and_left_out_where_there_are_ids(
+    home: Path,
+) -> None:
+    with store_of_home(home) as store:
+        add_judged(store, "mail", PRAISED, conversation=MAIL)
+    rows, _ = exported(home, "--format", "sft")
+    assert "Ask [redacted: emails], please." in json.dumps(rows)
+    assert "bob@mail.org" not in json.dumps(rows)
+    rows, said = exported(home, "--format", "trl")
+    assert "mail" not in [row["turn"] for row in rows]
+    assert "holds_secret 1" in said
+    rows, _ = exported(home, "--format", "trl", "--set", 'redaction.kinds=["keys"]')
+    assert "mail" in [row["turn"] for row in rows]
+
+
+def test_responses_with_secrets_and_excluded_sessions_are_in_no_training_data(home: Path) -> None:
+    with store_of_home(home) as store:
+        told = Message(role="assistant", content="It is bob@mail.org.")
+        add_judged(store, "told", PRAISED, message=told, session="other")
+        store.exclude("session", now=1.0)
+    rows, said = exported(home, "--format", "sft")
+    assert rows == []
+    assert "holds_secret 1" in said
+    assert "excluded 4" in said

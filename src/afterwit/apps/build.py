@@ -143,6 +143,7 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         owner=_worker_name("judge"),
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
         after=WatchOver(settings.promotion).judged,
+        redaction=settings.redaction,
     )
 
 

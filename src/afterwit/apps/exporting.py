@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import orjson
 
 from afterwit.core.judging import Placement, splice
+from afterwit.core.lifecycle import Reason
+from afterwit.core.redaction import Redaction
 from afterwit.objective.advantage import BASELINES, Rewarded
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store import Filter, Record, Store
@@ -41,6 +43,9 @@ class Examples:
     where: Filter
     objective: ObjectiveSettings
     placement: Placement
+    redaction: Redaction
+    with_ids: bool = False
+    """Whether the format has token ids, in which nothing can be replaced."""
 
     def __iter__(self) -> Iterator[Example]:
         page: list[Record] = []
@@ -54,16 +59,18 @@ class Examples:
     def _examples(self, records: list[Record]) -> Iterator[Example]:
         ids = [record.turn.id for record in records if record.verdict is not None]
         groups = self.store.group_rewards(ids) if ids and self.objective.reads_groups else {}
+        excluded = self.store.excluded()
         for record in records:
-            yield self._example(record, groups.get(record.turn.id, ()))
+            reason = self._reason(record, excluded)
+            yield self._example(record, reason, groups.get(record.turn.id, ()))
 
-    def _example(self, record: Record, group: tuple[int, ...]) -> Example:
+    def _example(self, record: Record, reason: Reason | None, group: tuple[int, ...]) -> Example:
         verdict = record.verdict
         hints = () if verdict is None else verdict.hints
         return Example(
             turn=record.turn,
             state=record.state,
-            reason=record.reason,
+            reason=reason,
             verdict=verdict,
             next_state=record.next_state,
             rl=record.rl,
@@ -72,6 +79,15 @@ class Examples:
             advantage=0.0 if verdict is None else self._advantage(verdict.reward, group),
             hinted=splice(record.turn.conversation, hints[0], self.placement).messages if hints else (),
         )
+
+    def _reason(self, record: Record, excluded: Collection[str]) -> Reason | None:
+        """Why the turn ended; or why no trainer may have it: its session was excluded, it holds a secret."""
+        if record.turn.session in excluded:
+            return Reason.EXCLUDED
+        read = record.turn.conversation.messages if self.with_ids else ()
+        if any(self.redaction.in_message(message) for message in (record.turn.message, *read)):
+            return Reason.HOLDS_SECRET
+        return record.reason
 
     def _advantage(self, reward: int, group: tuple[int, ...]) -> float:
         """As the objective's baseline has it, before any running mean, which belongs to an update."""
@@ -85,6 +101,6 @@ def write(examples: Examples, format: str, out: BinaryIO) -> Exported:
         if isinstance(row, LeftOut):
             left_out[row.reason] += 1
         else:
-            out.write(orjson.dumps(row) + b"\n")
+            out.write(orjson.dumps(examples.redaction.redacted_json(row)) + b"\n")
             rows += 1
     return Exported(rows=rows, left_out=left_out)

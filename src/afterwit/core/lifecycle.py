@@ -71,6 +71,7 @@ class Reason(StrEnum):
     HELD_BACK = "held_back"
     REVIEW_REFUSED = "review_refused"
     EXCLUDED = "excluded"
+    HOLDS_SECRET = "holds_secret"
     INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
     TEACHER_FAILED = "teacher_failed"
@@ -105,6 +106,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.STALE: _NOT,
     Reason.REVIEW_REFUSED: _NOT,
     Reason.EXCLUDED: _NOT,
+    Reason.HOLDS_SECRET: _NOT,
     Reason.NOT_FINITE: _FAILED,
     Reason.HELD_BACK: _FAILED,
     Reason.INVALID_VOTES: _FAILED,

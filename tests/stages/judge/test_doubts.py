@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from afterwit.core.lifecycle import State
+from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message, ToolCall
 from afterwit.core.teaching import Flag
 from afterwit.core.verdict import Feedback
+from tests.fakes.judge import asks_for_hint
 from tests.stages.judge.house import House
 
 DELETE = Message(role="assistant", tool_calls=(ToolCall(id="1", name="read", arguments='{"path": "a.txt"}'),))
@@ -33,3 +34,26 @@ async def test_a_source_that_contradicts_several_others_is_held_for_review_and_t
     assert Flag.CONTRADICTS in await rated(house, "e3", "eve", -1)
     assert Flag.CONTRADICTS in await rated(house, "e4", "eve", 1)
     assert await rated(house, "a3", "ann", 1) == ()
+
+
+async def test_a_response_that_holds_a_secret_is_not_judged_and_never_trains(house):
+    await house.answered("t1", message=Message(role="assistant", content="Write to bob@mail.org."))
+    await house.judge.step()
+    record = await house.record("t1")
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.HOLDS_SECRET)
+    assert house.client.asked == []
+
+
+async def test_a_hint_that_holds_a_secret_is_no_hint(house):
+    hint = r"\boxed{1}[HINT_START]Write to bob@mail.org next time.[HINT_END]"
+    house.client.answer = lambda messages: hint if asks_for_hint(messages) else r"\boxed{-1}"
+    await house.answered("t1")
+    await house.judge.step()
+    record = await house.record("t1")
+    assert (record.verdict.reward, record.verdict.hints, record.opd) == (-1, (), False)
+
+
+async def test_hints_of_tools_alone_are_flagged_when_they_are_judged(house):
+    await house.answered("t1", GONE, message=DELETE)
+    await house.judge.step()
+    assert (await house.record("t1")).flags == (Flag.TOOL_WORDS,)

@@ -82,10 +82,16 @@ def _write_format(
 ) -> str:
     from afterwit.apps.config import home_of, load
     from afterwit.apps.exporting import Examples, write
+    from afterwit.wire.export import WITH_IDS
 
     settings = load(home=home_of(home), file=config, pairs=pairs or ())
     examples = Examples(
-        store=store, where=where, objective=settings.objective, placement=settings.judge.placement
+        store=store,
+        where=where,
+        objective=settings.objective,
+        placement=settings.judge.placement,
+        redaction=settings.redaction,
+        with_ids=format in WITH_IDS,
     )
     return str(write(examples, format, stream))
 

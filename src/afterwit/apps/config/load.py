@@ -26,6 +26,7 @@ from afterwit.apps.config.sources import (
 )
 from afterwit.apps.home import CONFIG
 from afterwit.core.errors import SettingError
+from afterwit.core.redaction import Redaction
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import KINDS, EngineSettings
 from afterwit.learner.settings import LearnerSettings
@@ -54,6 +55,7 @@ class Settings(BaseModel):
     objective: ObjectiveSettings = ObjectiveSettings()
     learner: LearnerSettings = LearnerSettings()
     promotion: PromotionSettings = PromotionSettings()
+    redaction: Redaction = Redaction()
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
     atropos: AtroposSettings = AtroposSettings()

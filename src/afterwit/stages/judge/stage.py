@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
 from afterwit.core.judging import JudgePrompts, VoteRules
+from afterwit.core.lifecycle import Reason
+from afterwit.core.redaction import Redaction
 from afterwit.core.terms import unjudged
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge.claims import STAGE, AfterVerdict, Claims, Clock
@@ -32,8 +35,10 @@ class Judge:
         owner: str,
         clock: Clock,
         after: AfterVerdict = lambda store, turn, *, now: None,
+        redaction: Redaction = Redaction(),
     ) -> None:
         """`after` is called in the transaction of each verdict."""
+        self._redaction = redaction
         self._settings = settings
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
@@ -88,6 +93,8 @@ class Judge:
 
     async def _settle(self, record: Record) -> None:
         reason = unjudged(record.turn)
+        if reason is None and await asyncio.to_thread(self._redaction.in_message, record.turn.message):
+            reason = Reason.HOLDS_SECRET
         if reason is None:
             verdict = await self._verdict(record)
             self._votes.add(verdict)
@@ -98,4 +105,5 @@ class Judge:
     async def _verdict(self, record: Record) -> Verdict:
         if record.next_state is None:
             raise AfterwitError(f"turn {record.turn.id} is {record.state} without a next state")
-        return await self._verdicts.of(record.turn, record.next_state)
+        verdict = await self._verdicts.of(record.turn, record.next_state)
+        return replace(verdict, hints=tuple(h for h in verdict.hints if not self._redaction.found([h])))

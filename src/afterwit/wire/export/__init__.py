@@ -17,7 +17,7 @@ from typing import Any
 from afterwit.wire.export import atropos, dpo, openpipe, sft, trl, verl
 from afterwit.wire.export.example import Example, LeftOut
 
-__all__ = ["FORMATS", "Example", "LeftOut"]
+__all__ = ["FORMATS", "WITH_IDS", "Example", "LeftOut"]
 
 Rows = Callable[[Iterable[Example]], Iterator[Mapping[str, Any] | LeftOut]]
 """Examples, which may be iterated twice, to rows, and to what was left out with its reason."""
@@ -30,3 +30,6 @@ FORMATS: Mapping[str, Rows] = {
     "dpo": dpo.rows,
     "atropos": atropos.rows,
 }
+
+WITH_IDS = frozenset({"trl", "verl", "atropos"})
+"""Formats whose rows hold token ids."""

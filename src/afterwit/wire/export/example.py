@@ -26,6 +26,9 @@ NEVER = frozenset(
         Reason.EMPTY_RESPONSE,
         Reason.CUT_AT_LENGTH,
         Reason.INVALID_VOTES,
+        Reason.REVIEW_REFUSED,
+        Reason.EXCLUDED,
+        Reason.HOLDS_SECRET,
     }
 )
 """Ends that hold for every trainer, not only for ours: such a turn is in no training data."""
