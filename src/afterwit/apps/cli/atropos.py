@@ -34,7 +34,7 @@ def evaluate(context: typer.Context) -> None:
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(min=4, help="Updates of the trainer.")] = 24,
+    steps: Annotated[int, typer.Option(min=4, help="Updates of the trainer.")] = 16,
     profile: Annotated[str, typer.Option(help="topk or sampled: the form of the teacher's rows.")] = "topk",
     seed: Annotated[int, typer.Option(help="Tasks and their order follow from it.")] = 0,
     out: Annotated[Path, typer.Option(help="Where logs and learning.png go.")] = Path("demo-report-atropos"),

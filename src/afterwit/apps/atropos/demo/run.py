@@ -101,7 +101,7 @@ def _environment(
         "max_agent_turns": 8,
         "max_token_length": 96,
         "total_steps": steps - 1,  # the library ends when this many batches and one more were given out
-        "steps_per_eval": max(1, steps // 4),
+        "steps_per_eval": max(1, steps // 3),
         "eval_size": held_out,
         "eval_at_ends": True,
         "min_items_sent_before_logging": 1,
