@@ -48,6 +48,8 @@ class Plan:
     publish_every: int = 1
     guarded: bool = False
     """Whether versions are held, watched and taken back, and repeated calls go unpaid."""
+    real_defaults: bool = False
+    """Whether `settings` are over `serve`'s own, not over the world's."""
 
     def chosen(self) -> Chosen:
         """Its settings. SettingError for what is not there."""
@@ -56,6 +58,7 @@ class Plan:
             NOWHERE,
             judge=self.judge,
             recipe=self.recipe,
+            real_defaults=self.real_defaults,
             pairs=self.settings,
             direct=HERE if self.guarded else HERE | UNGUARDED,
         )
@@ -73,6 +76,8 @@ class Plan:
         del said["recipe"], said["name"]
         if not self.guarded:
             del said["guarded"]
+        if not self.real_defaults:
+            del said["real_defaults"]
         return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
 
 

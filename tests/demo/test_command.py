@@ -11,7 +11,7 @@ import pytest
 from afterwit.apps.cli.demo import demo
 from afterwit.apps.config import load
 from afterwit.apps.demo.command import run
-from afterwit.apps.demo.settings import choose, config_text
+from afterwit.apps.demo.settings import changed, choose, config_text
 from afterwit.apps.demo.worlds import WORLDS, world_named
 from afterwit.core.errors import SettingError
 from afterwit.store.sqlite import SqliteStore
@@ -83,6 +83,21 @@ def test_the_homes_settings_are_the_demos(tmp_path: Path) -> None:
         chosen.settings.learner,
         chosen.settings.judge,
     )
+
+
+def test_real_defaults_are_what_serve_learns_by_but_for_what_is_said(tmp_path: Path) -> None:
+    chosen = choose(world_named("tools"), tmp_path, real_defaults=True)
+    serves = load(home=tmp_path, environment={})
+    assert chosen.settings.objective == serves.objective
+    assert chosen.settings.promotion == serves.promotion
+    said = {each.name: (each.published, each.here) for each in chosen.overrides}
+    assert said["learner.lr"] == (serves.learner.rate, chosen.settings.learner.rate)
+    assert set(changed(chosen.settings)) - said.keys() == {"model"} & changed(chosen.settings).keys()
+
+
+def test_real_defaults_are_no_recipe() -> None:
+    with pytest.raises(SettingError, match="--real-defaults are serve's own settings"):
+        demo(real_defaults=True, recipe="opd", world="chat")
 
 
 def test_on_a_server_the_demo_trains_an_adapter_and_judges_with_the_base_beside_it(tmp_path: Path) -> None:

@@ -264,3 +264,8 @@ def test_retries_double_up_to_an_hour() -> None:
 def test_a_setting_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LearnerSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_adapter_learns_at_ten_times_the_rate_of_whole_weights_unless_a_rate_is_given() -> None:
+    assert LearnerSettings().rate == pytest.approx(10 * LearnerSettings(lora_rank=0).rate)
+    assert [LearnerSettings(lr=3e-5, lora_rank=rank).rate for rank in (0, 16)] == [3e-5, 3e-5]

@@ -13,6 +13,8 @@ NAMED_MODELS = ("base", "live", "ema")
 SERVER = "server"
 """What `teacher` may be beside them."""
 Precision = Literal["float32", "bfloat16", "float64"]
+ADAPTER_RATE, WHOLE_RATE = 1e-4, 1e-5
+"""Step sizes of AdamW: adapters want ten times the rate of whole weights."""
 HeadWay = Literal["fused", "plain"]
 PackingChoice = Literal["auto", "off"]
 
@@ -26,8 +28,10 @@ class LearnerSettings:
     enabled: bool = True
     """Whether `serve` trains. False: turns are recorded and judged, and wait; `afterwit train` still takes
     them."""
-    lr: float = 1e-5
-    """Step size of AdamW, constant without warm-up; as published. Tiny models want more (the demo: 4e-4)."""
+    lr: float | None = None
+    """Step size of AdamW, constant without warm-up. Not given: 1e-4 for an adapter, 1e-5 for whole weights.
+    1e-5 is published with this loss; adapters want ten times the rate of whole weights (LoRA Without Regret),
+    and 1e-4 is published for on-policy distillation into them. Tiny models want more (the demo: 4e-4)."""
     lora_rank: int = 16
     """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
     which takes the optimiser's memory for all of them, and a second model for the base."""
@@ -41,9 +45,11 @@ class LearnerSettings:
     """AdamW's decoupled decay of matrices (norms and biases have none); as published."""
     clip: float = 1.0
     """The gradient's global norm is clipped to this; as published."""
-    batch: int = 16
-    """New turns per update; an update starts when this many are judged. As published."""
-    min_batch: int = 4
+    batch: int = 4
+    """New turns per update; an update starts when this many are judged. Published is 16, for many people at
+    once. One person would see next to nothing of it in 50 conversations, and most of what they taught with 4
+    (the demo's page has figures). Where turns pile up, an update takes up to `batches_per_update` batches."""
+    min_batch: int = 2
     """Turns that are enough once the oldest has waited `max_wait_s`. Fewer would make a noisy step."""
     max_wait_s: float = 1800.0
     """Seconds that the oldest judged turn waits for a full batch: an evening's use is learned the same
@@ -158,6 +164,13 @@ class LearnerSettings:
     def teaching(self) -> Rule:
         """What may be learned without a person's review."""
         return Rule(review=self.review, tool_hints=self.tool_hints)
+
+    @property
+    def rate(self) -> float:
+        """The step size: `lr`, or the default for what trains."""
+        if self.lr is not None:
+            return self.lr
+        return ADAPTER_RATE if self.lora_rank else WHOLE_RATE
 
     @property
     def checkpoints(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from afterwit.stages.learn.messages import on_waiting
 from tests.fakes.judged_samples import store_judged
 from tests.stages.learning import Place, fill, states, status
 
-PUBLISHED = LearnerSettings()
+PUBLISHED = LearnerSettings(batch=16, min_batch=4)
 
 
 @pytest.mark.parametrize(

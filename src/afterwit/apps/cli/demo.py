@@ -25,7 +25,10 @@ def demo(
         str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
     ] = None,
     interactions: Annotated[
-        int | None, typer.Option(help="How many tasks people give. Default: 96; with --ruin 60.")
+        int | None,
+        typer.Option(
+            help="How many tasks people give. Default: 96, with --ruin 60, with --real-defaults 100."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")] = 0,
     out: Annotated[
@@ -49,6 +52,13 @@ def demo(
             "--ruin", help="A rate that ruins the model, with promotion and without it, side by side."
         ),
     ] = False,
+    real_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--real-defaults",
+            help="What `serve` itself would learn: its settings, but for a tiny model's rate.",
+        ),
+    ] = False,
     set_: Set = None,
 ) -> None:
     """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
@@ -56,13 +66,13 @@ def demo(
     Leaves report.html, report.json and learning.png in OUT.
     """
     from afterwit.apps.demo import ruin as ruined
-    from afterwit.apps.demo.command import run
+    from afterwit.apps.demo.command import MEASURED, REAL_DEFAULTS_MEASURED, run
     from afterwit.apps.sandbox import weakness
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)
     if ruin:
-        if objective or recipe or engine or engine_url:
+        if objective or recipe or engine or engine_url or real_defaults:
             raise SettingError("--ruin has an objective and an engine of its own: leave the other flags out")
         ruined.ruin(
             world=world,
@@ -73,15 +83,19 @@ def demo(
             pairs=set_ or (),
         )
         return
+    if real_defaults and recipe:
+        raise SettingError("--real-defaults are serve's own settings, and no recipe: leave one of them out")
     run(
         world=world,
         objective=objective,
         recipe=recipe,
-        interactions=96 if interactions is None else interactions,
+        interactions=interactions if interactions is not None else 100 if real_defaults else 96,
         seed=seed,
         out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
         judge=judge,
         engine=engine,
         engine_url=engine_url,
         pairs=set_ or (),
+        measured=REAL_DEFAULTS_MEASURED if real_defaults else MEASURED,
+        real_defaults=real_defaults,
     )

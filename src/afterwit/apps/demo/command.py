@@ -30,6 +30,7 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.server.settings import ServerSettings
 
 HELD_OUT = 100
+REAL_DEFAULTS_MEASURED = (20, 50, 100)
 MEASURED = (12, 36, 96, 200, 350, 500)
 """Interactions after which the policy is measured, beside the start and the end."""
 
@@ -47,19 +48,28 @@ def run(
     engine_url: str | None = None,
     pairs: Sequence[str] = (),
     measured: Sequence[int] = MEASURED,
+    real_defaults: bool = False,
 ) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
     played_in, home = world_named(world), out / "home"
     direct = {"objective.objective": objective, "engine.kind": engine, "engine.url": engine_url}
-    chosen = choose(played_in, home, judge=judge, recipe=recipe, pairs=pairs, direct=direct)
+    chosen = choose(
+        played_in,
+        home,
+        judge=judge,
+        recipe=recipe,
+        real_defaults=real_defaults,
+        pairs=pairs,
+        direct=direct,
+    )
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     if _make_fresh(home):
         Console().print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
     (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
-    announce(Console(), chosen, title=recipe or "")
+    announce(Console(), chosen, title=recipe or "serve's own settings")
     tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
     rules = played_in.judge if chosen.judge == "rules" else None
     server = _server(chosen, home) if engine_url is None else None
@@ -127,7 +137,7 @@ def announce(console: Console, chosen: Chosen, *, title: str) -> None:
     """Say in which settings the demo goes another way than the recipe it was asked for."""
     if not chosen.overrides:
         return
-    console.print(f"[bold]{title}[/bold], as published but for what a tiny model needs:")
+    console.print(f"[bold]{title}[/bold], but for what a tiny model needs:")
     for each in chosen.overrides:
         console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
 

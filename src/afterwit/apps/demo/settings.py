@@ -17,6 +17,8 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
 
 OWN = Path(__file__).with_name("recipe.toml")
+REAL_DEFAULTS = Path(__file__).with_name("real-defaults.toml")
+"""What a tiny model needs beside `serve`'s own settings: 20 times the rate of a useful model's adapter."""
 ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
 """What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of
 the demo's models takes ten times the rate of their whole weights."""
@@ -28,7 +30,7 @@ The rest is said by the demo, alike for every recipe."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """A recipe's setting that the demo's own replaced."""
+    """A recipe's setting, or a default, that the demo's own replaced."""
 
     name: str
     published: Any
@@ -37,7 +39,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A demo's settings, its judge's name, and what a recipe had to give way in."""
+    """A demo's settings, its judge's name, and what a recipe or `serve`'s own settings had to give way in."""
 
     settings: Settings
     judge: str
@@ -50,22 +52,25 @@ def choose(
     *,
     judge: str | None = None,
     recipe: str | None = None,
+    real_defaults: bool = False,
     pairs: Sequence[str] = (),
     direct: Mapping[str, Any] | None = None,
 ) -> Chosen:
     """Nothing of this machine's counts. SettingError for what is not there."""
-    own: dict[str, Any] = tomllib.loads(OWN.read_text(encoding="utf-8"))
+    file = REAL_DEFAULTS if real_defaults else OWN
+    own: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     chosen = judge or own["demo"]["judge"]
     del own["demo"]
     if chosen not in JUDGES:
         raise SettingError(f"--judge {chosen}: it must be one of {', '.join(JUDGES)}")
-    if (direct or {}).get("engine.kind") in LAUNCHERS:
+    if (direct or {}).get("engine.kind") in LAUNCHERS and not real_defaults:
         own = {section: values | ON_A_SERVER.get(section, {}) for section, values in own.items()}
     if recipe is not None:
         own = _needed(own)
     fixed = {"model": str(world.folder / "model"), "serve.port": 0} | dict(direct or {})
     settings = config.load(home=home, pairs=pairs, direct=fixed, below=own, recipe=recipe, environment={})
-    overrides = () if recipe is None else tuple(_overrides(own, recipe, settings))
+    published = real_defaults or recipe is not None
+    overrides = tuple(_overrides(own, recipe, settings)) if published else ()
     return Chosen(settings=settings, judge=chosen, overrides=overrides)
 
 
@@ -79,13 +84,20 @@ def _needed(own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _overrides(own: Mapping[str, Mapping[str, Any]], recipe: str, here: Settings) -> Iterator[Override]:
+def _overrides(
+    own: Mapping[str, Mapping[str, Any]], recipe: str | None, here: Settings
+) -> Iterator[Override]:
     published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
     for section, values in own.items():
         for name in values:
-            old, new = (getattr(getattr(of, section), name) for of in (published, here))
+            old, new = (_value(of, section, name) for of in (published, here))
             if old != new:
                 yield Override(name=f"{section}.{name}", published=old, here=new)
+
+
+def _value(settings: Settings, section: str, name: str) -> Any:
+    """A setting's value, or what stands for it where it is not given."""
+    return getattr(getattr(settings, section), "rate" if name == "lr" else name)
 
 
 def config_text(settings: Settings) -> str:

@@ -23,7 +23,7 @@ def build(masters: Masters, settings: LearnerSettings) -> AdamW:
         {"params": vectors, "weight_decay": 0.0},
     ]
     betas = (settings.beta1, settings.beta2)
-    return AdamW([group for group in groups if group["params"]], lr=settings.lr, betas=betas)
+    return AdamW([group for group in groups if group["params"]], lr=settings.rate, betas=betas)
 
 
 def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
