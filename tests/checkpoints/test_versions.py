@@ -6,10 +6,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterwit.checkpoints import MODEL, STATE, Versions, learned, manifest, roll_back, taken_back
+from afterwit.checkpoints.versions import is_rung
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
-from afterwit.core.version import Origin, Probe, Version
+from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
 
 PROBE = Probe(ids=(1, 2, 3), logprobs=(-0.5, -1.25))
 
@@ -45,7 +48,24 @@ def grow(versions: Versions, up_to: int) -> None:
 
 def test_a_manifest_reads_back_as_it_was() -> None:
     written = version(
-        7, files={MODEL: "0a1b"}, replayed=("a", "b"), restores=3, reverts=(4, 5), metrics={"loss": 0.1 + 0.2}
+        7,
+        files={MODEL: "0a1b"},
+        replayed=("a", "b"),
+        restores=3,
+        reverts=(4, 5),
+        metrics={"loss": 0.1 + 0.2},
+        recipe=Recipe(
+            learner={"lr": 0.1},
+            objective={"beta": 0.0},
+            placement="last_user",
+            digests={"a": "0a"},
+            groups={"a": (1.0, -1.0)},
+        ),
+        begins=2,
+        replays=(3, 4),
+        forgets=("talk",),
+        without=("a",),
+        effects=(Effect(turn="turn7", before=-1.0, after=-2.0),),
     )
     assert manifest.parse(manifest.dump(written)) == written
 
@@ -96,18 +116,40 @@ def test_a_version_whose_ancestor_is_not_the_newest_is_refused(versions: Version
     assert versions.numbers() == [0, 1, 2]
 
 
-def test_pruning_keeps_the_newest_weights_and_every_manifest(versions: Versions) -> None:
+def test_pruning_keeps_the_newest_weights_a_ladder_and_every_manifest(versions: Versions) -> None:
     grow(versions, 5)
-    assert versions.prune(2) == (1, 2, 3)
-    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 4, 5]
+    assert versions.prune(2) == (1, 3)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 2, 4, 5]
     assert [each.number for each in versions.all()] == [0, 1, 2, 3, 4, 5]
     assert versions.prune(2) == ()
+
+
+def test_weights_that_are_to_go_go_however_new(versions: Versions) -> None:
+    grow(versions, 3)
+    assert versions.remove_weights([0, 2, 3, 9]) == (2, 3)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 1]
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_the_ladder_has_few_rungs_and_one_at_each_doubling_of_the_distance(newest: int, back: int) -> None:
+    rungs = [number for number in range(1, newest + 1) if is_rung(number, newest=newest)]
+    assert len(rungs) <= newest.bit_length()
+    if newest >= 3 * back:
+        assert any(back <= newest - number < 3 * back for number in rungs)
+
+
+@pytest.mark.parametrize("newest", [1, 2, 37, 256])
+def test_a_rung_that_is_kept_now_was_kept_before(newest: int) -> None:
+    """Else its weights would be gone by now."""
+    now = {number for number in range(1, newest + 1) if is_rung(number, newest=newest)}
+    before = {number for number in range(1, newest) if is_rung(number, newest=newest - 1)}
+    assert now - {newest} <= before
 
 
 def test_gone_weights_are_named_with_those_that_are_left(versions: Versions) -> None:
     grow(versions, 3)
     versions.prune(1)
-    with pytest.raises(SettingError, match=r"version 1 are not in .*; those of 0, 3 are"):
+    with pytest.raises(SettingError, match=r"version 1 are not in .*; those of 0, 2, 3 are"):
         versions.weights(1)
     assert versions.weights(0) == versions.base
 
@@ -177,8 +219,8 @@ def test_a_rollback_to_the_base_is_the_base_and_takes_no_room(versions: Versions
     roll_back(versions, 3, now=11.0)
     assert versions.weights(5) == versions.base
     grow(versions, 7)
-    assert versions.prune(1) == (1, 2, 4, 6)
-    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 3, 5, 7]
+    assert versions.prune(1) == (1, 2)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,21 @@ def learn_and_die(place: Place, phase: Phase, time: int) -> None:
         place.learn(store, watch).run(lambda: False, follow=False)
 
 
+def forget_and_die(place: Place, session: str, phase: Phase) -> None:
+    """A learner that is killed when it first comes to `phase` of forgetting a session."""
+    torch.set_num_threads(1)
+
+    def watch(reached: Phase) -> None:
+        if reached is phase:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with place.store() as store:
+        store.order_forgetting(session, replay=True, now=1.0)
+        stage = place.learn(store, watch)
+        stage.begin()
+        stage.forget()
+
+
 def learn_and_die_of(place: Place, turn: str) -> None:
     """A learner that is killed in every update of this turn, as by a kernel that is out of memory."""
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""Which updates a version's weights hold, through updates and rollbacks."""
+"""Which updates a version's weights hold, through updates, rollbacks and replays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from afterwit.core.version import Origin, Version
 
@@ -10,13 +10,28 @@ from afterwit.core.version import Origin, Version
 def learned(number: int, versions: Mapping[int, Version]) -> frozenset[int]:
     """The update versions whose steps are in the weights of `number`."""
     found: set[int] = set()
+    for version in _back(number, versions):
+        if version.origin is Origin.UPDATE:
+            found.add(version.number)
+        found.update(version.replays)
+    return frozenset(found)
+
+
+def turns_in(number: int, versions: Mapping[int, Version]) -> frozenset[str]:
+    """The turns that the weights of `number` were trained on."""
+    steps = [versions[step] for step in learned(number, versions) if step in versions]
+    trained = {turn for step in steps for turn in (*step.turns, *step.replayed)}
+    return frozenset(trained.difference(*(version.without for version in _back(number, versions))))
+
+
+def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
+    """The version, and those that its weights came from, the newest first."""
     at: int | None = number
     while at is not None and at in versions:
         version = versions[at]
-        if version.origin is Origin.UPDATE:
-            found.add(at)
-        at = version.restores if version.origin is Origin.ROLLBACK else version.parent
-    return frozenset(found)
+        yield version
+        source = {Origin.ROLLBACK: version.restores, Origin.REPLAY: version.begins}
+        at = source.get(version.origin, version.parent)
 
 
 def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:

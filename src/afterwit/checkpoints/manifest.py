@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 from afterwit.core.promotion import SuiteResult
-from afterwit.core.version import Effect, Origin, Probe, Version
+from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
 
 NAME = "manifest.json"
 
@@ -32,6 +33,16 @@ def parse(text: str) -> Version:
         probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
         files=data["files"],
         metrics=data["metrics"],
+        recipe=None if data.get("recipe") is None else _recipe(data["recipe"]),
+        begins=data.get("begins"),
+        replays=tuple(data.get("replays", ())),
+        forgets=tuple(data.get("forgets", ())),
+        without=tuple(data.get("without", ())),
         effects=tuple(Effect(**each) for each in data.get("effects", ())),
         suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
     )
+
+
+def _recipe(data: dict[str, Any]) -> Recipe:
+    groups = {turn: tuple(rewards) for turn, rewards in data["groups"].items()}
+    return Recipe(**{**data, "groups": groups})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
@@ -13,14 +15,24 @@ from afterwit.core.errors import SettingError
 from afterwit.core.version import Origin, Version
 
 
-def roll_back(versions: Versions, target: int, *, now: float) -> Version:
+def roll_back(
+    versions: Versions,
+    target: int,
+    *,
+    now: float,
+    forgets: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Version:
     """Write the version that restores `target`. The store's `commit_version` then marks the turns it reverts.
+
+    `forgets` are sessions that end with it, `without` the trained turns of
+    these and of all sessions that were forgotten before.
 
     Raises SettingError if `target` is the newest, unknown, or its weights are gone, and VersionDamaged if
     they are damaged; nothing is written then.
     """
     with versions.writing():
-        version = _plan(versions, target, now)
+        version = replace(_plan(versions, target, now), forgets=tuple(forgets), without=tuple(without))
         source = versions.weights(target)
         versions.verify(target)
         return versions.write(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,15 @@ STATE = "learner.safetensors"
 WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""
 FOLDERS = "[0-9]" * 6
+
+
+def is_rung(number: int, *, newest: int) -> bool:
+    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest.
+
+    A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
+    versions stay, and from any distance d back to 3 d there is one, or the base.
+    """
+    return newest - number < 2 * (number & -number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +156,15 @@ class Versions:
         return written
 
     def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
-        """Delete all weights but those of the newest `keep` versions, of `but`, and the base; the numbers
-        deleted."""
+        """Delete all weights but those of the newest `keep` versions, of `but`, of the ladder, and the base;
+        the numbers deleted."""
         numbers = [number for number in self.numbers() if number > 0]
         older = (number for number in numbers[: max(0, len(numbers) - keep)] if number not in but)
-        old = [number for number in older if self._holds_weights(number)]
+        return self.remove_weights(number for number in older if not is_rung(number, newest=numbers[-1]))
+
+    def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Delete the weights of these versions, whose manifests stay; returns those that had any."""
+        old = [number for number in numbers if self._holds_weights(number)]
         for number in old:
             for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
                 if path.name != manifest.NAME:

@@ -151,5 +151,9 @@ class VersionDamaged(AfterwitError):
     """A version's files cannot be read: it says which, and what to do."""
 
 
+class NotReplayable(AfterwitError):
+    """An update cannot be run again as it was: it says why."""
+
+
 class VersionTaken(AfterwitError):
     """Another process (a rollback) wrote the next version first: this one's ancestor is not the newest."""

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     EMPTY_RESPONSE = "empty_response"
     SUPERSEDED = "superseded"
     REVERTED = "reverted"
+    FORGOTTEN = "forgotten"
     CLIENT_LEFT = "client_left"
     SIDE_TURN = "side_turn"
     UNKNOWN_BRANCH = "unknown_branch"
@@ -90,6 +91,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.EMPTY_RESPONSE: _NOTHING,
     Reason.SUPERSEDED: _NOT,
     Reason.REVERTED: _NOT,
+    Reason.FORGOTTEN: _NOT,
     Reason.CLIENT_LEFT: _NOT,
     Reason.SIDE_TURN: _NOT,
     Reason.UNKNOWN_BRANCH: _NOT,

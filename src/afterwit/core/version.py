@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from afterwit.core.promotion.suite import SuiteResult
 
@@ -14,6 +16,8 @@ class Origin(StrEnum):
     BASE = "base"
     UPDATE = "update"
     ROLLBACK = "rollback"
+    REPLAY = "replay"
+    """Updates run again, without the turns of a forgotten session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,22 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What an update read besides the turns that its manifest names: enough to run it again."""
+
+    learner: Mapping[str, Any]
+    """The learner's settings, by name."""
+    objective: Mapping[str, Any]
+    """The objective's settings, by name, with the brake that was pulled."""
+    placement: str
+    """Where hints stood in prompts."""
+    digests: Mapping[str, str]
+    """Turn -> a digest of everything that the update read of it."""
+    groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Turn -> the rewards of its prompt's turns, if the baseline read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """What a manifest holds. The manifest's atomic rename is the commit of an update."""
 
@@ -68,6 +88,17 @@ class Version:
     files: dict[str, str] = field(default_factory=dict)
     """Hash of each file in the version's folder, by name; empty for the base."""
     metrics: dict[str, float] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    """For an update of the store's turns: how to run it again."""
+    begins: int | None = None
+    """For a replay: the version that it began with."""
+    replays: tuple[int, ...] = ()
+    """For a replay: the updates that it ran again behind that one, in order."""
+    forgets: tuple[str, ...] = ()
+    """Sessions whose content and whose part in the weights ends with this version."""
+    without: tuple[str, ...] = ()
+    """The turns of these sessions, and of those forgotten before, that had been trained on: no weights may
+    hold them from here on."""
     effects: tuple[Effect, ...] = ()
     """What the update did to each of its new turns; (): it was not measured."""
     suite: SuiteResult | None = None

@@ -126,7 +126,8 @@ class LearnerSettings:
     """Whether an update measures what it did to each of its turns, for `afterwit ledger`: one more forward
     pass over their responses, without and with the hint."""
     keep_versions: int = 5
-    """Versions whose weights stay on disk, to roll back to. Manifests are never deleted."""
+    """Newest versions whose weights stay on disk, to roll back to; beside them one at each doubling of the
+    distance (the ladder), so that `forget` and `rollback` reach back. Manifests are never deleted."""
     mismatch_alarm: float = 0.2
     """Nats. There is an alarm if the mean |log pi_old - log pi_b| of tokens that the same weights sampled is
     above this: engine and learner disagree."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +19,8 @@ from afterwit.core.version import Effect, Origin, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
+from afterwit.learner.recipe import recipe_of
+from afterwit.learner.replay import Again, context_of, run_again
 from afterwit.learner.scoring import probe
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
@@ -51,6 +53,7 @@ class Trainer:
         self.objective = objective
         self._rendering = rendering
         self._placement = placement
+        self._teacher = teacher
         self._policy: Policy | None = None
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
 
@@ -103,9 +106,7 @@ class Trainer:
     @property
     def context(self) -> int:
         """Most tokens of prompt and response: the least of the setting and of either model's context."""
-        context = getattr(self.policy().model.config.get_text_config(), "max_position_embeddings", None)
-        most = min(self.settings.max_tokens, context or self.settings.max_tokens)
-        return most if self._served is None else min(most, self._served.context_length)
+        return context_of(self.policy(), self.settings, self._served)
 
     def train(
         self,
@@ -146,10 +147,11 @@ class Trainer:
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
                 metrics={**found, **metrics},
+                recipe=recipe_of(items, chosen, self.settings, self._placement),
                 effects=measured,
                 suite=suite,
             )
-            written = self._write(version, policy, progress)
+            written = self.write(version, policy, progress)
         except BaseException:
             self.drop()
             raise
@@ -157,7 +159,29 @@ class Trainer:
         progress(Phase.WRITTEN)
         return written
 
-    def _write(self, version: Version, policy: Policy, progress: Progress) -> Version:
+    def replay(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
+        """The policy at `start` after these updates, which are run again as they were; nothing is written.
+
+        Raises NotReplayable if an update would read something else than it did. The policy in memory is
+        forgotten.
+        """
+        self.drop()
+        return run_again(
+            self.versions,
+            start,
+            steps,
+            self._rendering,
+            self.frozen,
+            self.settings,
+            progress,
+            server=self._teacher,
+        )
+
+    def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
+        """Write the policy as this version, whose manifest is on disk on return.
+
+        Raises UpdateRefused if its probe is not finite, VersionTaken if another version came first.
+        """
         if not all(map(math.isfinite, version.probe.logprobs)):
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 

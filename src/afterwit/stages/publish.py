@@ -163,7 +163,10 @@ class Publisher:
 
 
 def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
-    """Versions above the served one that may be served instead, newest first."""
+    """Versions above the served one that may be served instead, newest first.
+
+    None from before a version that forgets a session: it may hold what was forgotten.
+    """
     numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
     known = [
         version
@@ -171,7 +174,12 @@ def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -
         if checkpoints.has_weights(number) and (version := checkpoints.get(number))
     ]
     rolled_back = {number for version in known for number in version.reverts}
-    return [version for version in known if version.number not in refused | rolled_back]
+    oldest = max((version.number for version in known if version.forgets), default=0)
+    return [
+        version
+        for version in known
+        if version.number >= oldest and version.number not in refused | rolled_back
+    ]
 
 
 def check_probe(version: Version, served: Sequence[float], tolerance: float) -> None:

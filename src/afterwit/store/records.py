@@ -135,6 +135,18 @@ class VersionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOrder:
+    """That a session is to be forgotten."""
+
+    session: str
+    replay: bool
+    """Whether later updates are run again without it; else they are taken back."""
+    at: float
+    error: str | None
+    """Why it cannot be carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedTurn:
     """A turn that a version was trained on."""
 

@@ -13,6 +13,7 @@ from afterwit.apps.cli import (
     demo,
     doctor,
     exporting,
+    forget,
     importing,
     init,
     keeping,
@@ -54,6 +55,7 @@ app.command()(ledger.ledger)
 app.command()(ledger.progress)
 app.command()(versions.versions)
 app.command()(versions.rollback)
+app.command()(forget.forget)
 app.command()(versions.requeue)
 app.command()(control.pause)
 app.command()(control.resume)

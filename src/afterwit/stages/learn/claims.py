@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from afterwit.checkpoints import Versions
+from afterwit.checkpoints.forgetting import tainted
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
 from afterwit.core.version import Version
@@ -61,6 +62,7 @@ class Claims:
         found = self._store.reconcile(self._versions.all(), now=self._now(), error=error)
         died_in = [] if self._started else [self._store.turn(turn) for turn in found.freed]
         self._reconciled, self._started = newest, True
+        self.remove_forgotten()
         return died_in
 
     def distrust(self) -> None:
@@ -130,6 +132,10 @@ class Claims:
     def _hints_teach(self, record: Record) -> bool:
         return self._settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
 
+    def sample(self, record: Record, group_rewards: tuple[int, ...]) -> JudgedTurn:
+        """A judged turn as the learner took it when its group had these rewards."""
+        return _judged_turn(record, group_rewards)
+
     def replayable(self) -> list[JudgedTurn]:
         """Turns to replay: with hints, trained before, not older than the staleness limit."""
         if self._settings.replay == 0:
@@ -149,7 +155,13 @@ class Claims:
         """
         self._store.commit_version(version, now=self._now())
         self._reconciled = version.number
+        self.remove_forgotten()
         self._versions.prune(self._settings.keep_versions, but=keep)
+
+    def remove_forgotten(self, turns: Collection[str] = ()) -> None:
+        """Delete the weights of all versions that hold a forgotten turn, or one of `turns`."""
+        found = self._versions.all()
+        self._versions.remove_weights(tainted(found, self._versions.has_weights, turns))
 
     def together(self) -> AbstractContextManager[None]:
         """What follows is stored as one, or not at all."""

@@ -17,6 +17,7 @@ from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.attempt import Attempts
 from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import STAGE, Claims, Stopped
+from afterwit.stages.learn.forgetting import Forgetter
 from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
 from afterwit.stages.paused import on_person
@@ -58,6 +59,7 @@ class Learn:
         )
         self._gate = Gate(store, trainer.versions, promotion)
         self._attempts = Attempts(trainer, self._claims, self._health, self._gate, now=now)
+        self._forgetter = Forgetter(store, trainer, self._claims, self._gate, now=now, progress=watch)
         self._last_step_failed = False
         self._choice = NOTHING
         self._pause: Pause | None = None
@@ -104,7 +106,7 @@ class Learn:
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
-        if self._fall_back():
+        if self._fall_back() or self.forget():
             return True
         self._pause = self._claims.paused()
         if self._pause is not None:
@@ -117,6 +119,18 @@ class Learn:
         progress(Phase.CLAIMED)
         self._attempts.attempt(records, self._choice, progress)
         return True
+
+    def forget(self) -> list[str]:
+        """Forget the sessions that people ordered to forget; a sentence for each."""
+        found = self._forgetter.carry_out()
+        for words in found:
+            log.info("learn: %s", words)
+        return found
+
+    def begin(self) -> None:
+        """Load the model and follow the folder of versions: what comes before `forget` outside of `run`."""
+        self._trainer.begin(now=self._now())
+        self._catch_up()
 
     def _fall_back(self) -> bool:
         """Return to an earlier version if a hold or an alarm wants it; whether it did."""

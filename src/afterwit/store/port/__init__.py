@@ -8,6 +8,7 @@ from typing import Protocol
 from afterwit.store.port.browsing import Browsing
 from afterwit.store.port.control import Control
 from afterwit.store.port.copying import Copying
+from afterwit.store.port.forgetting import Forgetting
 from afterwit.store.port.leases import WAITS_IN, LearnerQueue, Leases, Stage
 from afterwit.store.port.lineage import Lineage
 from afterwit.store.port.operation import Keys, Statuses
@@ -22,6 +23,7 @@ __all__ = [
     "Browsing",
     "Control",
     "Copying",
+    "Forgetting",
     "Keys",
     "LearnerQueue",
     "Leases",
@@ -47,6 +49,7 @@ class Store(
     Promotion,
     Control,
     Sources,
+    Forgetting,
     Reading,
     Browsing,
     Retention,

@@ -14,6 +14,7 @@ from afterwit.core.version import Effect, Origin, Version
 from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
 from afterwit.store.sqlite.component import Component
 from afterwit.store.sqlite.database import marks
+from afterwit.store.sqlite.forgetting import forget_session
 from afterwit.store.sqlite.turn_state import (
     COLUMNS,
     TurnState,
@@ -46,6 +47,10 @@ class SqliteLineage(Component):
                 self._train(current, now)
             for number in version.reverts:
                 self._revert(number, now)
+            for session in version.forgets:
+                forget_session(self._database, session, now=now)
+        if version.forgets:
+            self._database.empty_log()
         return Committed(
             trained=len(known) - len(repeated), unknown=len(found) - len(known), repeated=repeated
         )
@@ -85,6 +90,8 @@ class SqliteLineage(Component):
                 )
 
     def _train(self, current: TurnState, now: float) -> None:
+        if current.reason is Reason.FORGOTTEN:
+            return
         for state in TO_TRAINED[current.state]:
             move(self._database, current, state, now=now)
             current = find_turn_state(self._database, current.id) or current

@@ -9,6 +9,7 @@ from typing import Self
 from afterwit.store.sqlite.browsing import SqliteBrowsing
 from afterwit.store.sqlite.control import SqliteControl
 from afterwit.store.sqlite.copying import SqliteCopying
+from afterwit.store.sqlite.forgetting import SqliteForgetting
 from afterwit.store.sqlite.keys import SqliteKeys
 from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
 from afterwit.store.sqlite.leases import SqliteLeases
@@ -39,6 +40,7 @@ class SqliteStore(
     SqliteReading,
     SqliteBrowsing,
     SqliteRetention,
+    SqliteForgetting,
     SqliteCopying,
     SqliteStatuses,
     SqliteKeys,

@@ -1,0 +1,108 @@
+"""Updates run again, as they were, from what their manifests and the store hold."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from afterwit.checkpoints import Versions
+from afterwit.core.errors import NotReplayable
+from afterwit.core.judged_turn import JudgedTurn
+from afterwit.core.judging import Rendering
+from afterwit.core.teacher import TeacherServer
+from afterwit.core.version import Origin, Probe, Recipe, Version
+from afterwit.learner.batch import Item, TurnLimits, build
+from afterwit.learner.parameters import FrozenModels
+from afterwit.learner.policy import Policy
+from afterwit.learner.recipe import digest, settings_of
+from afterwit.learner.scoring import probe
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.update import Progress, update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """An update to run again, with the samples that stay in it."""
+
+    number: int
+    """The version that it made."""
+    parent: int
+    """The version that it began with: staleness is counted from there."""
+    recipe: Recipe
+    new: Sequence[JudgedTurn]
+    replayed: Sequence[JudgedTurn]
+    probe: Probe | None = None
+    """What the policy must say after it, to the bit: nothing was left out so far. None: something was."""
+
+
+def run_again(
+    versions: Versions,
+    start: int,
+    steps: Iterable[Again],
+    rendering: Rendering,
+    frozen: FrozenModels,
+    settings: LearnerSettings,
+    progress: Progress,
+    *,
+    server: TeacherServer | None,
+) -> Policy:
+    """The policy at `start` after the steps. `frozen` belongs to the present `settings`, `server` holds the
+    teacher of steps whose settings say so.
+
+    Raises NotReplayable, with the update's number.
+    """
+    policy: Policy | None = None
+    present = settings
+    for step in steps:
+        try:
+            then, objective, placement = settings_of(step.recipe)
+            if policy is None:
+                policy = Policy.load(versions, start, then)
+            elif then != present:
+                policy = _reloaded(policy, versions, then)
+            models = frozen if then == settings else FrozenModels(versions.base, then, server=server)
+            limits = TurnLimits(
+                max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
+                max_staleness=then.max_staleness,
+                version=step.parent,
+            )
+            items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
+            if refused:
+                raise NotReplayable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
+            _check_unchanged(items, step.recipe)
+            update(policy, models, items, objective, then, progress)
+            if step.probe is not None and probe(policy.model) != step.probe:
+                raise NotReplayable("this machine does not compute it as it was: its probe differs")
+        except NotReplayable as error:
+            raise NotReplayable(f"version {step.number} cannot be run again: {error}") from error
+        present = then
+    return Policy.load(versions, start, settings) if policy is None else policy
+
+
+def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer | None) -> int:
+    """Most tokens of prompt and response: the least of the setting and of either model's context."""
+    context = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
+    most = min(settings.max_tokens, context or settings.max_tokens)
+    return most if served is None else min(most, served.context_length)
+
+
+def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
+    for item in items:
+        if item.turn is None or recipe.digests.get(item.turn) != digest(item):
+            raise NotReplayable(f"turn {item.turn} is not what it was: it was judged again since")
+
+
+def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings) -> Policy:
+    """The policy as a learner finds it that starts with other settings: through its files."""
+    with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
+        scratch = Versions(root=Path(folder), base=versions.base)
+        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probe(policy.model))
+
+        def fill(place: Path) -> None:
+            policy.trained.write(place, versions.base)
+            policy.save_state(place)
+
+        scratch.write(version, fill)
+        return Policy.load(scratch, 1, settings)

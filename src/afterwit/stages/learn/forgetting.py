@@ -1,0 +1,140 @@
+"""Forgets sessions: their content, and their part in the weights.
+
+The manifest of the version without them is the commit. Before it nothing has changed, and the order stands;
+after it the store deletes the content when it follows the folder of versions, whoever does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from afterwit.checkpoints import roll_back
+from afterwit.checkpoints.forgetting import Plan, Step, plan
+from afterwit.core.errors import AfterwitError, NotReplayable, TurnNotFound
+from afterwit.core.judged_turn import JudgedTurn
+from afterwit.core.promotion import Standing, SuiteResult
+from afterwit.core.version import Origin, Version
+from afterwit.learner.policy import Policy
+from afterwit.learner.replay import Again
+from afterwit.learner.scoring import probe
+from afterwit.learner.suite import kept
+from afterwit.learner.trainer import Trainer
+from afterwit.learner.update import Phase, Progress
+from afterwit.stages.learn.claims import Claims
+from afterwit.stages.promotion import Gate
+from afterwit.store import ForgetOrder, Store
+
+
+class Forgetter:
+    """Carries out orders to forget. Use it while no other learner runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        trainer: Trainer,
+        claims: Claims,
+        gate: Gate,
+        *,
+        now: Callable[[], float],
+        progress: Progress,
+    ) -> None:
+        self._store, self._trainer, self._claims, self._gate = store, trainer, claims, gate
+        self._now, self._progress = now, progress
+
+    def carry_out(self) -> list[str]:
+        """Carry out every order that can be; a sentence for each."""
+        return [self._tried(order) for order in self._store.forget_orders() if order.error is None]
+
+    def _tried(self, order: ForgetOrder) -> str:
+        try:
+            version = self._forget(order)
+        except AfterwitError as error:
+            self._store.forgetting_failed(order.session, str(error))
+            return f"session {order.session} is not forgotten: {error}"
+        if version is None:
+            return f"session {order.session} is forgotten; no weights held it"
+        if version.origin is Origin.ROLLBACK:
+            back = f"version {version.number} has the weights of version {version.restores}"
+            return f"session {order.session} is forgotten: {back}"
+        count = len(version.replays)
+        return (
+            f"session {order.session} is forgotten: version {version.number} is version {version.begins} and"
+            f" {count} update{'s' if count != 1 else ''} run again without it"
+        )
+
+    def _forget(self, order: ForgetOrder) -> Version | None:
+        """The version without the session; None if the newest weights held nothing of it."""
+        turns = self._store.turn_ids(order.session)
+        versions = self._trainer.versions
+        found = plan(versions.all(), turns, versions.has_weights)
+        if found is None:
+            self._claims.remove_forgotten(turns)
+            self._store.forget(order.session, now=self._now())
+            return None
+        trained = {each.turn for each in self._store.learned(turns=turns)}
+        earlier = {turn for version in versions.all() for turn in version.without}
+        without = tuple(sorted(trained | earlier))
+        if order.replay and found.steps:
+            version = self._replayed(order.session, turns, without, found)
+        else:
+            version = roll_back(
+                versions, found.start, now=self._now(), forgets=[order.session], without=without
+            )
+        self._claims.commit(version, keep=self._gate.keep())
+        return version
+
+    def _replayed(self, session: str, turns: Sequence[str], without: tuple[str, ...], found: Plan) -> Version:
+        trainer = self._trainer
+        policy = trainer.replay(found.start, map(self._again, found.steps), progress=self._progress)
+        newest = trainer.versions.newest()
+        version = Version(
+            number=newest + 1,
+            parent=newest,
+            origin=Origin.REPLAY,
+            created=self._now(),
+            begins=found.start,
+            replays=tuple(step.version.number for step in found.steps),
+            forgets=(session,),
+            without=without,
+            probe=probe(policy.model),
+            suite=self._suite(policy, turns),
+        )
+        written = trainer.write(version, policy, self._progress)
+        self._progress(Phase.WRITTEN)
+        return written
+
+    def _again(self, step: Step) -> Again:
+        """The step with its samples. NotReplayable if something of it is gone."""
+        version, recipe = step.version, step.version.recipe
+        if recipe is None or version.parent is None:
+            raise NotReplayable(
+                f"version {version.number} cannot be run again: its manifest does not say how, because it"
+                " learned from an Atropos server, or was written by an older Afterwit"
+            )
+        return Again(
+            number=version.number,
+            parent=version.parent,
+            recipe=recipe,
+            new=[self._sample(turn, version) for turn in step.turns],
+            replayed=[self._sample(turn, version) for turn in step.replayed],
+            probe=version.probe if step.whole else None,
+        )
+
+    def _sample(self, turn: str, version: Version) -> JudgedTurn:
+        try:
+            record = self._store.turn(turn)
+        except TurnNotFound as error:
+            raise NotReplayable(
+                f"version {version.number} cannot be run again: the content of turn {turn} is gone"
+            ) from error
+        groups = {} if version.recipe is None else version.recipe.groups
+        return self._claims.sample(record, tuple(map(int, groups.get(turn, ()))))
+
+    def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
+        """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
+        items = self._gate.items(turns, work=0)
+        found = self._gate.result(kept(policy, items, self._trainer.settings))
+        if found is None or found.standing is not Standing.HELD:
+            return found
+        return replace(found, standing=Standing.DOUBTFUL)
