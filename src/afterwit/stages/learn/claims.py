@@ -124,17 +124,7 @@ class Claims:
     def samples(self, records: Sequence[Record]) -> list[JudgedTurn]:
         """Judged turns as the learner takes them; with their groups' rewards if the baseline reads them."""
         groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
-        return [
-            _judged_turn(record, groups.get(record.turn.id, ()), hints=self._hints_teach(record))
-            for record in records
-        ]
-
-    def _hints_teach(self, record: Record) -> bool:
-        return self._settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
-
-    def sample(self, record: Record, group_rewards: tuple[int, ...]) -> JudgedTurn:
-        """A judged turn as the learner took it when its group had these rewards."""
-        return _judged_turn(record, group_rewards)
+        return [sample_of(record, groups.get(record.turn.id, ()), self._settings) for record in records]
 
     def replayable(self) -> list[JudgedTurn]:
         """Turns to replay: with hints, trained before, not older than the staleness limit."""
@@ -146,7 +136,7 @@ class Claims:
             min_version=newest - self._settings.max_staleness,
             seed=newest + 1,
         )
-        return self.samples([record for record in found if self._hints_teach(record)])
+        return self.samples([record for record in found if hints_teach(record, self._settings)])
 
     def commit(self, version: Version, *, keep: Collection[int] = ()) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
@@ -199,8 +189,14 @@ class Claims:
             self.give_back([record], retry_in_s=retry_in(self._settings, record.attempts), error=error)
 
 
-def _judged_turn(record: Record, group_rewards: tuple[int, ...], *, hints: bool) -> JudgedTurn:
-    """`hints`: whether it learns from its hints."""
+def hints_teach(record: Record, settings: LearnerSettings) -> bool:
+    """Whether a turn learns from its hints under these settings."""
+    return settings.teaching.hints_teach(record.flags, accepted=record.accepted is True)
+
+
+def sample_of(record: Record, group_rewards: tuple[int, ...], settings: LearnerSettings) -> JudgedTurn:
+    """A judged turn as the learner takes it under these settings, if its group has these rewards."""
+    hints = hints_teach(record, settings)
     if record.verdict is None:
         raise ValueError(f"turn {record.turn.id} is {record.state} without a verdict")
     return JudgedTurn(

@@ -14,14 +14,16 @@ from afterwit.checkpoints.forgetting import Plan, Step, plan
 from afterwit.core.errors import AfterwitError, NotReplayable, TurnNotFound
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.promotion import Standing, SuiteResult
-from afterwit.core.version import Origin, Version
+from afterwit.core.version import Origin, Recipe, Version
 from afterwit.learner.policy import Policy
+from afterwit.learner.recipe import settings_of
 from afterwit.learner.replay import Again
 from afterwit.learner.scoring import probe
+from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
-from afterwit.stages.learn.claims import Claims
+from afterwit.stages.learn.claims import Claims, sample_of
 from afterwit.stages.promotion import Gate
 from afterwit.store import ForgetOrder, Store
 
@@ -112,24 +114,24 @@ class Forgetter:
                 f"version {version.number} cannot be run again: its manifest does not say how, because it"
                 " learned from an Atropos server, or was written by an older Afterwit"
             )
+        settings, _, _ = settings_of(recipe)
         return Again(
             number=version.number,
             parent=version.parent,
             recipe=recipe,
-            new=[self._sample(turn, version) for turn in step.turns],
-            replayed=[self._sample(turn, version) for turn in step.replayed],
+            new=[self._sample(turn, version.number, recipe, settings) for turn in step.turns],
+            replayed=[self._sample(turn, version.number, recipe, settings) for turn in step.replayed],
             probe=version.probe if step.whole else None,
         )
 
-    def _sample(self, turn: str, version: Version) -> JudgedTurn:
+    def _sample(self, turn: str, number: int, recipe: Recipe, settings: LearnerSettings) -> JudgedTurn:
         try:
             record = self._store.turn(turn)
         except TurnNotFound as error:
             raise NotReplayable(
-                f"version {version.number} cannot be run again: the content of turn {turn} is gone"
+                f"version {number} cannot be run again: the content of turn {turn} is gone"
             ) from error
-        groups = {} if version.recipe is None else version.recipe.groups
-        return self._claims.sample(record, tuple(map(int, groups.get(turn, ()))))
+        return sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings)
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
         """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
