@@ -15,6 +15,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.demo.settings import choose
 from afterwit.apps.demo.worlds import WORLDS
 from afterwit.core.errors import SettingError
+from afterwit.core.teaching import Review
 
 NOWHERE = Path("/nonexistent")
 ALIKE: dict[str, Any] = {
@@ -35,6 +36,9 @@ ALIKE: dict[str, Any] = {
     "learner.epochs": 1,
     "learner.replay": 0,
     "learner.update_gate": False,
+    "learner.review": Review.OFF,
+    "learner.tool_hints": True,
+    "learner.source_share": 1.0,
     "learner.max_tokens": 32_768,
 }
 COLUMNS = (
