@@ -60,8 +60,9 @@ class SqliteReview(Component):
             for current in waits:
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.EXCLUDED)
             self._database.execute(
-                "UPDATE turns SET reason = ? WHERE session = ? AND state = 'SKIPPED' AND reason <> ?",
-                (Reason.EXCLUDED, session, Reason.REVERTED),
+                "UPDATE turns SET reason = ? WHERE session = ? AND state = 'SKIPPED'"
+                " AND reason NOT IN (?, ?)",
+                (Reason.EXCLUDED, session, Reason.REVERTED, Reason.FORGOTTEN),
             )
             trained = self._database.rows(
                 "SELECT DISTINCT version FROM trained JOIN turns t ON t.id = trained.turn"

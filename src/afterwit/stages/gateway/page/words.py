@@ -23,6 +23,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.EMPTY_RESPONSE: "the response was empty",
     Reason.SUPERSEDED: "it was asked for again",
     Reason.REVERTED: "what it taught was taken back",
+    Reason.FORGOTTEN: "its conversation was forgotten",
     Reason.CLIENT_LEFT: "the client left",
     Reason.SIDE_TURN: "a title, a summary or a review beside the conversation",
     Reason.UNKNOWN_BRANCH: "nobody knows yet which branch went on",

@@ -57,6 +57,9 @@ def _made(version: VersionRecord) -> Line:
             f"Version {version.number} takes learning back: it has the weights of version {version.restores}."
         )
         return Line(at=version.created, kind="rollback", words=words, version=version.number)
+    if version.origin is Origin.REPLAY:
+        words = f"Version {version.number} is earlier updates, run again without a forgotten conversation."
+        return Line(at=version.created, kind="replay", words=words, version=version.number)
     again = f", and from {version.replayed} again" if version.replayed else ""
     words = f"Version {version.number} learned from {count(version.trained, 'turn')}{again}."
     return Line(at=version.created, kind="learned", words=words, version=version.number)
