@@ -53,15 +53,15 @@ demo-atropos: $(VENV)/.installed-atropos
 
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
-	@$(PYTEST) -m "not slow and not gpu"
+	@$(PYTEST) -m "not slow and not gpu and not browser"
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients" --timeout 3600
+	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients and not browser" --timeout 3600
 
 ## All tests, every property with many more examples: hours.
 test-thorough: $(VENV)/.installed-test
-	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients" --hypothesis-profile thorough --timeout 3600
+	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients and not browser" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test
@@ -87,13 +87,30 @@ test-atropos: $(VENV)/.installed-atropos
 test-clients: $(VENV)/.installed-test
 	@MINUTES=$(MINUTES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/clients -m clients -rs -vv --timeout 1200
 
+AXE := build/page/package/axe.min.js
+
+$(AXE):
+	@mkdir -p build/page
+	cd build/page && npm pack --silent axe-core@4 && tar xzf axe-core-*.tgz package/axe.min.js
+
+$(VENV)/.installed-browser: pyproject.toml
+	$(call install,browser)
+
+## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
+test-browser: $(VENV)/.installed-browser $(AXE)
+	AXE=$(AXE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
+
+## The pictures of docs/page.md, taken of a made-up history.
+screenshots: $(VENV)/.installed-browser
+	$(BIN)/python -m tests.browser.screenshots
+
 ## Everything a change must pass: format, lint, types, layers, tests with branch coverage, docs.
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
+	$(PYTEST) -m "not slow and not gpu and not browser" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 ## Writes docs/settings.md from the settings' own declarations.

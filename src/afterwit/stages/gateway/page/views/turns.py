@@ -70,6 +70,7 @@ def one(request: Request, gateway: Gateway) -> Wanted:
                 for message in (record.next_state.messages if record.next_state else ())
             ],
             "tokens": _tokens(turn, gateway),
+            "effects": [each for each in store.learned(turns=[turn.id]) if each.effect is not None],
             "whole": whole,
         }
 

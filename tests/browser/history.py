@@ -1,0 +1,224 @@
+"""A made-up history of a home: sessions of an agent that works on files, judged and learned from."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from random import Random
+
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.promotion import Event, EventKind, Standing, SuiteResult
+from afterwit.core.teaching import Flag
+from afterwit.core.turn import Finish, Sampled, Sampling, Turn
+from afterwit.core.verdict import Question, Source, Verdict, Vote
+from afterwit.core.version import Effect, Origin, Probe, Version
+from afterwit.store import Store
+from afterwit.wire.model_text.render import Renderer
+
+HOUR = 3600.0
+BATCH = 8
+SYSTEM = Message(role="system", content="You work in a project's folder. Use the tools.")
+FILES = ("garden.cfg", "notes.txt", "prices.ini", "report.log", "letters.txt", "harbour.cfg")
+ASKED = (
+    "Change the colour in {file} from blue to green.",
+    "Throw {file} away, please; we do not need it any more.",
+    "Run check.py and tell me what it says about {file}.",
+    "Write a greeting into {file}.",
+)
+CALLS = (
+    ("edit", {"old": "blue", "new": "green"}),
+    ("delete", {"dry_run": False}),
+    ("run", {"command": "python check.py"}),
+    ("write", {"text": "Good morning."}),
+)
+COMPLAINTS = (
+    "You should read a file before you change it.",
+    "Try it with dry_run first, always.",
+    "It is python3 here, not python.",
+    "Keep a copy of what was in the file.",
+)
+HINTS = (
+    "Read the file before you edit it.",
+    "Try a delete with dry_run before you really delete.",
+    "Run scripts with python3.",
+    "Copy an existing file before you overwrite it.",
+)
+DONE = (
+    "I changed the colour from blue to green. Everything else in the file is as it was before.",
+    "The file is gone now. I did not touch anything else in the folder.",
+    "I ran the script with python: it says that all lines are as they should be.",
+    "I wrote a greeting into the file. What was in it before is no longer there.",
+)
+THANKS = ("Thank you, that is it.", "Good, exactly so.", "Perfect.")
+PROBE = Probe(ids=(1, 2), logprobs=(-1.0,))
+
+
+@dataclass
+class History:
+    """What happened so far."""
+
+    store: Store
+    renderer: Renderer
+    random: Random
+    now: float
+    version: int = 0
+    turns: int = 0
+    waiting: list[str] | None = None
+
+    def play(self, sessions: int) -> None:
+        """So many sessions; people complain less as versions go by."""
+        self.waiting = []
+        self.store.commit_version(
+            Version(number=0, parent=None, origin=Origin.BASE, created=self.now, probe=PROBE), now=self.now
+        )
+        for number in range(sessions):
+            self._session(number)
+            if len(self.waiting) >= BATCH:
+                self._learn()
+
+    def _session(self, number: int) -> None:
+        kind = self.random.randrange(len(ASKED))
+        asked = Message(role="user", content=ASKED[kind].format(file=self.random.choice(FILES)))
+        session, messages = f"session-{number:05}", [SYSTEM, asked]
+        kept = self.random.random() < 0.25 + 0.6 * min(1.0, self.version / 8)
+        calls = [("read", {})] if kept and kind == 0 else []
+        for name, more in [*calls, CALLS[kind]]:
+            call = self._call(name, more)
+            turn = self._turn(session, messages, Message(role="assistant", tool_calls=(call,)))
+            result = Message(
+                role="tool",
+                content=self.random.choice(("done", "1 line changed", "ok")),
+                tool_call_id=call.id,
+            )
+            self._judge(turn, [result], reward=1 if kept else 0)
+            messages += [Message(role="assistant", tool_calls=(call,)), result]
+        reply = Message(role="assistant", content=DONE[kind])
+        turn = self._turn(session, messages, reply)
+        if number % 9 == 8:
+            return  # nobody replied
+        words = self.random.choice(THANKS) if kept else COMPLAINTS[kind]
+        hints = () if kept else (HINTS[kind],)
+        self._judge(turn, [Message(role="user", content=words)], reward=1 if kept else -1, hints=hints)
+
+    def _call(self, name: str, more: dict[str, object]) -> ToolCall:
+        arguments = {"file": self.random.choice(FILES), **more}
+        return ToolCall(id=f"call{self.turns}", name=name, arguments=json.dumps(arguments))
+
+    def _turn(self, session: str, messages: list[Message], reply: Message) -> Turn:
+        self.now += self.random.uniform(20, 400)
+        self.turns += 1
+        said = reply.content or "".join(f"{call.name} {call.arguments}" for call in reply.tool_calls)
+        ids = self.renderer.encode(said)
+        logprobs = tuple(math.log(min(1.0, self.random.betavariate(5, 0.6) + 1e-3)) for _ in ids)
+        cut = self.random.randrange(len(ids)) if self.version and self.turns % 4 == 0 else 0
+        versions = (max(self.version - 1, 0),) * cut + (self.version,) * (len(ids) - cut)
+        turn = Turn(
+            id=f"01k{self.turns:07}",
+            scope=self.random.choice(("local/opencode", "local/opencode", "local/openclaw")),
+            session=session,
+            parent=None,
+            kind="main",
+            created=self.now,
+            model="policy",
+            conversation=Conversation(messages=tuple(messages)),
+            prompt_ids=self.renderer.prompt_ids(Conversation(messages=tuple(messages))),
+            sampling=Sampling(max_tokens=256),
+            sampled=Sampled(ids=ids, logprobs=logprobs, versions=versions, forced=(False,) * len(ids)),
+            message=reply,
+            finish=Finish.TOOL_CALLS if reply.tool_calls else Finish.STOP,
+        )
+        name = turn.id.encode()
+        self.store.add_turn(
+            turn,
+            prompt_hash=name,
+            full_hash=name,
+            depth=1,
+            full_depth=2,
+            delivered=True,
+            reason=None,
+            now=self.now,
+        )
+        return turn
+
+    def _judge(
+        self, turn: Turn, followed: list[Message], *, reward: int, hints: tuple[str, ...] = ()
+    ) -> None:
+        self.now += 5
+        self.store.answer(turn.id, followed, answered_by=None, now=self.now)
+        self.store.claim("judge", owner="judge", limit=9, lease_s=60, now=self.now)
+        votes = [Vote(question=Question.EVALUATION, words=f"\\boxed{{{reward}}}", value=reward)] * 3
+        votes += [
+            Vote(question=Question.HINT, words=f"\\boxed{{1}} {hint}", value=1, hint=hint) for hint in hints
+        ]
+        verdict = Verdict(reward=reward, source=Source.VOTES, hints=hints, votes=tuple(votes))
+        reason = None if reward or hints else Reason.NO_SIGNAL
+        flags = [Flag.COMMAND] if hints and self.turns % 17 == 0 else []
+        self.store.judged(
+            turn.id,
+            verdict,
+            rl=bool(reward),
+            opd=bool(hints),
+            reason=reason,
+            owner="judge",
+            now=self.now,
+            flags=flags,
+        )
+        if reason is None and not flags and self.waiting is not None:
+            self.waiting.append(turn.id)
+
+    def _learn(self) -> None:
+        assert self.waiting is not None
+        turns, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
+        self.version += 1
+        n = self.version
+        metrics = {
+            "loss": 0.9 * 0.9**n + 0.05 * self.random.random(),
+            "reference_kl": 0.002 * n + 0.001 * self.random.random(),
+            "mismatch_mean": 0.011 + 0.004 * self.random.random(),
+            "teacher_gap": 0.6 * 0.93**n + 0.03 * self.random.random(),
+            "overlap": min(0.98, 0.7 + 0.02 * n),
+            "staleness_mean": self.random.random(),
+        }
+        lost = {"edit": (0, 12), "text": (self.random.randrange(2), 20)}
+        effects = tuple(
+            Effect(turn=turn, before=-1.2 + 0.3 * k, after=-1.0 + 0.3 * k, hinted_before=-0.6)
+            for k, turn in enumerate(turns[:3])
+        )
+        suite = SuiteResult(lost=lost, evidence=0.4, standing=Standing.CLEAN)
+        made = Version(
+            number=n, parent=n - 1, origin=Origin.UPDATE, created=self.now, turns=tuple(turns), probe=PROBE,
+            metrics=metrics, suite=suite, effects=effects,
+        )  # fmt: skip
+        self.store.commit_version(made, now=self.now)
+        self.store.published(n, now=self.now + 1)
+        if n % 6 == 0:
+            self._decide(
+                EventKind.CONFIRM, f"version {n} is confirmed: since it came, 6 requests in a row ended well"
+            )
+        if n % 7 == 0:
+            self._decide(
+                EventKind.HOLD,
+                "an update of 8 turns was held back: it would have lost 4 of 12 `edit` that people"
+                " had approved (evidence 31.2); its turns are set aside as held_back",
+            )
+
+    def _decide(self, kind: EventKind, words: str) -> None:
+        self.store.decided(Event(kind=kind, at=self.now + 2, version=self.version, evidence=0.0, words=words))
+
+
+def play(store: Store, renderer: Renderer, *, sessions: int, now: float) -> float:
+    """Fill a store with so many sessions from `now` on; returns the time of the last thing that happened."""
+    history = History(store, renderer, Random(0), now)
+    history.play(sessions)
+    store.set_status("judge", True, "idle", now=history.now)
+    store.set_status(
+        "learn",
+        True,
+        "5 of 8 turns wait: the next update starts at 8, or in 12 minutes if 4 wait then",
+        now=history.now,
+    )
+    store.set_status("publish", True, f"serving version {history.version}", now=history.now)
+    store.set_status("housekeeping", True, "the store is within its limits", now=history.now)
+    return history.now

@@ -1,0 +1,133 @@
+"""The page in a real Chromium: it loads by itself, is accessible, lives, and obeys keyboard and buttons."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterwit.core.message import Message
+from tests.browser.world import World
+from tests.store.examples import add
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+VIEWS = (
+    "",
+    "/sessions",
+    "/sessions/session-00012",
+    "/turns",
+    "/turns/01k0000024",
+    "/versions",
+    "/versions/3",
+)
+VIEWS += ("/review", "/sources", "/curves", "/log", "/nothing")
+RUN_AXE = """
+    () => axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
+        violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 120)).join(" | ")}`))
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_every_view_is_accessible_fits_and_asks_nobody_else(
+    browser, world: World, axe: str, scheme, width
+):
+    page = await browser.new_page(
+        color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
+    )
+    asked, said = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    for view in VIEWS:
+        await page.goto(f"{world.url}/ui{view}")
+        await page.evaluate(axe)
+        assert await page.evaluate(RUN_AXE) == [], view
+        overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert overflow <= 0, view
+    assert all(url.startswith(world.url) for url in asked)
+    assert [text for text in said if "404" not in text] == []
+
+
+async def test_nothing_breaks_the_policy(browser, world: World):
+    page = await browser.new_page()
+    broken: list[str] = []
+    page.on("console", lambda message: broken.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    for view in VIEWS[:-1]:
+        await page.goto(f"{world.url}/ui{view}")
+    assert broken == []
+
+
+async def test_what_happens_appears_without_a_reload_and_hostile_words_stay_words(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(f"{world.url}/ui/turns")
+    hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+    message = Message(role="assistant", content=hostile)
+    await world.serving.store.call(lambda store: add(store, "zz", message=message, now=world.serving.clock()))
+    await page.get_by_text("onerror", exact=False).first.wait_for()
+    assert "owned" not in await page.title()
+    assert await page.locator("main img").count() == 0
+
+
+async def test_what_a_reader_opened_stays_open_while_the_page_renews_itself(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(f"{world.url}/ui/turns/01k0000024")
+    await page.locator("#after details summary").click()
+    await page.evaluate("document.activeElement.blur()")
+    await world.serving.store.call(
+        lambda store: store.answer(
+            "01k0000024", [Message(role="user", content="And now?")], answered_by=None, now=1.0
+        )
+    )
+    await page.get_by_text("And now?").wait_for()
+    assert await page.locator("#after details").get_attribute("open") is not None
+
+
+async def test_it_is_steered_by_keyboard_alone(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(f"{world.url}/ui/versions/3")
+    await page.keyboard.press("Tab")
+    assert await page.evaluate("document.activeElement.className") == "skip"
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "content"
+    sure = page.locator("details.sure summary")
+    await sure.focus()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("status").filter(has_text="learning was taken back").wait_for()
+
+
+async def test_learning_is_paused_and_resumed_by_buttons(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(f"{world.url}/ui")
+    await page.get_by_text("Pause learning").click()
+    await page.get_by_label("Why").fill("guests")
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_text("No: learning is paused.").wait_for()
+    await page.get_by_role("button", name="Resume learning").click()
+    await page.get_by_text("Pause learning").wait_for()
+
+
+async def test_a_browser_signs_in_with_a_key_and_out_again(browser, world: World, axe: str):
+    await world.serving.add_key("admin", "admin")
+    page = await browser.new_page(bypass_csp=True)
+    await page.goto(f"{world.url}/ui/turns/01k0000024")
+    await page.evaluate(axe)
+    assert await page.evaluate(RUN_AXE) == []
+    await page.get_by_label("API key").fill("aw-wrong")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("alert").wait_for()
+    await page.get_by_label("API key").fill("aw-admin")
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_text("Is it learning?").wait_for()
+    assert await page.evaluate("document.cookie") == ""
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_label("API key").wait_for()
+
+
+async def test_a_lost_gateway_is_said(browser, world: World):
+    page = await browser.new_page()
+    await page.goto(f"{world.url}/ui")
+    await page.context.set_offline(True)
+    await page.get_by_text("What you see may be old").wait_for()
+    await page.context.set_offline(False)
+    await page.get_by_text("What you see may be old").wait_for(state="hidden")
