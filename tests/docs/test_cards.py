@@ -1,0 +1,40 @@
+"""The table of cards on the page is the one that is computed."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from docs import cards
+
+
+def test_the_page_has_the_table_that_the_command_writes() -> None:
+    text = cards.PAGE.read_text(encoding="utf-8")
+    assert cards.page(text) == text
+
+
+@pytest.mark.parametrize("shape", [cards.SHAPES[0], cards.SHAPES[3]], ids=lambda shape: shape.name)
+def test_weights_and_adapter_are_those_of_the_model_itself(shape: cards.Shape) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = Qwen3Config(
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_width,
+        intermediate_size=shape.inner,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.tied,
+    )
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(config)
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        adapted = get_peft_model(model, LoraConfig(r=cards.RANK, target_modules="all-linear"))
+    assert weights == pytest.approx(shape.weights, rel=1e-3)
+    assert sum(p.numel() for p in adapted.parameters() if p.requires_grad) == shape.adapter
+
+
+def test_a_model_too_large_for_any_card_needs_two() -> None:
+    assert (cards.card(6), cards.card(100), cards.card(120)) == ("8 GB", "141 GB", "two cards")
