@@ -73,6 +73,9 @@ class LearnerSettings:
     source_share: float = 0.25
     """The most of an update's new turns that one source (a key and its client) gives if others
     have turns too, but at least an equal part; 1: no limit. One voice must not fill what several share."""
+    source_turns_a_day: int = 0
+    """New turns of one source that train within 24 hours; the rest waits, or becomes too old. 0: no limit,
+    because an agent may make thousands; set it before strangers get keys."""
     review: Review = Review.FLAGGED
     """Which judged turns train only once you accepted them (`afterwit review`): `all`, those with a doubtful
     hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several other
@@ -145,7 +148,7 @@ class LearnerSettings:
         at_least(self, 1, "batch", "min_batch", "segments_per_update", "batches_per_update", "epochs")
         at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
-        at_least(self, 0, "mismatch_alarm", "threads", "lora_rank", "beta1", "beta2")
+        at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")

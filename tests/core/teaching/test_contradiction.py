@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterwit.core.judged_turn import Waiting
 from afterwit.core.message import Message, ToolCall
-from afterwit.core.teaching import Votes, contradicts, largest_share, signature
+from afterwit.core.teaching import Votes, contradicts, largest_share, signature, within_limit
 
 TRUSTED = {"ann": Votes(approved=3), "bob": Votes(approved=2), "eve": Votes(approved=0, rejected=0)}
 
@@ -65,3 +66,12 @@ def test_a_share_is_a_part_of_an_update_of_at_least_one_turn_and_source() -> Non
     assert largest_share(16, sources=9, share=0.25) == 4
     with pytest.raises(ValueError, match="0 sources"):
         largest_share(16, sources=0, share=0.25)
+
+
+def test_what_a_source_has_beyond_its_limit_of_the_day_waits() -> None:
+    waiting = [
+        Waiting(seq=seq, turn=str(seq), session="s", since=0.0, oldest_version=0, ended=False, source=source)
+        for seq, source in enumerate(["eve", "ann", "eve", "eve", "ann"])
+    ]
+    assert [turn.seq for turn in within_limit(waiting, used={"eve": 1}, limit=2)] == [0, 1, 4]
+    assert within_limit(waiting, used={"eve": 9}, limit=0) == waiting

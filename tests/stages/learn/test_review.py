@@ -73,3 +73,16 @@ def test_hints_of_tools_alone_reach_the_learner_only_when_they_were_accepted(
     assert published.opd
     assert accepted.opd
     assert accepted.verdict.hints == record.verdict.hints  # type: ignore[union-attr]
+
+
+def test_a_source_that_used_up_its_day_waits_for_the_next(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, samples(0, 1, 2, 3))
+    place = place.but(source_turns_a_day=3)
+    with place.store() as store:
+        place.learn(store).run(lambda: False, follow=False)
+        assert list(states(place).values()).count(State.TRAINED) == 3
+        place.clock.now += 86_401.0
+        place.learn(store).run(lambda: False, follow=False)
+    assert set(states(place).values()) == {State.TRAINED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from afterwit.core.teaching import Flag, Votes
 from afterwit.core.verdict import Verdict
 from afterwit.store import Store
-from tests.store.examples import HINTED, NO, PRAISED, add
+from tests.store.examples import HINTED, NO, PRAISED, a_version, add
 
 
 def judge(store: Store, turn: str, scope: str, verdict: Verdict, *flags: Flag) -> None:
@@ -45,3 +45,12 @@ def test_a_contradiction_counts_against_its_source_until_a_person_accepts_it(sto
     store.review(["a"], accept=True, now=1.0)
     assert store.contradictions("eve") == 0
     assert store.votes_on("delete path") == {"eve": Votes(rejected=2)}
+
+
+def test_turns_that_trained_lately_are_counted_by_source(store: Store) -> None:
+    for turn, scope in [("a", "ann"), ("b", "eve"), ("c", "eve")]:
+        judge(store, turn, scope, PRAISED)
+    store.commit_version(a_version(1, ["a"], created=10.0), now=10.0)
+    store.commit_version(a_version(2, ["b", "c"], replayed=("a",), created=20.0), now=20.0)
+    assert store.trained_since(5.0) == {"ann": 1, "eve": 2}
+    assert store.trained_since(15.0) == {"eve": 2}

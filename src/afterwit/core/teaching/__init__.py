@@ -10,6 +10,6 @@ shares          how much of an update one source gives
 from afterwit.core.teaching.contradiction import Votes, contradicts, signature
 from afterwit.core.teaching.flags import Flag
 from afterwit.core.teaching.review import Review, Rule
-from afterwit.core.teaching.shares import largest_share
+from afterwit.core.teaching.shares import largest_share, within_limit
 
-__all__ = ["Flag", "Review", "Rule", "Votes", "contradicts", "largest_share", "signature"]
+__all__ = ["Flag", "Review", "Rule", "Votes", "contradicts", "largest_share", "signature", "within_limit"]

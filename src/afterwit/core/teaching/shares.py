@@ -3,6 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from afterwit.core.judged_turn import Waiting
+
+
+def within_limit(waiting: Sequence[Waiting], *, used: Mapping[str, int], limit: int) -> list[Waiting]:
+    """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
+    if not limit:
+        return list(waiting)
+    given = Counter(used)
+    kept = []
+    for turn in waiting:
+        given[turn.source] += 1
+        if given[turn.source] <= limit:
+            kept.append(turn)
+    return kept
 
 
 def largest_share(size: int, *, sources: int, share: float) -> int:

@@ -12,6 +12,7 @@ from afterwit.checkpoints import Versions
 from afterwit.checkpoints.forgetting import tainted
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
+from afterwit.core.teaching import within_limit
 from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
 from afterwit.learner.schedule import NextBatch, is_stale, next_batch, retry_in
@@ -20,6 +21,7 @@ from afterwit.learner.update import Phase, Progress
 from afterwit.store import Pause, Record, Store
 
 STAGE: Final = "learn"
+DAY_S = 86_400.0
 DIED = "the learner died in the turn's update"
 
 
@@ -81,6 +83,11 @@ class Claims:
         if stale:
             self.went_stale += self._store.skip(stale, Reason.STALE, now=now)
         fresh = [turn for turn in waiting if not is_stale(turn, self._settings, version)]
+        fresh = within_limit(
+            fresh,
+            used=self._store.trained_since(now - DAY_S) if self._settings.source_turns_a_day else {},
+            limit=self._settings.source_turns_a_day,
+        )
         return next_batch(self._settings, fresh, now=now, version=version, drain=drain)
 
     def take(self, choice: NextBatch) -> list[Record]:

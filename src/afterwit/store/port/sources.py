@@ -18,6 +18,10 @@ class Sources(Protocol):
         """
         ...
 
+    def trained_since(self, at: float) -> Mapping[str, int]:
+        """How many turns of each source versions made since then trained on as new ones."""
+        ...
+
     def contradictions(self, source: str) -> int:
         """How many rejections of a source contradict what others approved, and no person accepted."""
         ...

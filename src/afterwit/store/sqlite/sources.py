@@ -28,5 +28,14 @@ class SqliteSources(Component):
         rows = self._database.rows(VOTES, (signature,))
         return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
 
+    def trained_since(self, at: float) -> Mapping[str, int]:
+        rows = self._database.rows(
+            "SELECT t.scope, count(*) AS count FROM versions v"
+            " JOIN trained ON trained.version = v.number AND NOT trained.replayed"
+            " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
+            (at,),
+        )
+        return {row["scope"]: row["count"] for row in rows}
+
     def contradictions(self, source: str) -> int:
         return int(self._database.rows(EARLIER, (source,))[0]["count"])
