@@ -81,7 +81,7 @@ test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m atropos --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
-	$(BIN)/python -m pytest $$tests -c /dev/null --rootdir $$tests -k api -o asyncio_mode=auto -p no:cacheprovider
+	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test
