@@ -34,6 +34,11 @@ class Kept(Generic[K, V]):
                 self._results.move_to_end(key)
                 return self._results[key]
         result = self._function(key)
+        self.keep(key, result)
+        return result
+
+    def keep(self, key: K, result: V) -> None:
+        """Remember a result that is known already."""
         with self._lock:
             if key not in self._results:
                 self._results[key] = result
@@ -41,4 +46,3 @@ class Kept(Generic[K, V]):
             while self.bytes > self._most_bytes:
                 forgotten = self._results.popitem(last=False)
                 self.bytes -= ENTRY_BYTES + self._size(*forgotten)
-        return result

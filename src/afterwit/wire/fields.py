@@ -25,9 +25,9 @@ def shown(text: str) -> str:
 
 
 def as_object(value: Any, param: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise wrong_type(param, "an object", value)
-    return value
+    if isinstance(value, dict | Mapping):  # what JSON holds is known sooner than what is like it
+        return value
+    raise wrong_type(param, "an object", value)
 
 
 def as_list(value: Any, param: str, *, most: int | None = None) -> list[Any]:

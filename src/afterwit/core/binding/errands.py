@@ -72,10 +72,10 @@ def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None
     ]
     texts = [text for text in incoming.texts if text]
     quoted = [one for one in bare if _quotes(texts, one)]
-    worded = asks_about(texts)
+    tooled = [one for one in bare if one.shape is not None and one.shape.tools]
+    worded = bool(quoted or tooled) and asks_about(texts)
     if worded and quoted:
         return quoted[0].session
-    tooled = [one for one in bare if one.shape is not None and one.shape.tools]
     if worded and tooled:
         return ""
     return next((one.session for one in quoted if one in tooled and _long(one.asked[0])), None)

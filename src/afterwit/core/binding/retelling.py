@@ -8,7 +8,7 @@ these instructions changes, the conversation inside does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from afterwit.core.binding.request import IncomingRequest
@@ -42,6 +42,12 @@ class Recent:
     """Whether the newest turn is the only one."""
     client_session: bytes | None = None
     """Hash of the client's session id; None if it sent none."""
+    pieces: frozenset[str] = field(init=False, repr=False, compare=False)
+    """What a retelling may hold of it."""
+
+    def __post_init__(self) -> None:
+        pieces = frozenset(text[:LONGEST] for text in self.texts if len(text) >= SHORTEST)
+        object.__setattr__(self, "pieces", pieces)
 
 
 def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[Recent]:
@@ -66,9 +72,8 @@ def carrying(incoming: IncomingRequest) -> list[str]:
 
 def _held(text: str, conversation: Recent) -> int:
     """How many texts of a conversation a text holds; 0 if they are too few to be a retelling."""
-    pieces = {piece[:LONGEST] for piece in conversation.texts if len(piece) >= SHORTEST}
-    held = sum(piece in text for piece in pieces if len(piece) < len(text))
-    return held if held >= max(FEWEST, MOST * len(pieces)) else 0
+    held = sum(piece in text for piece in conversation.pieces if len(piece) < len(text))
+    return held if held >= max(FEWEST, MOST * len(conversation.pieces)) else 0
 
 
 def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
@@ -77,7 +82,9 @@ def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
     A client that leaves out old messages sends no prompt that we know. Several such sessions are none.
     """
     reply = incoming.last_reply
-    said = zip(incoming.messages[: reply[0] + 1], incoming.texts, strict=False) if reply is not None else ()
+    if reply is None:
+        return set()
+    said = zip(incoming.messages[: reply[0] + 1], incoming.texts, strict=False)
     texts = [text for message, text in said if text and message.role not in SYSTEM]
     own = of_the_same_client(incoming, recent)
     found = {one.session for one in own if _ends_alike(texts, [text for text in one.texts if text])}

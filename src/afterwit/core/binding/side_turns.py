@@ -141,6 +141,9 @@ def matches(messages: Sequence[Message], texts: Sequence[str], patterns: Sequenc
         ],
         Place.REQUEST: [text for message, text in said if message.role == "user"],
     }
+    starts = tuple(pattern.starts for pattern in patterns)
+    if not any(text.startswith(starts) for texts in places.values() for text in texts):
+        return None
     found = (p for p in patterns if any(text.startswith(p.starts) for text in places[p.place]))
     return next(found, None)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterwit.core.errors import StoreError
+from afterwit.core.kept import Kept
 from afterwit.store.sqlite.database import Database, marks
 
 GROWING = ("conversation", "prompt_ids")
@@ -19,20 +20,50 @@ GROWING = ("conversation", "prompt_ids")
 LEAST_SHARED = 1024
 """Bytes. Sharing fewer is not worth another row to read."""
 
+MOST_KEPT_BYTES = 32 << 20
+"""Of values: the newest turns of 150 sessions of 25,000 tokens."""
+
 Whole = Mapping[str, bytes]
 """The whole values of a turn's growing columns."""
 
 
-def columns_behind(database: Database, parent: str | None, whole: Whole) -> dict[str, Any]:
-    """The growing columns of a new row: what comes behind the values of its parent, if those are stored."""
-    digest = hashlib.blake2b(whole["prompt_ids"], digest_size=16).digest()
-    base = _stored(database, parent)
-    if base is not None:
-        before = whole_values(database, (base,))[base]
-        shared = {name: _common(whole[name], before[name]) for name in GROWING}
-        if sum(shared.values()) >= LEAST_SHARED:
-            return _behind(base, shared, whole) | {"prompt_digest": digest}
-    return {**whole, "prompt_digest": digest}
+class Base(NamedTuple):
+    """A row, as nobody can mistake it for another."""
+
+    seq: int
+    turn: str
+    """A number is given again if the newest turns were deleted."""
+    prompt_digest: bytes | None
+
+
+class GrowingColumns:
+    """Writes the growing columns. The newest values stay in memory: a session's next turn builds on them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._wholes = Kept(self._read, most_bytes=MOST_KEPT_BYTES, size=_bytes)
+
+    def behind(self, parent: str | None, whole: Whole) -> dict[str, Any]:
+        """The columns of a new row: what comes behind the values of its parent, if those are stored."""
+        digest = hashlib.blake2b(whole["prompt_ids"], digest_size=16).digest()
+        base = _stored(self._database, parent)
+        if base is not None:
+            before = self._wholes(base)
+            shared = {name: _common(whole[name], before[name]) for name in GROWING}
+            if sum(shared.values()) >= LEAST_SHARED:
+                return _behind(base.seq, shared, whole) | {"prompt_digest": digest}
+        return {**whole, "prompt_digest": digest}
+
+    def keep(self, base: Base, whole: Whole) -> None:
+        """Remember the values of a row that was just written."""
+        self._wholes.keep(base, whole)
+
+    def _read(self, base: Base) -> Whole:
+        return whole_values(self._database, (base.seq,))[base.seq]
+
+
+def _bytes(base: Base, whole: Whole) -> int:
+    return sum(map(len, whole.values()))
 
 
 def whole_values(database: Database, seqs: Collection[int]) -> dict[int, dict[str, bytes]]:
@@ -73,12 +104,14 @@ def _beyond(
     return row["base"], shared
 
 
-def _stored(database: Database, turn: str | None) -> int | None:
+def _stored(database: Database, turn: str | None) -> Base | None:
     """The row of a turn; None if its content is not stored."""
     if turn is None:
         return None
-    row = database.row("SELECT seq FROM turns JOIN contents USING (seq) WHERE id = ?", (turn,))
-    return None if row is None else int(row["seq"])
+    row = database.row(
+        "SELECT seq, id, prompt_digest FROM turns JOIN contents USING (seq) WHERE id = ?", (turn,)
+    )
+    return None if row is None else Base(*row)
 
 
 def _chains(database: Database, seqs: Collection[int]) -> dict[int, sqlite3.Row]:

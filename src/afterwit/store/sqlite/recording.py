@@ -12,11 +12,16 @@ from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
 from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.growing import columns_behind
+from afterwit.store.sqlite.database import Database
+from afterwit.store.sqlite.growing import GROWING, Base, GrowingColumns
 from afterwit.store.sqlite.turn_state import TurnState, move, skip_open, turn_state_of
 
 
 class SqliteRecording(Component):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._growing = GrowingColumns(database)
+
     def add_turn(
         self,
         turn: RecordedTurn,
@@ -48,8 +53,10 @@ class SqliteRecording(Component):
             if reason is None and self._is_excluded(turn.session):
                 columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
             seq = self._database.insert("turns", columns)
-            content |= columns_behind(self._database, turn.parent, content)
-            self._database.insert("contents", {"seq": seq} | content)
+            whole = {name: content[name] for name in GROWING}
+            behind = self._growing.behind(turn.parent, whole)
+            self._database.insert("contents", {"seq": seq} | content | behind)
+            self._growing.keep(Base(seq, turn.id, behind["prompt_digest"]), whole)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)
 

@@ -27,4 +27,5 @@ class PreparedRequest:
     @property
     def turns(self) -> tuple[str, ...]:
         """The turn of each choice."""
-        return tuple(choice_turn(self.incoming.turn, index) for index in range(self.asked.choices))
+        first = self.incoming.turn
+        return (first, *(choice_turn(first, index) for index in range(1, self.asked.choices)))
