@@ -1,6 +1,7 @@
 """How much of a model server's throughput is left behind the gateway, which records each of its responses?
 
-32 clients stream through the gateway, or from the server itself, in turn; by the wall clock. The server is
+32 clients stream through the gateway, or from the server itself, in turn; by the wall clock, since throughput
+is asked for; and what the gateway's processor spends on a token. The server is
 vLLM on the CPU with the demo's chat model, where `make test-engines` installed it. Elsewhere one stands in
 for it that gives each stream a token every 20 ms, and the row says so. Left out: GPUs.
 """
@@ -41,9 +42,17 @@ def rows(asked: Asked) -> Iterator[Row]:
         url, said = _server(stack, folder)
         ours = stack.enter_context(served("gateway", MODEL, folder / "gateway", url))
         port, rounds = int(url.rpartition(":")[2]), 1 if asked.quick else ROUNDS
+        spent: list[float] = []
+
+        def through() -> float:
+            before = ours.cpu_seconds()
+            seconds = _seconds(ours.port, _bodies(rounds, "afterwit"))
+            spent.append((ours.cpu_seconds() - before) / (rounds * STREAMS * TOKENS))
+            return seconds
+
         variants = {
             "floor": lambda: _seconds(port, _bodies(rounds, str(MODEL))),
-            "through": lambda: _seconds(ours.port, _bodies(rounds, "afterwit")),
+            "through": through,
         }
         timed, note = interleaved(variants, runs=asked.runs, clock=itself)
     rate = rounds * STREAMS * TOKENS / min(run["floor"] for run in timed)
@@ -54,6 +63,11 @@ def rows(asked: Asked) -> Iterator[Row]:
         target=at_least(0.95),
         floor=said,
         note=noted(f"{rate:.0f} tokens a second", note),
+    )
+    yield Row(
+        id="g4",
+        what="microseconds of the gateway's CPU for a token on its way through",
+        values=tuple(seconds * 1e6 for seconds in spent[1:]),
     )
 
 
