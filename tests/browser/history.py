@@ -79,13 +79,13 @@ class History:
                 self._learn()
 
     def _session(self, number: int) -> None:
-        kind = self.random.randrange(len(ASKED))
-        asked = Message(role="user", content=ASKED[kind].format(file=self.random.choice(FILES)))
+        kind, file = self.random.randrange(len(ASKED)), self.random.choice(FILES)
+        asked = Message(role="user", content=ASKED[kind].format(file=file))
         session, messages = f"session-{number:05}", [SYSTEM, asked]
         kept = self.random.random() < 0.25 + 0.6 * min(1.0, self.version / 8)
         calls = [("read", {})] if kept and kind == 0 else []
         for name, more in [*calls, CALLS[kind]]:
-            call = self._call(name, more)
+            call = self._call(name, {"file": file, **more})
             turn = self._turn(session, messages, Message(role="assistant", tool_calls=(call,)))
             result = Message(
                 role="tool",
@@ -103,8 +103,7 @@ class History:
         self._judge(turn, [Message(role="user", content=words)], reward=1 if kept else -1, hints=hints)
 
     def _call(self, name: str, more: dict[str, object]) -> ToolCall:
-        arguments = {"file": self.random.choice(FILES), **more}
-        return ToolCall(id=f"call{self.turns}", name=name, arguments=json.dumps(arguments))
+        return ToolCall(id=f"call{self.turns}", name=name, arguments=json.dumps(more))
 
     def _turn(self, session: str, messages: list[Message], reply: Message) -> Turn:
         self.now += self.random.uniform(20, 400)

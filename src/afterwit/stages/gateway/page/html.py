@@ -87,7 +87,7 @@ def _templates() -> Environment:
         "when": when,
         "plain": words.plain,
         "state_words": words.STATES.__getitem__,
-        "reason_words": words.REASONS.__getitem__,
+        "reason_words": words.reason,
         "signed": words.signed,
         "count": words.count,
         "one_line": words.one_line,

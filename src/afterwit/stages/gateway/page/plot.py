@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -17,7 +18,7 @@ def line(points: Sequence[Point], *, title: str, share: bool = False) -> Markup:
 
     A screen reader is told what the curve shows. Colours come from the page's style.
     """
-    finite = [(x, y) for x, y in points if abs(y) < float("inf")]
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) < 2:
         return Markup("")
     low, high = (0.0, 1.0) if share else _range([y for _, y in finite])

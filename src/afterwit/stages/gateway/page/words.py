@@ -39,6 +39,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.TOO_LONG: "it is too long to train on",
     Reason.REVIEW_REFUSED: "a person refused it",
     Reason.EXCLUDED: "its session teaches nothing",
+    Reason.HOLDS_SECRET: "it holds a secret",
     Reason.STALE: "it is too old for the present weights",
     Reason.NOT_FINITE: "its numbers were not finite",
     Reason.HELD_BACK: "its update would have lost what people approved",
@@ -47,6 +48,11 @@ REASONS: Mapping[Reason, str] = {
     Reason.TEACHER_FAILED: "the teacher did not answer",
     Reason.LEARNER_FAILED: "the learner failed",
 }
+
+
+def reason(why: Reason) -> str:
+    """Why a turn was not learned from."""
+    return REASONS.get(why, plain(why))
 
 
 def plain(name: str) -> str:
