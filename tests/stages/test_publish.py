@@ -166,7 +166,7 @@ async def test_what_was_taken_back_is_not_served_even_if_the_rollback_does_not_a
 
 async def test_no_version_from_before_a_session_was_forgotten_is_served_instead() -> None:
     house = House(probes={3: [0.0, 0.0]})
-    house.checkpoints.put(version(1), version(2), version(3, forgets=("talk",)))
+    house.checkpoints.put(version(1), version(2), replace(version(3), forgets=("talk",)))
     with pytest.raises(ProbeMismatch):
         await house.publisher.step()
     assert house.engine.version == 0
