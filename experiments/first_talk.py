@@ -1,0 +1,54 @@
+"""Talk to the demo's chat model and say what you think of each answer: docs/ten-minutes.md.
+
+.venv/bin/python -m experiments.first_talk [NUMBER] [URL]
+"""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from typing import Any
+
+from openai import OpenAI
+
+from afterwit.apps.demo.chat import tasks
+
+LIMIT = 18
+"""Words above which the reply that is offered complains."""
+COMPLAINT = "that was too long and too stiff. please be short, plain and friendly."
+THANKS = "perfect, thank you."
+
+
+def talk(client: OpenAI, question: str) -> None:
+    """One conversation: a question, the answer, and what the person types (nothing: what is offered)."""
+    messages: list[Any] = [
+        {"role": "system", "content": "You answer questions."},
+        {"role": "user", "content": question},
+    ]
+    answer = _next(client, messages)
+    offered = COMPLAINT if len(answer.split()) > LIMIT else THANKS
+    print(f"\nyou:   {question}\nmodel: {answer}\n       ({len(answer.split())} words)")
+    typed = input(f"you [{offered}]: ") if sys.stdin.isatty() else ""
+    _next(client, [*messages, {"role": "assistant", "content": answer}, _said(typed or offered)])
+
+
+def _said(words: str) -> dict[str, str]:
+    return {"role": "user", "content": words}
+
+
+def _next(client: OpenAI, messages: list[Any]) -> str:
+    made = client.chat.completions.create(
+        model="afterwit", messages=messages, max_tokens=144, temperature=0.6
+    )
+    return made.choices[0].message.content or ""
+
+
+def main(number: int = 20, url: str = "http://127.0.0.1:8720/v1") -> None:
+    """Hold so many conversations."""
+    client, rng = OpenAI(base_url=url, api_key="none"), Random(5)
+    for _ in range(number):
+        talk(client, tasks.draw("train", rng).request)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:3])
