@@ -16,6 +16,7 @@ from afterwit.apps.demo.chat import tasks
 LIMIT = 18
 """Words above which the reply that is offered complains."""
 COMPLAINT = "that was too long and too stiff. please be short, plain and friendly."
+SERVED = "http://127.0.0.1:8720/v1"
 THANKS = "perfect, thank you."
 
 
@@ -43,7 +44,7 @@ def _next(client: OpenAI, messages: list[Any]) -> str:
     return made.choices[0].message.content or ""
 
 
-def main(number: int = 20, url: str = "http://127.0.0.1:8720/v1") -> None:
+def main(number: int, url: str) -> None:
     """Hold so many conversations."""
     client, rng = OpenAI(base_url=url, api_key="none"), Random(5)
     for _ in range(number):
@@ -51,4 +52,4 @@ def main(number: int = 20, url: str = "http://127.0.0.1:8720/v1") -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), *sys.argv[2:3])
+    main(int((sys.argv[1:] or [20])[0]), (sys.argv[2:] or [SERVED])[0])
