@@ -52,4 +52,4 @@ def main(number: int, url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int((sys.argv[1:] or [20])[0]), (sys.argv[2:] or [SERVED])[0])
+    main(int((sys.argv[1:] or ["20"])[0]), (sys.argv[2:] or [SERVED])[0])
