@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from afterwit import __version__
+from afterwit.apps.build import versions_of
 from afterwit.apps.home import STORE, VERSIONS
 from afterwit.apps.keeping.archive import HEADER, SMALL_FILES, Header
-from afterwit.checkpoints import Versions
 from afterwit.checkpoints.hashes import hashes_of
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.core.errors import SettingError
@@ -53,7 +53,7 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
                 for name in header.hashes:
                     with (place / name).open("rb") as data:
                         _add(tar, name, data)
-                versions = Versions(root=home / VERSIONS, base=home)
+                versions = versions_of(home, home)
                 newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
                 whole = [_add_version(tar, versions.place(one.number), one.files) for one in newest_first]
     except OSError as error:

@@ -7,11 +7,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from afterwit.apps.home import STORE, VERSIONS, store_url
+from afterwit.apps.build import store_of_home, versions_of
+from afterwit.apps.home import STORE, VERSIONS
 from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
 from afterwit.apps.runtime import STAGES
-from afterwit.apps.stores import open_store
-from afterwit.checkpoints import Versions, held
+from afterwit.checkpoints import held
 from afterwit.checkpoints.hashes import first_damaged
 from afterwit.core.errors import AlreadyRunning, SettingError
 
@@ -78,10 +78,11 @@ def _unpack(file: Path, draft: Path) -> Header:
 
 def _check(file: Path, draft: Path, header: Header) -> None:
     """Compare every file with its hash, and open the store."""
-    versions = Versions(root=draft / VERSIONS, base=draft)
+    versions = versions_of(draft, draft)
     whole = [version for version in versions.all() if versions.has_weights(version.number)]
     places = [(draft, header.hashes), *((versions.place(one.number), one.files) for one in whole)]
     for folder, hashes in places:
         if (problem := first_damaged(folder, hashes)) is not None:
             raise SettingError(f"{file} is damaged: {problem}")
-    open_store(store_url(draft), fingerprint=None, synchronous="FULL").close()
+    with store_of_home(draft):
+        pass

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from afterwit.apps.build import versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.home import CONFIG, MODEL, STORE, VERSIONS
-from afterwit.checkpoints import Versions
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
 
@@ -53,7 +53,7 @@ def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int,
 
 
 def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Iterator[Usage]:
-    versions = Versions(root=home / VERSIONS, base=home)
+    versions = versions_of(home, home)
     keep, served, manifests = settings.learner.keep_versions, store.latest_published(), 0
     numbers = versions.numbers()
     for number in numbers:
