@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.promotion import e_value, ongoing_evidence
+from afterwit.core.promotion import Watch, e_value, ongoing_evidence
 from afterwit.core.promotion.evidence import SHARES
 
 BOUND = Fraction(1, 10)
@@ -57,16 +57,19 @@ def test_one_outcome_is_one_bet():
     assert detected([]) == []
 
 
-@pytest.mark.parametrize(("share", "least", "most"), [(0.05, 1000, 4000), (0.3, 10, 45), (0.5, 6, 15)])
-def test_an_alarm_comes_late_below_the_bound_and_soon_above(share, least, most):
-    waits = [_sessions_to_an_alarm(share, Random(seed)) for seed in range(12)]
+@pytest.mark.parametrize(
+    ("share", "least", "most"), [(0.05, 2000, 3000), (0.12, 700, 2000), (0.3, 30, 65), (0.5, 10, 17)]
+)
+def test_the_watchs_alarm_comes_late_below_its_bound_and_soon_above(share, least, most):
+    waits = [_episodes_to_an_alarm(share, Random(seed)) for seed in range(24)]
     assert least <= sum(waits) / len(waits) <= most
 
 
-def _sessions_to_an_alarm(share: float, rng: Random, most: int = 4000) -> int:
+def _episodes_to_an_alarm(share: float, rng: Random, most: int = 3000) -> int:
+    watch = Watch()
     outcomes = (rng.random() < share for _ in range(most))
-    values = ongoing_evidence(outcomes, bound=0.15)
-    return next((at for at, value in enumerate(values, start=1) if value >= 20), most)
+    values = ongoing_evidence(outcomes, bound=watch.bound)
+    return next((at for at, value in enumerate(values, start=1) if value >= watch.alarm_at), most)
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (-1, 3)])
