@@ -115,7 +115,7 @@ _steps: Synchronized[int] | None = None
 def _settle_in(steps: Synchronized[int]) -> None:
     """In each process before its first run."""
     global _steps
-    from afterwit.apps.logs import quiet
+    from afterwit.apps.running.logs import quiet
 
     _steps = steps
     quiet()

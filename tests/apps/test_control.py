@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app
-from afterwit.apps.status import lines, overview
+from afterwit.apps.printing.status import lines, overview
 from afterwit.checkpoints import exclusive
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import Reason, State

@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from afterwit.apps import up
 from afterwit.apps.config.load import load
-from afterwit.apps.engine_process import EngineProcess
+from afterwit.apps.running import up
+from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 from tests.fakes.models import tiny_qwen3

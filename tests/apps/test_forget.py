@@ -15,7 +15,7 @@ from afterwit.apps.build import store_of_home, store_of_model, versions_of
 from afterwit.apps.cli import app
 from afterwit.apps.config import load
 from afterwit.apps.home import remember_model
-from afterwit.apps.train import learn
+from afterwit.apps.running.train import learn
 from afterwit.core.errors import TurnNotFound
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer

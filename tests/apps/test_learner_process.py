@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps import learner_process
 from afterwit.apps.config import load
+from afterwit.apps.running import learner_process
 from afterwit.core.errors import StoreError
 from tests.fakes.models import tiny_qwen3
 
@@ -62,7 +62,7 @@ def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_five_minute
 PARENT = """
 import os, signal, sys
 from pathlib import Path
-from afterwit.apps import learner_process
+from afterwit.apps.running import learner_process
 from afterwit.apps.config import load
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.apps.build import store_of_model, versions_of
 from afterwit.apps.config import Settings, load
-from afterwit.apps.train import learn, memory_shortage_named
+from afterwit.apps.running.train import learn, memory_shortage_named
 from afterwit.core.errors import NothingLearned, SettingError
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample, store_judged

@@ -17,7 +17,7 @@ import torch
 from openai import AsyncOpenAI
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.runtime import Runtime
 from afterwit.checkpoints import Versions
 from afterwit.core.version import Origin, Version
 from afterwit.learner.parameters import load_model

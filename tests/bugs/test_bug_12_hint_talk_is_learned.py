@@ -12,7 +12,7 @@ import pytest
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.tools.hints import official
 from afterwit.apps.demo.world import Task
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.runtime import Runtime
 from afterwit.core.judging.hint_rules import speaks_of_hints
 from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.apps.cli.demo import demo
+from afterwit.apps.cli.start.demo import demo
 from afterwit.apps.config import load
 from afterwit.apps.demo.command import run
 from afterwit.apps.demo.settings import changed, choose, config_text

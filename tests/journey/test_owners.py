@@ -12,8 +12,8 @@ import pytest
 
 from afterwit.apps.build import store_of_model, versions_of
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Runtime
-from afterwit.apps.train import learn
+from afterwit.apps.running.runtime import Runtime
+from afterwit.apps.running.train import learn
 from afterwit.core.errors import AlreadyRunning
 from tests.journey.conftest import PlainJudge
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Runtime
-from afterwit.apps.train import learn
+from afterwit.apps.running.runtime import Runtime
+from afterwit.apps.running.train import learn
 from afterwit.checkpoints import Versions
 from tests.journey.conftest import PlainJudge, client
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.runtime import Runtime
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import State
 from tests.journey.conftest import PlainJudge, client, until

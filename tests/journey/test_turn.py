@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.apps.config import Settings
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.runtime import Runtime
 from afterwit.checkpoints import Versions
 from afterwit.core.lifecycle import State
 from afterwit.store import Record

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from afterwit.apps.config.load import load
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.runtime import Runtime
 from tests.engines.vllm.recorded import Recorded, chunk, listening
 
 HEAVY = ("torch", "transformers", "safetensors", "numpy", "peft")

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
-from afterwit.apps.cli import (
-    atropos,
-    control,
-    demo,
-    doctor,
-    exporting,
-    forget,
-    importing,
-    init,
-    keeping,
-    keys,
-    ledger,
-    review,
-    serve,
-    train,
-    turns,
-    up,
-    versions,
-)
+from afterwit.apps.cli.keep import exporting, house, importing, keys
+from afterwit.apps.cli.look import ledger, status, turns, versions
+from afterwit.apps.cli.start import atropos, demo, doctor, init, serve, train, up
+from afterwit.apps.cli.steer import control, forget, review
+from afterwit.apps.cli.steer import versions as taking_back
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
@@ -43,33 +29,41 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(init.init)
-app.command()(serve.serve)
-app.command()(up.up)
-app.command()(demo.demo)
-app.command()(control.status)
-app.command()(turns.turns)
-app.command()(turns.show)
-app.command()(train.train)
-app.command()(ledger.ledger)
-app.command()(ledger.progress)
-app.command()(versions.versions)
-app.command()(versions.rollback)
-app.command()(forget.forget)
-app.command()(versions.requeue)
-app.command()(control.pause)
-app.command()(control.resume)
-app.command()(review.review)
-app.command()(review.exclude)
-app.command()(exporting.export)
-app.command("import")(importing.import_)
-app.command()(keeping.backup)
-app.command()(keeping.restore)
-app.command()(keeping.du)
-app.command()(keeping.merge)
-app.add_typer(keys.app, name="keys")
-app.add_typer(atropos.app, name="atropos")
-app.command()(doctor.doctor)
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (init.init, serve.serve, up.up, demo.demo, train.train, doctor.doctor),
+    "Look": (
+        status.status,
+        turns.turns,
+        turns.show,
+        ledger.ledger,
+        ledger.progress,
+        versions.versions,
+    ),
+    "Steer": (
+        control.pause,
+        control.resume,
+        review.review,
+        review.exclude,
+        taking_back.rollback,
+        taking_back.requeue,
+        forget.forget,
+    ),
+    "Keep house": (
+        importing.import_,
+        exporting.export,
+        house.backup,
+        house.restore,
+        house.du,
+        house.merge,
+    ),
+}
+"""The commands as `--help` groups them: a folder each."""
+
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
+app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
+app.add_typer(atropos.app, name="atropos", rich_help_panel="Start")
 
 
 @app.callback(invoke_without_command=True)

@@ -23,9 +23,9 @@ from afterwit.apps.demo.report import (
 )
 from afterwit.apps.demo.settings import JUDGES, Chosen, choose, config_text
 from afterwit.apps.demo.worlds import world_named
-from afterwit.apps.engine_process import EngineProcess
-from afterwit.apps.logs import quiet
-from afterwit.apps.up import engine_process
+from afterwit.apps.running.engine_process import EngineProcess
+from afterwit.apps.running.logs import quiet
+from afterwit.apps.running.up import engine_process
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.settings import ServerSettings
 
@@ -47,7 +47,7 @@ def run(
     engine: str | None = None,
     engine_url: str | None = None,
     pairs: Sequence[str] = (),
-    measured: Sequence[int] = MEASURED,
+    measured: Sequence[int] | None = None,
     real_defaults: bool = False,
 ) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
@@ -81,7 +81,7 @@ def run(
                 split=PEOPLE,
                 held_out=tasks,
                 seed=seed,
-                measured=measured,
+                measured=measured or (REAL_DEFAULTS_MEASURED if real_defaults else MEASURED),
                 began=began,
                 observer=display,
             )

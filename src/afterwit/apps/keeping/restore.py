@@ -10,7 +10,7 @@ from pathlib import Path
 from afterwit.apps.build import store_of_home, versions_of
 from afterwit.apps.home import STORE, VERSIONS
 from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
-from afterwit.apps.runtime import STAGES
+from afterwit.apps.running.runtime import STAGES
 from afterwit.checkpoints import held
 from afterwit.checkpoints.hashes import first_damaged
 from afterwit.core.errors import AlreadyRunning, SettingError

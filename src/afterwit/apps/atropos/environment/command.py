@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from afterwit.apps.atropos.environment.env import AgenticOPDEnv
-from afterwit.apps.logs import log_plainly
+from afterwit.apps.running.logs import log_plainly
 
 UNSAFE = "--unsafe-sandbox"
 

@@ -13,8 +13,8 @@ import uvloop
 
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge
-from afterwit.apps.engine_process import EngineProcess
-from afterwit.apps.runtime import Runtime
+from afterwit.apps.running.engine_process import EngineProcess
+from afterwit.apps.running.runtime import Runtime
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.engines.server.settings import ServerSettings

@@ -1,0 +1,39 @@
+"""The only place that constructs: store, versions, engine, judge, learner, publisher, gateway.
+
+Imports are inside the functions, so that a command loads only what it builds.
+"""
+
+from afterwit.apps.build.home import async_store, housekeeping_of, store_of_home, store_of_model, versions_of
+from afterwit.apps.build.judging import hindsight_of, http_judge, judge_client, judge_stage
+from afterwit.apps.build.learning import (
+    atropos_consumer,
+    base_policy,
+    learn_stage,
+    learner_settings,
+    trainer_of,
+)
+from afterwit.apps.build.serving import engine_of, follower_of, gateway_app, publisher_of
+from afterwit.apps.build.teacher import check_teacher, teacher_server
+
+__all__ = [
+    "async_store",
+    "atropos_consumer",
+    "base_policy",
+    "check_teacher",
+    "engine_of",
+    "follower_of",
+    "gateway_app",
+    "hindsight_of",
+    "housekeeping_of",
+    "http_judge",
+    "judge_client",
+    "judge_stage",
+    "learn_stage",
+    "learner_settings",
+    "publisher_of",
+    "store_of_home",
+    "store_of_model",
+    "teacher_server",
+    "trainer_of",
+    "versions_of",
+]

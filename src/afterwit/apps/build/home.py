@@ -1,0 +1,85 @@
+"""What a home keeps: its store, its versions, and housekeeping over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.apps.config import Settings, StoreSettings, home_of
+from afterwit.apps.home import STORE, VERSIONS, make_home, remembered_model, store_url
+from afterwit.apps.stores import open_store
+from afterwit.core.errors import SettingError, StoreMismatch
+
+if TYPE_CHECKING:
+    from afterwit.checkpoints import Versions
+    from afterwit.stages.housekeeping import Housekeeping
+    from afterwit.stages.worker import Report
+    from afterwit.store import AsyncStore, Store
+
+
+def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
+    """The home's store, made if missing, bound to the model. StoreMismatch if it is another model's."""
+    from afterwit.engines.fingerprint import fingerprint
+
+    make_home(home)
+    synchronous = settings.store.synchronous
+    try:
+        return open_store(store_url(home), fingerprint=fingerprint(folder), synchronous=synchronous)
+    except StoreMismatch as error:
+        made_with = remembered_model(home)
+        if made_with is None or Path(made_with) == folder.resolve():
+            raise
+        raise StoreMismatch(f"{error} It was made with {made_with}.") from error
+
+
+@contextmanager
+def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
+    """The home's store for as long as a command runs; it may be any model's.
+
+    With `make`, a new home gets an empty one; without, SettingError says how to get one.
+    """
+    folder = home_of(home)
+    path = folder / STORE
+    if make:
+        make_home(folder)
+    elif not path.exists():
+        raise SettingError(
+            f"there is no store at {path}: start `afterwit serve` first, or name another --home"
+        )
+    store = open_store(store_url(folder), fingerprint=None, synchronous=StoreSettings().synchronous)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def async_store(store: Store) -> AsyncStore:
+    """The store behind a thread of its own."""
+    from afterwit.store import AsyncStore
+
+    return AsyncStore(store)
+
+
+def versions_of(home: Path, folder: Path) -> Versions:
+    """The home's folder of versions over the model."""
+    from afterwit.checkpoints import Versions
+
+    return Versions(root=home / VERSIONS, base=folder)
+
+
+def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:
+    """Housekeeping over the store."""
+    from afterwit.stages.housekeeping import Housekeeping, RetentionLimits
+    from afterwit.stages.promotion import WatchOver
+
+    kept = settings.store
+    retention = RetentionLimits(
+        next_state_s=kept.next_state_hours * 3600,
+        max_age_s=kept.keep_days * 86400,
+        max_bytes=int(kept.keep_gb * 1e9),
+    )
+    watch = WatchOver(settings.promotion)
+    return Housekeeping(store, home, retention, report=report, now=time.time, sweep=watch.sweep)

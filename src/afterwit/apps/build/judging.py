@@ -1,0 +1,102 @@
+"""What judges: the client that is asked, the stage that asks it of turns, and hindsight over rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from typing import TYPE_CHECKING
+
+from afterwit.apps.build.owner import worker_name
+from afterwit.apps.config import Settings
+from afterwit.apps.judge_prompts import judge_prompts
+from afterwit.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from afterwit.engines.port import Engine
+    from afterwit.stages.hindsight import Hindsight, HindsightSettings
+    from afterwit.stages.judge.client import JudgeClient
+    from afterwit.stages.judge.http_judge import HttpJudge
+    from afterwit.stages.judge.settings import JudgeSettings
+    from afterwit.stages.judge.stage import Judge
+    from afterwit.store import AsyncStore
+    from afterwit.wire.model_text.render import Renderer
+
+
+def judge_client(settings: JudgeSettings, engine: Engine | None, renderer: Renderer) -> JudgeClient:
+    """The endpoint at `judge.url`; without one, the served model's own frozen weights."""
+    from afterwit.stages.judge.engine_judge import EngineJudge
+
+    if settings.url is not None:
+        return http_judge(settings)
+    if engine is None:
+        raise SettingError(
+            "without a gateway here there is no model to judge with: set judge.url and judge.model"
+        )
+    return EngineJudge(engine, renderer, weights=settings.weights, thinking=settings.thinking)
+
+
+def http_judge(settings: JudgeSettings) -> HttpJudge:
+    """The endpoint at `judge.url`. SettingError if the variable that holds its key is not set."""
+    from afterwit.stages.judge.http_judge import HttpJudge
+
+    return HttpJudge.of(settings, os.environ)
+
+
+def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
+    """The judge stage over a store and a client."""
+    from afterwit.stages.judge.claims import Clock
+    from afterwit.stages.judge.stage import Judge
+    from afterwit.stages.promotion import WatchOver
+
+    judge = settings.judge
+    return Judge(
+        store=store,
+        client=client,
+        prompts=judge_prompts(judge),
+        settings=judge,
+        rules=judge.rules(settings.objective.reads),
+        owner=worker_name("judge"),
+        clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
+        after=WatchOver(settings.promotion).judged,
+        redaction=settings.redaction,
+    )
+
+
+def hindsight_of(
+    settings: Settings,
+    hindsight: HindsightSettings,
+    engine: Engine,
+    renderer: Renderer,
+    *,
+    temperature: float,
+) -> Hindsight:
+    """Hindsight over whole rollouts, with the judge that the settings name; `temperature` is the policy's.
+
+    SettingError if this engine cannot judge or teach.
+    """
+    from afterwit.stages.hindsight import Hindsight
+    from afterwit.stages.judge.verdicts import Verdicts
+    from afterwit.stages.retry import BackOff
+
+    judge = settings.judge
+    back_off = BackOff(base_s=judge.retry_base_s, max_s=judge.retry_max_s, random=random.random)
+    verdicts = Verdicts(
+        judge_client(judge, engine, renderer),
+        judge_prompts(judge),
+        judge.rules(hindsight.reads),
+        judge,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )
+    return Hindsight(
+        engine,
+        renderer,
+        verdicts,
+        hindsight,
+        placement=judge.placement,
+        temperature=temperature,
+        back_off=back_off,
+        sleep=asyncio.sleep,
+    )

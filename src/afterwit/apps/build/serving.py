@@ -1,0 +1,91 @@
+"""What serves: the engine, the gateway in front of it, and the publisher that gives it new versions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.apps.config import Settings
+from afterwit.core.errors import VersionDamaged
+
+if TYPE_CHECKING:
+    from afterwit.checkpoints import Versions
+    from afterwit.engines.port import Engine
+    from afterwit.stages.gateway.app import GatewayApp
+    from afterwit.stages.publish import Publisher
+    from afterwit.store import AsyncStore, Store
+    from afterwit.wire.model_text.render import Renderer
+
+log = logging.getLogger(__name__)
+
+
+async def engine_of(settings: Settings, folder: Path, *, takes_weights: bool = True) -> Engine:
+    """The engine that `engine.kind` names, ready. SettingError if it cannot serve this model.
+
+    Without `takes_weights`, a server may lack what only new weights need.
+    """
+    from afterwit.engines.kinds import open_engine
+
+    return await open_engine(folder, settings.engine, takes_weights=takes_weights)
+
+
+def gateway_app(
+    settings: Settings,
+    engine: Engine,
+    renderer: Renderer,
+    store: AsyncStore,
+    *,
+    versions: Versions,
+    wake_judge: Callable[[], None],
+) -> GatewayApp:
+    """The gateway's application, with the buttons of its page."""
+    from afterwit.stages.gateway.app import build_app
+    from afterwit.stages.gateway.page import HomeControls
+
+    controls = HomeControls(store, versions, time.time)
+    return build_app(engine, renderer, store, settings.gateway, controls=controls, wake_judge=wake_judge)
+
+
+def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
+    """The publish stage: it loads new versions into the engine and tells the store what is served."""
+    from afterwit.stages.publish import check_capable
+
+    if settings.learner.enabled:
+        check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
+    return _publisher(settings, engine, versions, partial(_published, store, versions))
+
+
+def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
+    """What loads a trainer's versions into an engine that has no store beside it."""
+
+    async def published(number: int) -> None:
+        log.info("publish: serving version %d", number)
+
+    return _publisher(settings, engine, versions, published)
+
+
+def _publisher(
+    settings: Settings, engine: Engine, versions: Versions, published: Callable[[int], Awaitable[object]]
+) -> Publisher:
+    from afterwit.stages.publish import Publisher
+
+    tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
+    return Publisher(engine=engine, checkpoints=versions, published=published, tolerance=tolerance)
+
+
+async def _published(store: AsyncStore, versions: Versions, number: int) -> None:
+    """Tell the store what is served; the manifest is enough for it to know the version."""
+    version, now = versions.get(number), time.time()
+    if version is None:
+        raise VersionDamaged(f"version {number} is served, but its manifest is gone")
+
+    def record(store: Store) -> None:
+        store.commit_version(version, now=now)
+        store.published(number, now=now)
+
+    log.info("publish: serving version %d", number)
+    await store.call(record)

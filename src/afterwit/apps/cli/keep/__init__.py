@@ -1,0 +1,1 @@
+"""Commands that keep house: keys, copies, what goes in and out."""

@@ -1,0 +1,86 @@
+"""`afterwit keys`: who may call, and for what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import Home
+
+app = typer.Typer(
+    help="API keys: who may call, and for what. Without any key only this machine may call.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="A name to recognise the key by.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="chat: call the model. teach: its turns may train. read: health, metrics. admin: all."
+        ),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Make a key and print it once; only its hash is kept."""
+    from afterwit.apps.build import store_of_home
+    from afterwit.apps.printing.tables import named
+    from afterwit.stages.gateway.auth import Permission, hash_key, new_key
+
+    scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
+    key = new_key()
+    with store_of_home(home, make=True) as store:
+        store.add_key(name, scopes, hash_key(key), now=time.time())
+    print(key)
+
+
+@app.command("list")
+def list_keys(home: Home = None) -> None:
+    """Show the keys' names and scopes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from afterwit.apps.build import store_of_home
+    from afterwit.apps.printing.tables import moment
+
+    table = Table("name", "scopes", "made", "revoked")
+    with store_of_home(home) as store:
+        for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
+            table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
+    Console().print(table)
+
+
+@app.command()
+def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Refuse a key from now on."""
+    from afterwit.apps.build import store_of_home
+
+    with store_of_home(home) as store:
+        store.revoke_key(name, now=time.time())
+        if all(key.revoked is not None for key in store.keys()):  # noqa: SIM118 - API keys, not a mapping's
+            print("No key is left: this machine may now call without one, and no other machine may call.")
+
+
+@app.command()
+def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: Home = None) -> None:
+    """Replace a key by a new one with the same name and scopes, and print it once.
+
+    The old one is refused. Sessions belong to the name, so they go on.
+    """
+    from afterwit.apps.build import store_of_home
+    from afterwit.core.errors import SettingError
+    from afterwit.stages.gateway.auth import hash_key, new_key
+
+    key = new_key()
+    with store_of_home(home) as store, store.transaction():
+        old = next((old for old in store.keys() if old.name == name), None)  # noqa: SIM118 - as above
+        if old is None:
+            raise SettingError(f"there is no key {name!r}")
+        now = time.time()
+        store.revoke_key(name, now=now)
+        store.add_key(name, old.scopes, hash_key(key), now=now)
+    print(key)

@@ -1,0 +1,1 @@
+"""Commands that only read: what was recorded, what was learned, and what happens next."""

@@ -1,0 +1,38 @@
+"""`afterwit versions`: the weight versions, and what became of them."""
+
+from __future__ import annotations
+
+import sys
+
+from afterwit.apps.cli.options import Home, Json
+
+EVENTS = 8
+"""Holds and alarms that `versions` shows."""
+
+
+def versions(json_: Json = False, home: Home = None) -> None:
+    """List the weight versions: what each came from and learned from, and which one is served (*).
+
+    Below them the newest updates that were held back, and alarms that took versions back.
+    """
+    from dataclasses import asdict
+
+    import orjson
+    from rich.console import Console
+
+    from afterwit.apps.build import store_of_home
+    from afterwit.apps.printing.tables import event_lines, version_table
+    from afterwit.core.promotion import EventKind
+
+    with store_of_home(home) as store:
+        rows = store.versions()
+        if json_:
+            for row in rows:
+                sys.stdout.buffer.write(orjson.dumps(asdict(row)) + b"\n")
+        else:
+            events = store.events()
+            places = {event.version for event in events if event.kind is EventKind.CONFIRM}
+            console = Console()
+            console.print(version_table(rows, store.latest_published(), places))
+            for line in event_lines(events)[-EVENTS:]:
+                console.print(line)

@@ -1,0 +1,104 @@
+"""`afterwit demo`: the whole loop, live, with a tiny model and simulated people."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from afterwit import recipes
+from afterwit.apps.cli.options import Set
+from afterwit.core.errors import SettingError
+
+World = Annotated[
+    str, typer.Option(help="tools: a project's house rules, real files. chat: how a person likes answers.")
+]
+DemoRecipe = Annotated[str | None, typer.Option(help=f"A published recipe: {', '.join(recipes.names())}.")]
+Objective = Annotated[
+    str | None, typer.Option(help="hybrid, topk_opd, token_opd, rl, ... Default: the recipe's.")
+]
+Interactions = Annotated[
+    int | None,
+    typer.Option(help="How many tasks people give. Default: 96, with --ruin 60, with --real-defaults 100."),
+]
+Seed = Annotated[int, typer.Option(help="Tasks, people and sampling follow from it.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where the report goes. Default: demo-report, in the chat world demo-report-chat; demo-ruin."
+    ),
+]
+Judge = Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")]
+DemoEngine = Annotated[
+    str | None,
+    typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
+]
+DemoEngineUrl = Annotated[
+    str | None, typer.Option(help="A server of the demo's model that runs already: none is started.")
+]
+Ruin = Annotated[
+    bool,
+    typer.Option("--ruin", help="A rate that ruins the model, with promotion and without it, side by side."),
+]
+RealDefaults = Annotated[
+    bool,
+    typer.Option(
+        "--real-defaults",
+        help="What `serve` itself would learn: its settings, but for a tiny model's rate.",
+    ),
+]
+
+
+def demo(
+    world: World = "tools",
+    recipe: DemoRecipe = None,
+    objective: Objective = None,
+    interactions: Interactions = None,
+    seed: Seed = 0,
+    out: Out = None,
+    judge: Judge = None,
+    engine: DemoEngine = None,
+    engine_url: DemoEngineUrl = None,
+    ruin: Ruin = False,
+    real_defaults: RealDefaults = False,
+    set_: Set = None,
+) -> None:
+    """See an agent learn from being used: real gateway, real clients, a tiny model, a few minutes, no GPU.
+
+    Leaves report.html, report.json and learning.png in OUT.
+    """
+    from afterwit.apps.demo import ruin as ruined
+    from afterwit.apps.demo.command import run
+    from afterwit.apps.sandbox import weakness
+
+    if world == "tools" and (said := weakness()):
+        print(said, file=sys.stderr)
+    if ruin and (objective or recipe or engine or engine_url or real_defaults):
+        raise SettingError("--ruin has an objective and an engine of its own: leave the other flags out")
+    if real_defaults and recipe:
+        raise SettingError("--real-defaults are serve's own settings, and no recipe: leave one of them out")
+    if ruin:
+        ruined.ruin(
+            world=world,
+            interactions=interactions,
+            seed=seed,
+            out=out or Path("demo-ruin"),
+            judge=judge,
+            pairs=set_ or (),
+        )
+        return
+    run(
+        world=world,
+        objective=objective,
+        recipe=recipe,
+        interactions=interactions if interactions is not None else 100 if real_defaults else 96,
+        seed=seed,
+        out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
+        judge=judge,
+        engine=engine,
+        engine_url=engine_url,
+        pairs=set_ or (),
+        real_defaults=real_defaults,
+    )

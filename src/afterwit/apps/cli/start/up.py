@@ -1,0 +1,51 @@
+"""`afterwit up`: start a model server, keep it running, and serve in front of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from afterwit.apps.cli.options import (
+    Config,
+    EngineUrl,
+    Home,
+    Model,
+    ModelOption,
+    Recipe,
+    RecordOnly,
+    Set,
+    chosen_model,
+    switched_off,
+)
+
+
+def up(
+    model: Model = None,
+    model_option: ModelOption = None,
+    engine: Annotated[str, typer.Option(help="Which server to start: vllm or sglang.")] = "vllm",
+    engine_url: EngineUrl = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
+    record_only: RecordOnly = False,
+    recipe: Recipe = None,
+    home: Home = None,
+    config: Config = None,
+    set_: Set = None,
+) -> None:
+    """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
+
+    The server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+    """
+    from afterwit.apps.config import home_of, load
+    from afterwit.apps.running.up import run
+
+    folder = home_of(home)
+    direct = {
+        "model": chosen_model(model, model_option),
+        "engine.kind": engine,
+        "engine.url": engine_url,
+        "serve.host": host,
+        "serve.port": port,
+    } | switched_off(record_only)
+    run(load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe), folder)

@@ -1,0 +1,1 @@
+"""Commands that steer what is learned, and take it back."""

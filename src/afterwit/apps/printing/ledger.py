@@ -1,0 +1,196 @@
+"""The ledger: which words of whom taught a version, what that did, and what became of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.text import Text
+
+from afterwit.apps.printing.tables import one_line
+from afterwit.core.errors import SettingError, TurnNotFound
+from afterwit.core.verdict import Question, Verdict
+from afterwit.core.version import Effect, Origin
+from afterwit.store import Filter, LearnedTurn, Record, Store, VersionRecord
+
+WIDTH = 100
+"""Characters of a response or a hint that a line shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A turn, and the versions that learned from it."""
+
+    turn: str
+    record: Record | None
+    """None: its content is gone."""
+    learned: tuple[LearnedTurn, ...]
+
+
+def lessons_of_version(store: Store, number: int) -> list[Lesson]:
+    """What a version was trained on: new turns first, then replayed ones."""
+    found = store.learned(version=number)
+    return [
+        Lesson(turn=each.turn, record=_record(store, each.turn), learned=(each,))
+        for each in sorted(found, key=lambda each: (each.replayed, each.turn))
+    ]
+
+
+def lessons_of_turns(store: Store, records: Sequence[Record]) -> list[Lesson]:
+    """These turns, each with all versions that learned from it."""
+    learned: dict[str, list[LearnedTurn]] = {record.turn.id: [] for record in records}
+    for each in store.learned(turns=list(learned)):
+        learned[each.turn].append(each)
+    return [
+        Lesson(turn=record.turn.id, record=record, learned=tuple(learned[record.turn.id]))
+        for record in records
+    ]
+
+
+def lessons_of_session(store: Store, session: str) -> list[Lesson]:
+    """The turns of a session, oldest first. SettingError if it has none whose content is there."""
+    records = list(store.turns(Filter(session=session)))
+    if not records:
+        raise SettingError(
+            f"no turn of session {session} is in the store: `afterwit show TURN` names a turn's session"
+        )
+    return lessons_of_turns(store, records)
+
+
+def chosen_version(versions: Sequence[VersionRecord], number: int | None) -> VersionRecord:
+    """The version of this number; None: the newest that learned something. SettingError if there is none."""
+    if number is None:
+        found = next((each for each in reversed(versions) if each.origin is Origin.UPDATE), None)
+        if found is None:
+            raise SettingError("nothing has been learned here yet")
+        return found
+    found = next((each for each in versions if each.number == number), None)
+    if found is None:
+        known = ", ".join(str(each.number) for each in versions) or "none"
+        raise SettingError(f"there is no version {number}; there are: {known}")
+    return found
+
+
+def fate(number: int, versions: Sequence[VersionRecord], serving: int) -> str:
+    """What became of what a version learned."""
+    taken = next((each for each in versions if number in each.reverts), None)
+    if taken is not None:
+        return f"taken back by version {taken.number}"
+    return "in what is served" if number <= serving else "not served yet"
+
+
+def lines(
+    lesson: Lesson, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
+) -> Iterator[Text]:
+    """What people read of a lesson."""
+    record = lesson.record
+    if record is None:
+        yield Text(f"{lesson.turn}  its content is gone", style="dim")
+    else:
+        reason = f" ({record.reason})" if record.reason else ""
+        head = f"{lesson.turn}  {record.state}{reason} · session {record.turn.session}"
+        yield Text(head, style="bold")
+        yield Text(f"  response: {one_line(record.turn.message, WIDTH)}")
+        for text in said(record):
+            yield Text(f"  then: {text}", style="magenta")
+        yield from (Text(f"  {text}") for text in judged(record.verdict))
+    yield from _learned(lesson, fates)
+    if answers is not None:
+        yield Text(f"  before: {answers[0]}", style="cyan")
+        yield Text(f"  after:  {answers[1]}", style="cyan")
+
+
+def became(store: Store, record: Record) -> list[Text]:
+    """The versions that learned from a turn, what that did, and what became of them."""
+    (lesson,) = lessons_of_turns(store, [record])
+    return list(_learned(lesson, all_fates({each.version for each in lesson.learned}, store)))
+
+
+def _learned(lesson: Lesson, fates: Mapping[int, str]) -> Iterator[Text]:
+    for each in lesson.learned:
+        again = " again" if each.replayed else ""
+        end = fates.get(each.version, "which is lost")
+        yield Text(f"  learned{again} in version {each.version}, {end}", style="green")
+        if each.effect is not None:
+            yield Text(f"    {effect_line(each.effect)}", style="green")
+
+
+def said(record: Record) -> Iterator[str]:
+    """What followed a response, one line for each message, and the feedback."""
+    if record.next_state is None:
+        return
+    for message in record.next_state.messages:
+        yield f"{message.role}: {one_line(message, WIDTH)}"
+    if (feedback := record.next_state.feedback) is not None:
+        reward = "" if feedback.reward is None else f" {feedback.reward:+d}"
+        yield f"feedback{reward}{': ' + feedback.text if feedback.text else ''}"
+
+
+def judged(verdict: Verdict | None) -> Iterator[str]:
+    """The reward with the votes behind it, and the hints."""
+    if verdict is None:
+        return
+    parts = [f"reward {verdict.reward:+d} by {verdict.source}"]
+    for question in Question:
+        votes = [vote for vote in verdict.votes if vote.question is question]
+        if votes:
+            values = ", ".join("invalid" if vote.value is None else f"{vote.value:+d}" for vote in votes)
+            parts.append(f"{question} votes {values}")
+    yield " · ".join(parts)
+    for hint in verdict.hints:
+        yield f"hint: {hint}"
+
+
+def effect_line(effect: Effect) -> str:
+    """Log-probs before and after, in nats a token."""
+    line = f"log-prob a token {effect.before:.3f} -> {effect.after:.3f}"
+    if effect.hinted_before is not None:
+        line += f"; of the teacher with the hint {effect.hinted_before:.3f}"
+    if effect.hinted_after is not None:
+        line += f"; with the hint now {effect.hinted_after:.3f}"
+    return line
+
+
+def as_json(
+    lesson: Lesson, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    """A lesson for programs."""
+    record, verdict = lesson.record, None if lesson.record is None else lesson.record.verdict
+    feedback = None if record is None or record.next_state is None else record.next_state.feedback
+    return {
+        "turn": lesson.turn,
+        "session": None if record is None else record.turn.session,
+        "state": None if record is None else record.state,
+        "reason": None if record is None else record.reason,
+        "response": None if record is None else record.turn.message.to_dict(),
+        "next_state": []
+        if record is None or record.next_state is None
+        else [message.to_dict() for message in record.next_state.messages],
+        "feedback": None if feedback is None else asdict(feedback),
+        "verdict": None if verdict is None else asdict(verdict),
+        "learned": [
+            {
+                "version": each.version,
+                "replayed": each.replayed,
+                "fate": fates.get(each.version),
+                "effect": None if each.effect is None else asdict(each.effect),
+            }
+            for each in lesson.learned
+        ],
+        "answers": None if answers is None else {"before": answers[0], "after": answers[1]},
+    }
+
+
+def all_fates(numbers: Collection[int], store: Store) -> dict[int, str]:
+    """The fate of each of these versions that is known."""
+    versions, serving = store.versions(), store.latest_published()
+    known = {each.number for each in versions}
+    return {number: fate(number, versions, serving) for number in numbers if number in known}
+
+
+def _record(store: Store, turn: str) -> Record | None:
+    try:
+        return store.turn(turn)
+    except TurnNotFound:
+        return None

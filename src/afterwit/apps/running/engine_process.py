@@ -1,0 +1,148 @@
+"""A model server that Afterwit started itself: its log, its start, its restarts, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+
+from afterwit.apps.running import parent
+from afterwit.apps.running.learner_process import pause
+from afterwit.core.errors import SettingError
+from afterwit.engines.server.command import ServerCommand
+
+LOG = "engine.log"
+LOOK_S = 1.0
+STOP_S = 20.0
+"""Seconds between SIGTERM and SIGKILL."""
+FIRST_PAUSE_S = 2.0
+STEADY_S = 60.0
+"""A server that ran this long was healthy: the next pause is the shortest again."""
+LAST_LINES = 15
+log = logging.getLogger(__name__)
+
+
+class EngineProcess:
+    """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies."""
+
+    def __init__(
+        self, command: ServerCommand, url: str, home: Path, *, first_pause_s: float = FIRST_PAUSE_S
+    ) -> None:
+        """`url` is where it will answer; its log goes to `home`."""
+        self._command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
+        self.log = home / LOG
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
+        """Start it, wait until it answers, and keep it running from then on. `progress` gets its last words.
+
+        SettingError, with the end of its log, if it ends or takes too long; also if something else answers at
+        its address already.
+        """
+        if await self._answers():
+            raise SettingError(
+                f"something answers at {self._url} already: attach to it with `afterwit serve --engine-url "
+                f"{self._url}`, or choose another engine.url"
+            )
+        await self._spawn(fresh=True)
+        try:
+            async with asyncio.timeout(within_s):
+                while not await self._answers():
+                    if self._ended:
+                        raise SettingError(f"the engine's server ended before it answered. {self.words()}")
+                    progress(self._last_line())
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError as error:
+            raise SettingError(
+                f"the engine's server did not answer within {within_s:g} s (engine.start_s). {self.words()}"
+            ) from error
+        self._watching = asyncio.create_task(self._keep_alive())
+
+    async def stop(self) -> None:
+        """End it with all that it started, and nothing else."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if (process := self._process) is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except TimeoutError:
+            log.warning("the engine's server did not stop in %g s: it is killed", STOP_S)
+        self._signal(signal.SIGKILL)
+        await process.wait()
+
+    def words(self) -> str:
+        """The end of its log, and where the log is."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join([f"The end of its log, {self.log}:", *lines])
+
+    @property
+    def _ended(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
+    async def _spawn(self, *, fresh: bool) -> None:
+        with _opened(self.log, fresh=fresh) as out:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", parent.__file__, str(os.getpid())),
+                    *self._command.arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    env={**os.environ, **self._command.environment},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise SettingError(f"the engine's server cannot be started: {error}") from error
+
+    async def _keep_alive(self) -> None:
+        """Start it again when it ends, after growing pauses."""
+        loop, deaths = asyncio.get_running_loop(), 0
+        while True:
+            started = loop.time()
+            assert self._process is not None
+            code = await self._process.wait()
+            self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+            deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
+            wait_s = pause(deaths, self._first_pause_s)
+            log.warning("the engine's server ended (%s); it starts again in %g s; %s", code, wait_s, self.log)
+            await asyncio.sleep(wait_s)
+            await self._spawn(fresh=False)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group, which may be gone."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _last_line(self) -> str:
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    async def _answers(self) -> bool:
+        timeout = aiohttp.ClientTimeout(total=10)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                async with session.get(f"{self._url}/health") as response:
+                    return response.status == 200
+        except (aiohttp.ClientError, OSError):
+            return False
+
+
+def _opened(path: Path, *, fresh: bool) -> BinaryIO:
+    """The log, which only its owner may read: a server may write prompts into it."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if fresh else os.O_APPEND)
+    return os.fdopen(os.open(path, flags, 0o600), "ab")

@@ -1,0 +1,117 @@
+"""The learner's process: started, watched, started again. Its death never stops serving."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.running.parent import end_with, is_gone
+from afterwit.core.errors import AfterwitError
+from afterwit.stages.worker import Report
+
+LONGEST_PAUSE_S = 300.0
+REFUSED = 3
+"""Exit code of a learner that could not start and has said why in its status."""
+STEADY_S = 60.0
+"""A process that lived this long was healthy: the next pause is the shortest again."""
+log = logging.getLogger(__name__)
+
+
+async def keep_alive(
+    settings: Settings, home: Path, *, pause_s: float, stop_s: float, report: Report
+) -> None:
+    """Run the learner's process until cancelled; restart it after growing pauses, and `report` each death."""
+    loop = asyncio.get_running_loop()
+    deaths = 0
+    while True:
+        process = _start(settings, home)
+        started = loop.time()
+        try:
+            await _ended(process)
+        finally:
+            if process.is_alive():
+                await asyncio.to_thread(_stop, process, stop_s)
+        deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
+        wait_s = pause(deaths, pause_s)
+        if process.exitcode != REFUSED:
+            await _say(report, f"the learner {_cause(process.exitcode)}; it starts again in {wait_s:.0f} s")
+        await asyncio.sleep(wait_s)
+
+
+def pause(deaths: int, first_s: float) -> float:
+    """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
+    return min(first_s * 2.0 ** min(deaths - 1, 30), LONGEST_PAUSE_S)
+
+
+async def _say(report: Report, words: str) -> None:
+    log.warning("learn: %s", words)
+    try:
+        await report(False, words)
+    except AfterwitError as error:  # learning goes on without a status
+        log.warning("learn: its status cannot be stored: %s", error)
+
+
+def _start(settings: Settings, home: Path) -> BaseProcess:
+    context = multiprocessing.get_context("spawn")
+    level = logging.getLogger().getEffectiveLevel()
+    process = context.Process(
+        target=_learn, args=(settings, home, level, os.getpid()), name="afterwit-learner", daemon=True
+    )
+    process.start()
+    return process
+
+
+async def _ended(process: BaseProcess) -> None:
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.sentinel, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(process.sentinel)
+    await asyncio.to_thread(process.join)
+
+
+def _stop(process: BaseProcess, stop_s: float) -> None:
+    process.terminate()
+    process.join(stop_s)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def _cause(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed (out of memory, or by hand)"
+    if code is not None and code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return f"ended with code {code} (see the log)"
+
+
+def _learn(settings: Settings, home: Path, log_level: int, parent: int) -> None:
+    """What the process does. Until the model is in memory SIGTERM ends it at once; then it first finishes."""
+    end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the parent
+    from afterwit.apps.running.logs import set_up
+    from afterwit.apps.running.train import learn
+
+    set_up(log_level)
+    told = threading.Event()
+
+    def loaded() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: told.set())
+
+    def stop() -> bool:
+        return told.is_set() or is_gone(parent)
+
+    try:
+        learn(settings, home, stop=stop, loaded=loaded, forever=True, wait=True)
+    except AfterwitError as error:
+        log.warning("learn: %s", error)
+        raise SystemExit(REFUSED) from error

@@ -1,0 +1,216 @@
+"""Runs the stages: gateway, judge, publisher and housekeeping here, the learner in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+from afterwit.apps import build
+from afterwit.apps.config import Settings
+from afterwit.apps.doctor import model as self_tests
+from afterwit.apps.doctor.finding import require
+from afterwit.apps.home import make_home, remember_model
+from afterwit.apps.model import model_folder
+from afterwit.apps.running import learner_process
+from afterwit.checkpoints import Versions, exclusive
+from afterwit.core.errors import SettingError
+from afterwit.engines.port import Engine
+from afterwit.stages.gateway.auth import is_loopback
+from afterwit.stages.gateway.http import Listener, bound_socket
+from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.retry import BackOff
+from afterwit.stages.worker import Signals
+from afterwit.store import AsyncStore
+from afterwit.wire.model_text.render import Renderer
+
+STAGES = ("gateway", "judge", "learn")
+HOUSEKEEPING_EVERY_S = 60.0
+LEARNER_STOP_S = 20.0
+"""Seconds that the learner may take to finish or give up its update at the end."""
+log = logging.getLogger(__name__)
+
+
+def switched_off(settings: Settings) -> dict[str, str]:
+    """The stages that the settings switch off, each with a sentence on what that means."""
+    off = {}
+    if not settings.judge.enabled:
+        off["judge"] = "switched off (judge.enabled = false): turns are recorded and wait to be judged"
+    if not settings.learner.enabled:
+        off["learn"] = "switched off (learner.enabled = false): nothing trains, judged turns wait"
+    return off
+
+
+class Runtime:
+    """An async context in which the chosen stages run. `url`: where clients call, None without a gateway."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        home: Path,
+        stages: tuple[str, ...] = STAGES,
+        *,
+        judge: JudgeClient | None = None,
+    ) -> None:
+        """`judge` replaces the judge that the settings name."""
+        for stage in stages:
+            if stage not in STAGES:
+                raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
+        self._settings, self._home, self._judge = settings, home, judge
+        self.off = {stage: why for stage, why in switched_off(settings).items() if stage in stages}
+        """The stages that were chosen and do not run, each with the reason."""
+        self.stages = tuple(stage for stage in stages if stage not in self.off)
+        if not self.stages:
+            raise SettingError(f"nothing is left to run: {'; '.join(self.off.values())}")
+        self._stack = AsyncExitStack()
+        self._signals = Signals()
+        self.url: str | None = None
+        self.engine: Engine | None = None
+        self.store: AsyncStore
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._signals.stop.set()
+        self._signals.wake.set()
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        """Start the parts in order: faults of model, store and address are found before the port listens."""
+        folder = model_folder(self._settings.model, self._home)
+        if self._settings.learner.enabled:
+            build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
+            build.check_teacher(self._settings, folder)
+        if "learn" in self.stages:
+            _require_module("torch")
+        self._claim(make_home(self._home))
+        renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
+        versions = build.versions_of(self._home, folder)
+        require(self_tests.check(folder, versions, self._settings.judge.placement))
+        store = build.store_of_model(self._settings, self._home, folder)
+        remember_model(self._home, folder)
+        self.store = build.async_store(store)
+        self._stack.push_async_callback(self.store.close)
+        for stage, why in self.off.items():
+            await self._reporter(stage)(True, why)
+        sock = await self._reserve() if "gateway" in self.stages else None
+        if sock is not None:
+            self.engine = await self._start_engine(folder, versions)
+        if "judge" in self.stages:
+            await self._start_judge(renderer)
+        if "learn" in self.stages:
+            self._spawn(self._learn())
+        self._spawn(self._housekeeping())
+        if sock is not None and self.engine is not None:
+            await self._listen(sock, self.engine, renderer, versions)
+
+    def _claim(self, home: Path) -> None:
+        """Lock each stage: two processes over one home would overwrite each other's status."""
+        for stage in self.stages:
+            purpose = f"only one `afterwit serve` may run the stage {stage} over {home}"
+            self._stack.enter_context(exclusive(home / f".{stage}.lock", purpose=purpose, wait=False))
+
+    async def _reserve(self) -> socket.socket:
+        """The bound address; nothing listens on it yet."""
+        serve = self._settings.serve
+        await self._check_address(serve.host)
+        sock = bound_socket(serve.host, serve.port)
+        self._stack.callback(sock.close)
+        return sock
+
+    async def _start_engine(self, folder: Path, versions: Versions) -> Engine:
+        """Load the model, then its newest version: the first request already meets what was learned."""
+        learns = self._settings.learner.enabled or versions.newest() > 0
+        engine = await build.engine_of(self._settings, folder, takes_weights=learns)
+        self._stack.push_async_callback(engine.close)
+        settings = self._settings.publish
+        publisher = build.publisher_of(self._settings, engine, versions, self.store)
+        report = self._reporter("publish")
+        back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
+        await publisher.start()
+        self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
+        return engine
+
+    async def _listen(
+        self, sock: socket.socket, engine: Engine, renderer: Renderer, versions: Versions
+    ) -> None:
+        """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
+        wake = self._signals.wake.set
+        app = build.gateway_app(
+            self._settings, engine, renderer, self.store, versions=versions, wake_judge=wake
+        )
+        listener = Listener(app, sock)
+        await listener.start()
+        self._stack.push_async_callback(listener.stop, self._settings.serve.drain_s)
+        self.url = listener.url
+
+    async def _check_address(self, host: str) -> None:
+        if is_loopback(host):
+            return
+        keys = await self.store.call(lambda store: store.keys())
+        if any(key.revoked is None for key in keys):
+            return
+        raise SettingError(
+            f"{host} can be reached from other machines, and there is no API key: make one with "
+            "`afterwit keys add NAME`, or listen on 127.0.0.1"
+        )
+
+    async def _start_judge(self, renderer: Renderer) -> None:
+        client = self._judge or build.judge_client(self._settings.judge, self.engine, renderer)
+        close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
+        if close is not None:
+            self._stack.push_async_callback(close)
+        self._spawn(build.judge_stage(self._settings, self.store, client).run(self._signals))
+
+    async def _learn(self) -> None:
+        await learner_process.keep_alive(
+            self._settings,
+            self._home,
+            pause_s=self._settings.serve.learner_restart_s,
+            stop_s=LEARNER_STOP_S,
+            report=self._reporter("learn"),
+        )
+
+    async def _housekeeping(self) -> None:
+        report = self._reporter("housekeeping")
+        await build.housekeeping_of(self._settings, self._home, self.store, report).run(
+            self._signals,
+            poll_s=HOUSEKEEPING_EVERY_S,
+            back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
+        )
+
+    def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:
+        async def report(ok: bool, message: str) -> None:
+            await self.store.call(lambda store: store.set_status(stage, ok, message, now=time.time()))
+
+        return report
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._stack.push_async_callback(_cancel, task)
+
+
+def _require_module(name: str) -> None:
+    """ModuleNotFoundError before anything starts, in place of a learner process that dies of it."""
+    if find_spec(name) is None:
+        raise ModuleNotFoundError(f"there is no module {name}", name=name)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
