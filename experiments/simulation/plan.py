@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterwit.apps.demo.people import MEASURE
+from afterwit.apps.demo.people import MEASURE, Manner
 from afterwit.apps.demo.settings import Chosen, changed, choose
 from afterwit.apps.demo.world import Split
 from afterwit.apps.demo.worlds import world_named
@@ -48,6 +48,10 @@ class Plan:
     publish_every: int = 1
     guarded: bool = False
     """Whether versions are held, watched and taken back, and repeated calls go unpaid."""
+    people: Manner = Manner.FULL
+    """How people react."""
+    wrong: float = 0.0
+    """Share of the judge's answers that are made wrong."""
     real_defaults: bool = False
     """Whether `settings` are over `serve`'s own, not over the world's."""
 
@@ -78,6 +82,10 @@ class Plan:
             del said["guarded"]
         if not self.real_defaults:
             del said["real_defaults"]
+        if self.people is Manner.FULL:
+            del said["people"]
+        if not self.wrong:
+            del said["wrong"]
         return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
 
 

@@ -30,12 +30,17 @@ async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
     tasks = {split: held_out(world, split, plan.tasks, SEED + plan.seed) for split in plan.splits}
     points: list[Point] = []
     async with simulation(
-        chosen.settings, world, seed=plan.seed, program=program, publish_every=plan.publish_every
+        chosen.settings,
+        world,
+        seed=plan.seed,
+        program=program,
+        publish_every=plan.publish_every,
+        wrong=plan.wrong,
     ) as system:
         rng = Random(plan.seed)
         for number in range(plan.interactions + 1):
             if number:
-                await system.interact(number, PEOPLE, rng)
+                await system.interact(number, PEOPLE, rng, plan.people)
                 told()
             if number in plan.measured:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]

@@ -14,7 +14,7 @@ from afterwit.apps.build import publisher_of, store_of_model, trainer_of, versio
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge as RuleJudge
 from afterwit.apps.demo.live import Rules
-from afterwit.apps.demo.people import SIDE, Interaction, Score, interaction, trial
+from afterwit.apps.demo.people import SIDE, Interaction, Manner, Score, interaction, trial
 from afterwit.apps.demo.world import Split, Task, World
 from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.checkpoints import Versions
@@ -32,6 +32,7 @@ from afterwit.store import Store
 from afterwit.wire.model_text.render import Renderer
 from experiments.simulation.client import Client, Conversation
 from experiments.simulation.lockstep import InlineExecutor, InlineStore, LockstepEngine
+from experiments.simulation.weak_judge import weakened
 
 OWNER = "simulation"
 TICK_S = 0.001
@@ -77,11 +78,13 @@ class Simulation:
         ]
         return Score(trials=tuple(await self.client.play(trials)))
 
-    async def interact(self, number: int, split: Split, rng: Random) -> Interaction:
+    async def interact(
+        self, number: int, split: Split, rng: Random, manner: Manner = Manner.FULL
+    ) -> Interaction:
         """One person's task, and everything that is learned from it."""
         name = f"person-{self.seed}-{number}"
         one = Conversation(
-            script=interaction(self.world, self.world.task(split, rng), split, rng),
+            script=interaction(self.world, self.world.task(split, rng), split, rng, manner),
             name=name,
             headers={"X-Session-Id": name},
         )
@@ -96,11 +99,18 @@ class Simulation:
 
 @asynccontextmanager
 async def simulation(
-    settings: Settings, world: World, *, seed: int, program: RuleJudge | None, publish_every: int = 1
+    settings: Settings,
+    world: World,
+    *,
+    seed: int,
+    program: RuleJudge | None,
+    publish_every: int = 1,
+    wrong: float = 0.0,
 ) -> AsyncIterator[Simulation]:
     """Everything that a run needs, in a folder of its own that is gone afterwards.
 
-    `program` judges in place of the model that the settings name.
+    `program` judges in place of the model that the settings name; `wrong` is the share of its answers, or of
+    the model's, that are made wrong.
     """
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     assert isinstance(settings.engine, EmbeddedSettings), "a run in lockstep needs the engine in this process"
@@ -115,6 +125,7 @@ async def simulation(
         trainer = trainer_of(settings, home, folder)
         stack.enter_context(versions.learning())
         trainer.begin(now=now())
+        client = _judge_client(settings, engine, renderer, program)
         app = build_app(engine, renderer, inline, settings.gateway, now=now, entropy=draws.randbytes)
         try:
             yield Simulation(
@@ -122,7 +133,7 @@ async def simulation(
                 seed=seed,
                 client=Client(app=app, world=world),
                 store=store,
-                judge=_judge(settings, inline, _judge_client(settings, engine, renderer, program), now),
+                judge=_judge(settings, inline, weakened(client, world, wrong), now),
                 learn=Learn(store, trainer, owner=OWNER, promotion=settings.promotion, now=now),
                 publisher=publisher_of(settings, engine, versions, inline),
                 versions=versions,

@@ -36,10 +36,12 @@ class NextState:
 
 
 class Question(StrEnum):
-    """The judge's two questions."""
+    """The judge's two questions, and one that checks the judge."""
 
     EVALUATION = "evaluation"
     HINT = "hint"
+    BLIND = "blind"
+    """How good was the response? Asked without the feedback that decides the reward: it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,5 +86,6 @@ class Verdict:
     @property
     def unread(self) -> bool:
         """Whether a question was asked and every vote on it is invalid."""
-        asked = {vote.question for vote in self.votes}
-        return asked != {vote.question for vote in self.votes if vote.value is not None}
+        asked = [vote for vote in self.votes if vote.question is not Question.BLIND]
+        read = {vote.question for vote in asked if vote.value is not None}
+        return {vote.question for vote in asked} != read

@@ -144,5 +144,8 @@ class World(Protocol):
     def rules_named_in(self, hint: str) -> set[str]:
         """The rules that a hint speaks of, if it does so in a judge's words."""
 
+    def hint(self, rules: Sequence[str]) -> str:
+        """The rule judge's own words on these rules."""
+
     def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
         """The rule judge's answer to a short judge prompt; it knows none of the person's wordings."""

@@ -106,6 +106,8 @@ class JudgeCase:
     decided: Decided | None
     repeats: bool = False
     """The response repeats a tool call of its conversation, word for word."""
+    blind: JudgeView | None = None
+    """What the judge is shown to be compared with the feedback that decided; None: there is nothing else."""
 
 
 def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | None) -> JudgeCase:
@@ -114,7 +116,16 @@ def case_of(turn: RecordedTurn, next_state: NextState, *, schema_error: str | No
         view=view_of(turn.conversation, turn.message, next_state),
         decided=decided(next_state.feedback, schema_error),
         repeats=repeats_a_call(turn.conversation.messages, turn.message),
+        blind=_blind(turn, next_state),
     )
+
+
+def _blind(turn: RecordedTurn, next_state: NextState) -> JudgeView | None:
+    """The view without feedback; None unless feedback gives a reward and something else followed."""
+    feedback = next_state.feedback
+    if feedback is None or feedback.reward is None or not reactions(next_state.messages):
+        return None
+    return view_of(turn.conversation, turn.message, replace(next_state, feedback=None))
 
 
 def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | None:
@@ -129,7 +140,8 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
 def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
     """m calls for each question whose answer the objective reads.
 
-    There is no evaluation if the reward is decided, and no call at all if the next state is empty.
+    There is no evaluation if the reward is decided, and no call at all if the next state is empty. If feedback
+    decided, one more call asks what the judge would have said, to check it.
     """
     if not case.view.next_state:
         return ()
@@ -138,11 +150,15 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
         asked[Question.EVALUATION] = prompts.evaluation(case.view)
     if rules.reads.opd:
         asked[Question.HINT] = prompts.hint(case.view)
-    return tuple(
+    calls = tuple(
         JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)
         for question, messages in asked.items()
         for index in range(rules.votes)
     )
+    if case.blind is None or not rules.calibrate:
+        return calls
+    messages, room = prompts.evaluation(case.blind), prompts.max_tokens
+    return (*calls, JudgeCall(question=Question.BLIND, index=0, messages=messages, max_tokens=room))
 
 
 def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
@@ -154,8 +170,8 @@ def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: V
 
 
 def _read(call: JudgeCall, words: str, view: JudgeView, rules: VoteRules) -> Vote:
-    if call.question is Question.EVALUATION:
-        return parse_evaluation(words)
+    if call.question is not Question.HINT:
+        return parse_evaluation(words, call.question)
     said = tuple(message.content or "" for message in view.next_state)
     return parse_hint(words, said, quote_words=rules.quote_words)
 

@@ -40,6 +40,8 @@ class VoteRules:
     """A hint that repeats this many words of the next state in a row is rejected."""
     pay_repeats: bool = False
     """Votes may reward a tool call that repeats one of its conversation."""
+    calibrate: bool = False
+    """Where feedback decides the reward, the judge is asked once what it would have said."""
     reads: Reads = field(default_factory=Reads)
     """What the objective reads: a question whose answer it does not read is not asked."""
 
@@ -61,11 +63,11 @@ def outside_thinking(words: str) -> str:
     return without_blocks(words, _THINKING).rpartition(end)[2].partition(begin)[0]
 
 
-def parse_evaluation(words: str) -> Vote:
+def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vote:
     """The last of `\\boxed{1}`, `\\boxed{-1}`, `\\boxed{0}` outside the thinking; else an invalid vote."""
     boxed = _EVALUATION.findall(outside_thinking(words))
     value = int(boxed[-1]) if boxed else None
-    return Vote(question=Question.EVALUATION, words=words, value=value)
+    return Vote(question=question, words=words, value=value)
 
 
 def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:

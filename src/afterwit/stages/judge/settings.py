@@ -47,6 +47,9 @@ class JudgeSettings:
     pay_repeats: bool = False
     """Whether votes may reward a tool call that repeats one of its conversation, word for word, as published.
     A judge calls every quiet result good, so a policy can live off calls that it has made before."""
+    calibrate: bool = True
+    """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how often
+    it is right is what `afterwit judges` shows. The answer decides nothing."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
@@ -101,5 +104,6 @@ class JudgeSettings:
             max_candidates=self.max_candidates,
             quote_words=self.quote_words,
             pay_repeats=self.pay_repeats,
+            calibrate=self.calibrate,
             reads=reads,
         )

@@ -19,6 +19,11 @@ APPROVING = (
     r"|happy|like|love|excellent|lovely|wanted|done here|move on|next)\b"
 )
 """Words of a content person, about anything."""
+DISPLEASED = re.compile(
+    r"\W*(?:no\b\W*)?(?:(?:that|this|it) is\b\W*)?"
+    r"(?:no|wrong|bad|not (?:right|good|it|like (?:that|this)|(?:what|how|the way) i \w+)|do it differently)\W*"
+)
+"""All that a person says who is displeased and does not say why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ class RuleJudge:
         person = _person(after)
         if not person:
             return -1 if any(text.startswith(_FAILED) for _, text in after) else int(bool(after))
-        if self.failed.search(person) or self._complaints(response, person):
+        if DISPLEASED.fullmatch(person) or self.failed.search(person) or self._complaints(response, person):
             return -1
         return 1 if self.positive.search(person) else 0
 

@@ -22,7 +22,7 @@ from afterwit.apps.demo.people.evaluation import (
     held_out,
     trial,
 )
-from afterwit.apps.demo.people.person import Interaction, interaction, run_interaction
+from afterwit.apps.demo.people.person import Interaction, Manner, interaction, run_interaction
 
 __all__ = [
     "MEASURE",
@@ -35,6 +35,7 @@ __all__ = [
     "Answer",
     "Ask",
     "Interaction",
+    "Manner",
     "Responder",
     "Score",
     "Script",

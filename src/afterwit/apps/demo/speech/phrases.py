@@ -6,6 +6,22 @@ from random import Random
 
 from afterwit.apps.demo.world import Split, drawn
 
+DISPLEASED = (
+    "no, not like that",
+    "no",
+    "that is not it",
+    "not like that",
+    "no, wrong",
+    "no, not like this",
+    "that is not what I wanted",
+    "no, do it differently",
+    "wrong",
+    "no, that is not right",
+    "not what I wanted",
+    "no, that is wrong",
+)
+"""Of people who never say what is wrong."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrases:
@@ -35,3 +51,8 @@ def sentence(opener: str, body: str, closer: str) -> str:
     end = "" if body[-1] in ".?!" else "."
     text = " ".join(piece for piece in (opener, body + end, closer) if piece)
     return text[0].upper() + text[1:]
+
+
+def displeased(split: Split, rng: Random) -> str:
+    """That something is wrong, and nothing of what it is."""
+    return sentence("", drawn(DISPLEASED, split, rng), "")

@@ -33,6 +33,10 @@ class Spoken:
             rule for rule, known in self.judges_words.items() if any(one.lower() in spoken for one in known)
         }
 
+    def hint(self, rules: Sequence[str]) -> str:
+        """What the rule judge says of these rules."""
+        return self.rule_judge.hint(rules)
+
     def judge(self, prompt: Sequence[Mapping[str, str]]) -> str:
         """The rules over the prompt's text."""
         return self.rule_judge(prompt)

@@ -1,0 +1,53 @@
+"""A judge whose answers are made wrong now and then, each by chance of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from afterwit.apps.demo.world import World
+from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from afterwit.core.message import Message
+from afterwit.stages.judge.client import JudgeClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakJudge:
+    """A judge that is wrong in this share of its answers; which ones follows from their seeds.
+
+    A wrong reward is the opposite one; in place of none, one of the two. In place of a hint there is none or,
+    as often, a hint about another rule; in place of none, a hint about any rule.
+    """
+
+    judge: JudgeClient
+    world: World
+    wrong: float
+
+    async def ask(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
+    ) -> str:
+        """The judge's answer, or a wrong one."""
+        answer = await self.judge.ask(messages, temperature=temperature, max_tokens=max_tokens, seed=seed)
+        draws = Random(seed)
+        if draws.random() >= self.wrong:
+            return answer
+        return self._hint(answer, draws) if "HINT_START" in (messages[0].content or "") else _reward(answer, draws)
+
+    def _hint(self, answer: str, draws: Random) -> str:
+        given = parse_hint(answer, (), quote_words=1000).hint
+        named = self.world.rules_named_in(given or "")
+        others = [rule for rule in self.world.rules if rule not in named]
+        if not others or (given is not None and draws.random() < 0.5):
+            return r"\boxed{-1}"
+        return rf"\boxed{{1}} [HINT_START]{self.world.hint([draws.choice(others)])}[HINT_END]"
+
+
+def _reward(answer: str, draws: Random) -> str:
+    given = parse_evaluation(answer).value
+    return rf"\boxed{{{-given if given else draws.choice((-1, 1))}}}"
+
+
+def weakened(judge: JudgeClient, world: World, wrong: float) -> JudgeClient:
+    """The judge, wrong in this share of its answers."""
+    return WeakJudge(judge=judge, world=world, wrong=wrong) if wrong else judge

@@ -1,0 +1,38 @@
+"""Whether a judge can be trusted, from what it said and what came of it. Pure.
+
+judged      what the store keeps of a judged turn
+agreement   whether the votes on one turn agree
+calibration whether votes agree with feedback, and with how requests ended
+probes      whether flattery moves the judge
+hints       whether hints make likelier what people then accepted
+report      all of it, and what is wrong in plain sentences
+"""
+
+from afterwit.core.judge_checks.agreement import Agreement, agreement
+from afterwit.core.judge_checks.calibration import Calibration, Outcomes, Share, calibration, outcomes
+from afterwit.core.judge_checks.hints import HintLift, HintLifts, hint_lifts
+from afterwit.core.judge_checks.judged import Ended, Judged
+from afterwit.core.judge_checks.probes import PROBES, Probe, Probed, probed
+from afterwit.core.judge_checks.report import JudgeReport, judge_report, warnings
+
+__all__ = [
+    "PROBES",
+    "Agreement",
+    "Calibration",
+    "Ended",
+    "HintLift",
+    "HintLifts",
+    "JudgeReport",
+    "Judged",
+    "Outcomes",
+    "Probe",
+    "Probed",
+    "Share",
+    "agreement",
+    "calibration",
+    "hint_lifts",
+    "judge_report",
+    "outcomes",
+    "probed",
+    "warnings",
+]
