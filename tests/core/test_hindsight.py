@@ -187,3 +187,34 @@ def test_votes_do_not_pay_for_a_call_that_was_made_before(earlier, answers, feed
     said = [answers if call.question is Question.EVALUATION else NO_HINT for call in calls]
     verdict = conclude(judged, list(zip(calls, said, strict=True)), rules)
     assert (verdict.reward, verdict.source) == expected
+
+
+def test_feedback_is_checked_against_a_judge_that_does_not_see_it() -> None:
+    judged = of(NextState(messages=(user("No."),), feedback=Feedback(reward=-1, text="Bad.")))
+    rules = replace(RULES, calibrate=True)
+    calls = questions(judged, Prompts(), rules)
+    assert [call.question for call in calls] == [Question.HINT] * 3 + [Question.BLIND]
+    assert calls[-1].messages == Prompts().evaluation(of(NextState(messages=(user("No."),))).view)
+    verdict = conclude(judged, [(call, GOOD) for call in calls], rules)
+    assert (verdict.reward, verdict.source, verdict.votes[-1].value) == (-1, Source.FEEDBACK, 1)
+
+
+@pytest.mark.parametrize(
+    "next_state",
+    [
+        NextState(messages=(user("No."),)),
+        NextState(feedback=Feedback(reward=-1)),
+        NextState(messages=(user("No."),), feedback=Feedback(text="Hm.")),
+    ],
+)
+def test_there_is_nothing_to_check_without_a_reward_or_something_else_that_followed(next_state) -> None:
+    calls = questions(of(next_state), Prompts(), replace(RULES, calibrate=True))
+    assert Question.BLIND not in {call.question for call in calls}
+
+
+def test_an_unread_check_is_no_unread_verdict() -> None:
+    judged = of(NextState(messages=(user("No."),), feedback=Feedback(reward=-1)))
+    rules = replace(RULES, calibrate=True)
+    calls = questions(judged, Prompts(), rules)
+    answers = [(call, "?" if call.question is Question.BLIND else NO_HINT) for call in calls]
+    assert not conclude(judged, answers, rules).unread

@@ -1,13 +1,17 @@
 """The simulated person reacts as someone watching would, in words and at the right moment."""
 
+from itertools import product
 from random import Random
 
 import pytest
 
-from afterwit.apps.demo.people import Answer, evaluate, run_interaction
+from afterwit.apps.demo.chat.world import ChatWorld
+from afterwit.apps.demo.people import Answer, Manner, evaluate, run_interaction
+from afterwit.apps.demo.speech.phrases import displeased
 from afterwit.apps.demo.tools import tasks, words
 from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.demo.world import Task, part
+from afterwit.apps.demo.world import Task, World, part
+from afterwit.wire.judge import short_prompts as judge_short
 from tests.demo.scripted import Scripted
 
 WORLD = ToolsWorld()
@@ -70,3 +74,33 @@ def test_preference_and_success_count_tasks_not_steps() -> None:
     assert (half.preference, half.task_success) == (0.0, 1.0)
     whole = evaluate(Scripted(task, frozenset(task.rules)), WORLD, [task, task], at_once=2)
     assert (whole.preference, whole.task_success) == (1.0, 1.0)
+
+
+def test_who_names_one_thing_at_a_time_names_what_was_broken_first() -> None:
+    task = _task("edit_run")
+    wild = Scripted(task, frozenset())
+    full = run_interaction(wild, WORLD, task, "fresh", Random(0), Manner.FULL)
+    one = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.ONE)
+    assert one.broken == full.broken
+    assert one.reaction == WORLD.complain(task, one.broken[:1], "fresh", Random(0))
+
+
+@pytest.mark.parametrize("world", [WORLD, ChatWorld()], ids=["tools", "chat"])
+def test_who_is_vague_is_heard_to_be_displeased_and_nothing_more(world: World) -> None:
+    for split, seed in product(("train", "dev", "fresh"), range(20)):
+        said = displeased(split, Random(seed))  # type: ignore[arg-type]
+        evaluation, hint = judge_short.prompts(
+            "Do it.", {"content": "Done."}, [{"role": "user", "content": said}]
+        )
+        assert world.judge(evaluation) == r"\boxed{-1}", said
+        assert world.judge(hint) == r"\boxed{-1}", said
+
+
+def test_who_never_thanks_leaves_without_a_word() -> None:
+    task = _task("delete")
+    agent = Scripted(task, frozenset(task.rules))
+    seen = run_interaction(agent, WORLD, task, "fresh", Random(0), Manner.THANKLESS)
+    assert (seen.mood, seen.reaction) == ("approval", "")
+    assert seen.messages[-1]["role"] == "assistant"
+    cross = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.THANKLESS)
+    assert cross.reaction

@@ -94,13 +94,13 @@ async def test_a_next_state_that_comes_later_reopens_what_was_sure(house):
     assert (await house.record("t1")).state is State.ANSWERED
 
 
-async def test_explicit_feedback_decides_and_only_the_hint_is_asked_for(house):
+async def test_explicit_feedback_decides_and_the_judge_is_asked_for_the_hint_and_once_unseen(house):
     await house.answered("t1", THANKS)
     await house.feedback("t1", Feedback(reward=-1, text="You edited the wrong file."))
     await house.judge.step()
     record = await house.record("t1")
     assert (record.verdict.reward, record.verdict.source) == (-1, Source.FEEDBACK)
-    assert (len(house.client.asked), house.client.hints_asked) == (3, 3)
+    assert (len(house.client.asked), house.client.hints_asked) == (3 + 1, 3)  # one checks the judge
     assert "You edited the wrong file." in house.client.asked[0][0][-1].content
 
 

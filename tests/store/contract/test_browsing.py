@@ -5,7 +5,7 @@ from __future__ import annotations
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
-from afterwit.core.verdict import Source, Verdict
+from afterwit.core.verdict import Feedback, Question, Source, Verdict
 from afterwit.store import Filter, Store
 from tests.store.examples import HINTED, PRAISED, a_version, add, add_judged
 
@@ -97,3 +97,22 @@ def test_the_newest_versions_are_those_of_the_whole_list(store: Store) -> None:
     whole = store.versions()
     assert store.newest_versions(limit=9) == whole[::-1]
     assert store.newest_versions(before=3, limit=1) == [whole[1]]
+
+
+def test_judged_turns_come_with_their_votes_and_the_newest_feedback(store: Store) -> None:
+    add_judged(store, "t1", HINTED, session="a", now=1.0)
+    add_judged(store, "t2", PRAISED, session="b", now=2.0)
+    store.feedback("t2", Feedback(reward=1), now=3.0)
+    store.feedback("t2", Feedback(reward=-1), now=4.0)
+    first, second = store.judged_turns(limit=9)
+    assert (first.turn, first.session, first.reward, first.source, first.hinted, first.feedback) == (
+        "t1",
+        "a",
+        -1,
+        Source.VOTES,
+        True,
+        None,
+    )
+    assert first.votes == ((Question.EVALUATION, -1), (Question.HINT, 1), (Question.HINT, None))
+    assert (second.seq > first.seq, second.votes, second.feedback) == (True, (), -1)
+    assert [each.turn for each in store.judged_turns(limit=1)] == ["t2"]

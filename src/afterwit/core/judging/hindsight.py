@@ -155,7 +155,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
         for question, messages in asked.items()
         for index in range(rules.votes)
     )
-    if case.blind is None or not rules.calibrate:
+    if case.blind is None or not (rules.calibrate and rules.reads.reward):
         return calls
     messages, room = prompts.evaluation(case.blind), prompts.max_tokens
     return (*calls, JudgeCall(question=Question.BLIND, index=0, messages=messages, max_tokens=room))

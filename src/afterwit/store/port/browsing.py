@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from afterwit.core.judge_checks import Judged
 from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 
@@ -24,6 +25,10 @@ class Browsing(Protocol):
 
     def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
         """The newest, or the first, judged turns, in the order of arrival."""
+        ...
+
+    def judged_turns(self, *, limit: int) -> list[Judged]:
+        """The newest judged turns with the judge's votes, in the order of arrival."""
         ...
 
     def source_lines(self, *, newest: int) -> list[SourceLine]:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import orjson
 
+from afterwit.core.judge_checks import Judged
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
+from afterwit.core.verdict import Question, Source
 from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 from afterwit.store.sqlite.codec import read_message
@@ -51,6 +53,12 @@ OUTCOMES = (
     "SELECT v.reward, v.hinted, v.at, t.oldest_version FROM verdicts v JOIN turns t USING (seq)"
     " ORDER BY v.seq {} LIMIT ?"
 )
+JUDGED = """
+    SELECT v.seq, t.id, t.session, v.reward, v.source, v.hinted,
+        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback,
+        (SELECT json_group_array(json_array(o.question, o.value)) FROM votes o WHERE o.seq = v.seq) AS votes
+    FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
+"""
 VERSIONS = """
     SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number) AS used,
         (SELECT coalesce(sum(t.replayed), 0) FROM trained t WHERE t.version = v.number) AS replayed
@@ -114,8 +122,24 @@ class SqliteBrowsing(Component):
         ]
         return found[::-1] if newest else found
 
+    def judged_turns(self, *, limit: int) -> list[Judged]:
+        return [_judged(row) for row in self._database.rows(JUDGED, (limit,))][::-1]
+
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
         return [read_version(row) for row in self._database.rows(VERSIONS, (_before(before), limit))]
+
+
+def _judged(row: sqlite3.Row) -> Judged:
+    return Judged(
+        seq=row["seq"],
+        turn=row["id"],
+        session=row["session"],
+        reward=row["reward"],
+        source=Source(row["source"]),
+        hinted=bool(row["hinted"]),
+        feedback=row["feedback"],
+        votes=tuple((Question(question), value) for question, value in orjson.loads(row["votes"])),
+    )
 
 
 def _before(before: int | None) -> int:
