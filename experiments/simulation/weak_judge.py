@@ -32,7 +32,11 @@ class WeakJudge:
         draws = Random(seed)
         if draws.random() >= self.wrong:
             return answer
-        return self._hint(answer, draws) if "HINT_START" in (messages[0].content or "") else _reward(answer, draws)
+        return (
+            self._hint(answer, draws)
+            if "HINT_START" in (messages[0].content or "")
+            else _reward(answer, draws)
+        )
 
     def _hint(self, answer: str, draws: Random) -> str:
         given = parse_hint(answer, (), quote_words=1000).hint

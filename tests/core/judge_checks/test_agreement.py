@@ -44,7 +44,7 @@ def test_a_judge_that_always_says_the_same_shows_no_agreement_beyond_chance():
 def test_votes_by_chance_have_an_alpha_near_zero():
     draws = Random(0)
     found = agreement([draws.choices((-1, 1), k=3) for _ in range(2000)])
-    assert found.alpha is not None and abs(found.alpha) < 0.05
+    assert found.alpha == pytest.approx(0.0, abs=0.05)
 
 
 @pytest.mark.parametrize(("wrong", "alpha"), [(0.1, 0.64), (0.25, 0.25), (0.4, 0.04)])
@@ -54,8 +54,7 @@ def test_it_falls_with_the_share_of_wrong_answers(wrong, alpha):
     for _ in range(4000):
         truth = draws.choice((-1, 1))
         units.append([-truth if draws.random() < wrong else truth for _ in range(3)])
-    found = agreement(units).alpha
-    assert found is not None and abs(found - alpha) < 0.05
+    assert agreement(units).alpha == pytest.approx(alpha, abs=0.05)
 
 
 def test_single_votes_and_none_say_nothing():

@@ -143,4 +143,5 @@ def test_steps_called_good_that_end_worse_are_told_of():
         turns += [judged(2 * at + 1, GOOD, session=f"s{at}")]
         ends.append(Ended(turn=f"t{2 * at + 1}", well=not good))
     (said,) = warnings(judge_report(turns, ends))
-    assert "0 of 20" in said and "20 of 20" in said
+    assert "good (0 of 20)" in said
+    assert "bad (20 of 20)" in said

@@ -14,10 +14,10 @@ class Agreement:
 
     turns: int
     share: float | None
-    """Of pairs of votes on one turn that are the same, each turn weighing by its votes; None without turns."""
+    """Of pairs of votes on one turn that are the same, each turn weighing by its votes; None: no turns."""
     alpha: float | None
-    """Krippendorff's alpha for nominal data: 1 all agree, 0 as by chance, below 0 less than that. None: every
-    vote is the same, so that chance would agree too."""
+    """Krippendorff's alpha for nominal data: 1 all agree, 0 as by chance, below 0 less than that. None:
+    every vote is the same, so that chance would agree too."""
 
 
 def agreement(units: Iterable[Sequence[int]]) -> Agreement:
@@ -32,9 +32,7 @@ def agreement(units: Iterable[Sequence[int]]) -> Agreement:
     size = of_all.total()
     differ = math.fsum(_unlike_pairs(Counter(votes)) / (len(votes) - 1) for votes in rated) / size
     by_chance = _unlike_pairs(of_all) / (size * (size - 1))
-    return Agreement(
-        turns=len(rated), share=1 - differ, alpha=1 - differ / by_chance if by_chance else None
-    )
+    return Agreement(turns=len(rated), share=1 - differ, alpha=1 - differ / by_chance if by_chance else None)
 
 
 def _unlike_pairs(counts: Counter[int]) -> int:

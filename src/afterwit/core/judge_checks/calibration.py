@@ -56,7 +56,9 @@ class Outcomes:
 
 def calibration(judged: Iterable[Judged]) -> Calibration:
     """How often the judge said what people said. A vote of 0 is wrong: the person had an opinion."""
-    pairs = [(each.feedback, vote) for each in judged if each.feedback for vote in each.values(Question.BLIND)]
+    pairs = [
+        (each.feedback, vote) for each in judged if each.feedback for vote in each.values(Question.BLIND)
+    ]
     bad = [vote for said, vote in pairs if said == -1]
     return Calibration(
         right=Share(count=sum(said == vote for said, vote in pairs), of=len(pairs)),

@@ -1,8 +1,8 @@
 """Whether a hint makes likelier what the person then accepted, more than the hint of another turn does.
 
-Had the hint been known at once, the model should have given the answer that it was thanked for in the end. So
-that answer's ids, as they were sampled, are scored behind the prompt of the turn that drew the hint: with this
-hint, and with another turn's. A hint that says something of this turn wins; one that says anything does not.
+Had the hint been known at once, the model should have given the answer that it was thanked for in the end.
+So that answer's ids, as they were sampled, are scored behind the prompt of the turn that drew the hint: with
+this hint, and with another turn's. A hint that says something of this turn wins more often than not.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from afterwit.core.verdict import Question
 FEWEST_TURNS = 30
 """Turns below which votes that differ say nothing."""
 LEAST_ALPHA = 0.4
-"""Of Krippendorff's alpha. A judge that is wrong in a tenth of its answers, each by itself, has 0.64 where good
-and bad are as frequent; in a quarter, 0.25."""
+"""Of Krippendorff's alpha. A judge that is wrong in a tenth of its answers, each by itself, has 0.64 where
+good and bad are as frequent; in a quarter, 0.25."""
 LEAST_RIGHT = 0.8
 """Share of right answers below which a judge surely is, if its whole interval lies below."""
 MOST_INVALID = 0.5

@@ -140,8 +140,8 @@ def decided(feedback: Feedback | None, schema_error: str | None) -> Decided | No
 def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple[JudgeCall, ...]:
     """m calls for each question whose answer the objective reads.
 
-    There is no evaluation if the reward is decided, and no call at all if the next state is empty. If feedback
-    decided, one more call asks what the judge would have said, to check it.
+    There is no evaluation if the reward is decided, and no call at all if the next state is empty. If
+    feedback decided, one more call asks what the judge would have said, to check it.
     """
     if not case.view.next_state:
         return ()

@@ -48,8 +48,8 @@ class JudgeSettings:
     """Whether votes may reward a tool call that repeats one of its conversation, word for word, as published.
     A judge calls every quiet result good, so a policy can live off calls that it has made before."""
     calibrate: bool = True
-    """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how often
-    it is right is what `afterwit judges` shows. The answer decides nothing."""
+    """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how
+    often it is right is what `afterwit judges` shows. The answer decides nothing."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""

@@ -21,7 +21,8 @@ APPROVING = (
 """Words of a content person, about anything."""
 DISPLEASED = re.compile(
     r"\W*(?:no\b\W*)?(?:(?:that|this|it) is\b\W*)?"
-    r"(?:no|wrong|bad|not (?:right|good|it|like (?:that|this)|(?:what|how|the way) i \w+)|do it differently)\W*"
+    r"(?:no|wrong|bad|do it differently"
+    r"|not (?:right|good|it|like (?:that|this)|(?:what|how|the way) i \w+))\W*"
 )
 """All that a person says who is displeased and does not say why."""
 
