@@ -12,6 +12,7 @@ import torch
 from afterwit.core.scored_rollout import TeacherRow
 from afterwit.learner.batch import Item
 from afterwit.learner.scoring import response_logits
+from afterwit.learner.update.given import given_rows
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
@@ -78,3 +79,18 @@ def test_rows_of_another_length_than_the_response_are_refused(renderer: Renderer
     (item,) = items_of([a_sample(renderer, 0, hints=HINT)], renderer, ObjectiveSettings())
     with pytest.raises(ValueError, match="6 ids but 5 given"):
         replace(item, given=(None,) * 5)
+
+
+def test_rows_of_other_tokens_and_of_such_that_do_not_train_are_refused(
+    renderer: Renderer, base: Path
+) -> None:
+    like = torch.zeros(1, dtype=torch.float64)
+    sample = a_sample(renderer, 1, hints=HINT, tokens=4, forced=(False, True, False, False))
+    (item,) = given(items_of([sample], renderer, ObjectiveSettings()), base, k=2)
+    rows = item.given or ()
+    for wrong, word in (
+        ((rows[0], rows[0], *rows[2:]), "does not train"),
+        ((rows[2], None, rows[0], rows[3]), "begin with the sampled id"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            given_rows([replace(item, given=wrong)], None, like)

@@ -95,19 +95,6 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     assert furthest(here, weights(policy_of(student))) > 0.1 * EXACT.lr
 
 
-def test_what_the_server_does_not_tell_is_no_number(student: Path) -> None:
-    from afterwit.objective.candidates import KnownTopK
-
-    known = KnownTopK(
-        sampled_T=torch.tensor([-1.0]),
-        ids_TK=torch.tensor([[5, 2]]),
-        logprobs_TK=torch.tensor([[-0.5, -1.5]]),
-    )
-    found = known.at(torch.tensor([[2, 3, 5]]))
-    assert found[0, [0, 2]].tolist() == [-1.5, -0.5]
-    assert found[0, 1].isnan()
-
-
 @pytest.mark.parametrize(
     ("temperature", "basis", "corrected"),
     [(1.0, "processed", True), (0.6, "processed", False), (0.6, "raw", True), (0.0, "raw", False)],

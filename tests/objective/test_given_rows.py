@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from afterwit.objective import ObjectiveSettings
 from afterwit.objective.denominators import denominators
-from afterwit.objective.given_rows import GivenRows
 from afterwit.objective.logprobs import logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, sample_loss
 from afterwit.objective.target import prepare
+from afterwit.objective.teacher_rows import TeacherRows
 
 SEEDS = st.integers(0, 2**32 - 1)
 TOKENS, VOCABULARY = 4, 9
@@ -31,7 +32,7 @@ def logits(seed: int, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor]:
     return policy, teacher, torch.tensor(rng.integers(VOCABULARY, size=tokens))
 
 
-def rows_of(teacher: Tensor, ids: Tensor, widths: list[int], *, width: int | None = None) -> GivenRows:
+def rows_of(teacher: Tensor, ids: Tensor, widths: list[int], *, width: int | None = None) -> TeacherRows:
     """The sampled id, then the likeliest others; `widths` ids of each token, padded with the sampled one."""
     width = width or max(widths)
     all_TV = logprobs(teacher, 1.0)
@@ -42,14 +43,16 @@ def rows_of(teacher: Tensor, ids: Tensor, widths: list[int], *, width: int | Non
         made["ids"].append(row + [own] * (width - kept))
         made["logprobs"].append([all_TV[at, each].item() for each in row] + [0.0] * (width - kept))
         made["valid"].append([True] * kept + [False] * (width - kept))
-    return GivenRows(
+    logprobs_TK = torch.tensor(made["logprobs"], dtype=torch.float64)
+    return TeacherRows(
+        sampled_T=logprobs_TK[:, 0],
         ids_TK=torch.tensor(made["ids"]),
-        logprobs_TK=torch.tensor(made["logprobs"], dtype=torch.float64),
+        logprobs_TK=logprobs_TK,
         valid_TK=torch.tensor(made["valid"]),
     )
 
 
-def a_sample(ids: Tensor, rows: GivenRows | None, **changes: Any) -> Sample:
+def a_sample(ids: Tensor, rows: TeacherRows | None, **changes: Any) -> Sample:
     fields: dict[str, Any] = {
         "ids_T": ids,
         "mask_T": torch.ones(len(ids), dtype=torch.bool),
@@ -57,7 +60,7 @@ def a_sample(ids: Tensor, rows: GivenRows | None, **changes: Any) -> Sample:
         "tau": 1.0,
         "advantage": None,
         "hints": 0,
-        "given": rows,
+        "given": () if rows is None else (rows,),
     }
     return Sample(**fields | changes)
 
@@ -166,24 +169,57 @@ def test_what_does_not_fit_a_sample_is_refused() -> None:
     for changes, word in (
         ({"hints": 1}, "1 teachers run"),
         ({"ids_T": ids[:2], "mask_T": torch.ones(2, dtype=torch.bool)}, "2 ids but 4"),
-        ({"mask_T": torch.tensor([True, False, True, True])}, "does not train"),
-        ({"ids_T": (ids + 1) % VOCABULARY}, "begin with the sampled id"),
     ):
         with pytest.raises(ValueError, match=word):
             a_sample(ids, rows, **changes)
     with pytest.raises(ValueError, match="no token is distilled"):
-        GivenRows(ids_TK=rows.ids_TK, logprobs_TK=rows.logprobs_TK, valid_TK=torch.zeros_like(rows.valid_TK))
-    swapped = rows.valid_TK.clone()
-    swapped[0, 0] = False
-    with pytest.raises(ValueError, match="lacks the sampled id"):
-        GivenRows(ids_TK=rows.ids_TK, logprobs_TK=rows.logprobs_TK, valid_TK=swapped)
+        replace(rows, valid_TK=torch.zeros_like(rows.ids_TK, dtype=torch.bool))
     with pytest.raises(ValueError, match="shapes"):
-        GivenRows(ids_TK=rows.ids_TK[:, :1], logprobs_TK=rows.logprobs_TK, valid_TK=rows.valid_TK)
+        replace(rows, ids_TK=rows.ids_TK[:, :1])
+    with pytest.raises(ValueError, match="2 sampled ids but 4 rows"):
+        replace(rows, sampled_T=rows.sampled_T[:2])
 
 
 def test_the_students_own_ids_cannot_be_taught_by_rows_of_the_teachers() -> None:
     policy, teacher, ids = logits(6)
     rows = rows_of(teacher, ids, [2] * TOKENS)
-    for subset in ("student", "overlap"):
-        with pytest.raises(ValueError, match="subset must be 'teacher'"):
-            loss_of(policy, a_sample(ids, rows), settings("topk_opd", subset=subset))
+    with pytest.raises(ValueError, match="subset must be 'teacher' or 'overlap'"):
+        loss_of(policy, a_sample(ids, rows), settings("topk_opd", subset="student"))
+
+
+def test_the_ids_that_both_name_are_taught_as_by_the_teacher_itself() -> None:
+    policy, teacher, ids = logits(7)
+    rows = rows_of(teacher, ids, [VOCABULARY, 0, VOCABULARY, VOCABULARY])
+    of_rows = settings("topk_opd", subset="overlap", k=VOCABULARY)
+    _, by_rows = loss_of(policy, a_sample(ids, rows), of_rows)
+    leaf, sample = policy.clone().requires_grad_(), a_sample(ids, None, hints=1)
+    target = prepare(sample, policy, iter((teacher,)), of_rows)
+    loss = sample_loss(leaf, sample, target, denominators([sample], of_rows), of_rows).loss
+    (by_teacher,) = torch.autograd.grad(loss, leaf)
+    torch.testing.assert_close(by_rows[[0, 2, 3]] * 3 / 4, by_teacher[[0, 2, 3]], rtol=0, atol=1e-12)
+    assert by_rows[1].abs().max() == 0
+
+
+def test_a_token_that_does_not_train_is_in_no_mean() -> None:
+    policy, teacher, ids = logits(8)
+    mask_T = torch.tensor([True, False, True, True])
+    everywhere, where_it_trains = (rows_of(teacher, ids, widths) for widths in ([3, 3, 3, 3], [3, 0, 3, 3]))
+    one, other = (
+        loss_of(policy, a_sample(ids, rows, mask_T=mask_T), settings("topk_distill"))
+        for rows in (everywhere, where_it_trains)
+    )
+    assert float(one[0].loss) == pytest.approx(float(other[0].loss), abs=1e-14)
+    torch.testing.assert_close(one[1], other[1], rtol=0, atol=1e-14)
+
+
+def test_at_ids_of_which_it_said_nothing_a_teacher_is_no_number() -> None:
+    rows = TeacherRows(
+        sampled_T=torch.tensor([-1.0, -2.0]),
+        ids_TK=torch.tensor([[5, 2], [7, 7]]),
+        logprobs_TK=torch.tensor([[-0.5, -1.5], [-2.0, 0.0]]),
+        valid_TK=torch.tensor([[True, True], [True, False]]),
+    )
+    found = rows.at(torch.tensor([[2, 3, 5], [7, 1, 1]]))
+    assert found[0, [0, 2]].tolist() == [-1.5, -0.5]
+    assert found[1, 0] == -2.0
+    assert found.isnan().tolist() == [[False, True, False], [False, True, True]]

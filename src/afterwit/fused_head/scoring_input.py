@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import KnownTopK
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -21,8 +20,6 @@ class ScoringInput:
     states_TD: Tensor
     teachers: tuple[Tensor, ...] = ()
     """The teacher's states [T, its own width] after each hint, in their order; unread without an OPD term."""
-    known: tuple[KnownTopK, ...] = ()
-    """In place of `teachers`, if its states cannot be had."""
 
     def __post_init__(self) -> None:
         for states_TD in (self.states_TD, *self.teachers):
@@ -33,8 +30,8 @@ class ScoringInput:
         """Whether it has an OPD term. ValueError if a teacher is missing."""
         if not settings.has_opd or not self.sample.taught:
             return False
-        if (teachers := len(self.teachers) + len(self.known)) != self.sample.hints:
-            raise ValueError(f"{self.sample.hints} hints but {teachers} teachers")
+        if len(self.teachers) != self.sample.hints:
+            raise ValueError(f"{self.sample.hints} hints but {len(self.teachers)} teachers")
         return True
 
 

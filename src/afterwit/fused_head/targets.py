@@ -15,7 +15,7 @@ from afterwit.fused_head.head import Head
 from afterwit.fused_head.score import Scores, score
 from afterwit.fused_head.scoring_input import ScoringInput, ids, lengths, states, taus
 from afterwit.fused_head.softmax import Softmax
-from afterwit.objective.candidates import Candidates, given_candidates, known_output
+from afterwit.objective.candidates import Candidates, given_candidates
 from afterwit.objective.off_policy import truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
@@ -80,15 +80,12 @@ def _candidates(
     device = student.at_NJ.device
     rows_N = torch.split(torch.arange(len(student.at_NJ), device=device), lengths(inputs))
     chosen = [(entry, rows_T) for entry, rows_T, has in zip(inputs, rows_N, hinted, strict=True) if has]
-    run = [(entry, rows_T) for entry, rows_T in chosen if entry.sample.given is None]
-    if any(entry.known for entry, _ in run):
-        outputs = _known_outputs(run, student)
-    else:
-        outputs = iter(_teacher_outputs(run, inputs, student, teacher, chunk) if run else ())
+    run = [(entry, rows_T) for entry, rows_T in chosen if not entry.sample.given]
+    outputs = iter(_teacher_outputs(run, inputs, student, teacher, chunk) if run else ())
     for entry, rows_T in chosen:
         student_ids_TK, student_old_TK = student.top_ids_NK[rows_T], student.top_NK[rows_T]
         old_at = partial(_logprobs_at, head, entry.states_TD.detach(), student.softmax.rows(rows_T))
-        if entry.sample.given is not None:
+        if entry.sample.given:
             yield given_candidates(
                 entry.sample.given,
                 student_ids_TK=student_ids_TK,
@@ -107,16 +104,6 @@ def _candidates(
             sampled_teacher_HT=at[..., 0],
             old_at=old_at,
         )
-
-
-def _known_outputs(
-    chosen: Sequence[tuple[ScoringInput, Tensor]], student: Scores
-) -> Iterator[tuple[Tensor, ...]]:
-    """As `_teacher_outputs`, of teachers that were asked already."""
-    for entry, rows_T in chosen:
-        found = [known_output(teacher, student.top_ids_NK[rows_T]) for teacher in entry.known]
-        at_student, native_ids, native, sampled = map(torch.stack, zip(*found, strict=True))
-        yield torch.cat([sampled.unsqueeze(-1), at_student], dim=-1), native_ids, native
 
 
 def _teacher_outputs(

@@ -5,16 +5,16 @@ Every field separates by rows and by hints, so logits may come in chunks and one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from afterwit.objective.given_rows import GivenRows
 from afterwit.objective.logprobs import at, logprobs, same_shape, top_k
 from afterwit.objective.sample import Sample
+from afterwit.objective.teacher_rows import TeacherRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,10 @@ class Candidates:
     """The likeliest first."""
     student_old_TK: Tensor
     """log pi_old at the student's ids."""
-    student_teacher_HTK: Tensor | None
-    """log pi_T^h at the student's ids; None: the teacher was not asked about them."""
+    student_teacher_HTK: Tensor
+    """log pi_T^h at the student's ids."""
+    asked: bool = True
+    """Whether the teachers were asked about the student's ids; else NaN is where they said nothing of one."""
     native_ids_HTK: Tensor
     """Each teacher's own top-K, the likeliest first."""
     native_teacher_HTK: Tensor
@@ -41,6 +43,8 @@ class Candidates:
     @property
     def shared_HTK(self) -> Tensor:
         """Which of the student's ids are among the teacher's."""
+        if not self.asked:
+            return ~self.student_teacher_HTK.isnan()
         hints = len(self.native_ids_HTK)
         return shared(self.student_ids_TK.expand(hints, -1, -1), self.native_ids_HTK)
 
@@ -60,22 +64,6 @@ class Candidates:
         return values_HT[hint_T, torch.arange(len(hint_T), device=hint_T.device)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTopK:
-    """A teacher of which only its top-K and its log-probs of the sampled ids are known."""
-
-    sampled_T: Tensor
-    ids_TK: Tensor
-    """The likeliest first."""
-    logprobs_TK: Tensor
-
-    def at(self, ids_TK: Tensor) -> Tensor:
-        """Its log-probs at other ids; NaN where it said nothing, so that nothing can be learned from it."""
-        same_TKK = ids_TK.unsqueeze(-1) == self.ids_TK.unsqueeze(-2)
-        found_TK = torch.where(same_TKK, self.logprobs_TK.unsqueeze(-2), 0.0).sum(dim=-1)
-        return torch.where(same_TKK.any(dim=-1), found_TK, torch.nan)
-
-
 def shared(ids: Tensor, among: Tensor) -> Tensor:
     """Which of the ids [..., K] are in the same row of the others. Sorts, since K times K may be large."""
     ordered = among.sort(dim=-1).values
@@ -84,7 +72,7 @@ def shared(ids: Tensor, among: Tensor) -> Tensor:
 
 
 def candidates(
-    sample: Sample, logits_old_TV: Tensor, old_TV: Tensor, teachers: Iterable[Tensor | KnownTopK], *, k: int
+    sample: Sample, logits_old_TV: Tensor, old_TV: Tensor, teachers: Iterable[Tensor], *, k: int
 ) -> Candidates:
     """Score the teachers, whose logits [T, V] are read one by one, against the old policy.
 
@@ -93,12 +81,9 @@ def candidates(
     """
     student_TK = top_k(logits_old_TV, k)
     outputs = []
-    for teacher in teachers:
-        if isinstance(teacher, KnownTopK):
-            outputs.append(known_output(teacher, student_TK))
-        else:
-            same_shape(logits_old_TV, "teacher", teacher)
-            outputs.append(_teacher_output(teacher, student_TK, sample))
+    for teacher_TV in teachers:
+        same_shape(logits_old_TV, "teacher", teacher_TV)
+        outputs.append(_teacher_output(teacher_TV, student_TK, sample))
     if len(outputs) != sample.hints:
         raise ValueError(f"{sample.hints} hints but {len(outputs)} teachers")
     at_student, native, native_teacher, sampled = map(torch.stack, zip(*outputs, strict=True))
@@ -114,35 +99,32 @@ def candidates(
 
 
 def given_candidates(
-    rows: GivenRows,
+    given: Sequence[TeacherRows],
     *,
     student_ids_TK: Tensor,
     student_old_TK: Tensor,
     old_T: Tensor,
     old_at: Callable[[Tensor], Tensor],
 ) -> Candidates:
-    """As of one teacher whose own ids are the rows'. What it says at the student's ids is not known.
+    """As of teachers, one per hint, whose own ids are the rows'.
 
     A token without a row has no gap: there the teacher says what the old policy says.
     """
-    logprobs_TK = rows.logprobs_TK.to(old_T.dtype)
+    rows = [replace(each, logprobs_TK=each.logprobs_TK.to(old_T.dtype)) for each in given]
+    valid = [each.valid_TK for each in rows if each.valid_TK is not None]
     return Candidates(
         student_ids_TK=student_ids_TK,
         student_old_TK=student_old_TK,
-        student_teacher_HTK=None,
-        native_ids_HTK=rows.ids_TK[None],
-        native_teacher_HTK=logprobs_TK[None],
-        native_valid_HTK=rows.valid_TK[None],
-        sampled_teacher_HT=torch.where(rows.distilled_T, logprobs_TK[:, 0], old_T)[None],
+        student_teacher_HTK=torch.stack([each.at(student_ids_TK) for each in rows]),
+        asked=False,
+        native_ids_HTK=torch.stack([each.ids_TK for each in rows]),
+        native_teacher_HTK=torch.stack([each.logprobs_TK for each in rows]),
+        native_valid_HTK=torch.stack(valid) if valid else None,
+        sampled_teacher_HT=torch.stack(
+            [torch.where(each.distilled_T, each.sampled_T.to(old_T.dtype), old_T) for each in rows]
+        ),
         old_at=old_at,
     )
-
-
-def known_output(teacher: KnownTopK, student_TK: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `_teacher_output`. ValueError unless the teacher's top-K has the student's shape."""
-    if teacher.ids_TK.shape != student_TK.shape:
-        raise ValueError(f"top-K {list(student_TK.shape)} but the teacher's {list(teacher.ids_TK.shape)}")
-    return teacher.at(student_TK), teacher.ids_TK, teacher.logprobs_TK, teacher.sampled_T
 
 
 def _teacher_output(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from afterwit.core.terms import Carried
 from afterwit.core.turn import is_greedy, scoring_temperature
-from afterwit.objective.given_rows import GivenRows
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.teacher_rows import TeacherRows
 
 Basis = Literal["processed", "raw"]
 
@@ -34,8 +34,8 @@ class Sample:
     """The RL advantage; `None`: no RL term."""
     hints: int
     """Number of teachers that run; 0: no OPD term, unless a teacher's rows are given."""
-    given: GivenRows | None = None
-    """The rows of a teacher that ran elsewhere."""
+    given: tuple[TeacherRows, ...] = ()
+    """The rows of teachers that ran elsewhere, one per hint."""
 
     def __post_init__(self) -> None:
         tokens = len(self.ids_T)
@@ -54,25 +54,22 @@ class Sample:
             raise ValueError(f"tau is {self.tau}, but must be above 0")
 
     def _check_given(self) -> None:
-        if self.given is None:
-            return
-        if self.hints:
+        if self.given and self.hints:
             raise ValueError(f"a teacher's rows are given, but {self.hints} teachers run")
-        if len(self.given.ids_TK) != len(self.ids_T):
-            raise ValueError(f"{len(self.ids_T)} ids but {len(self.given.ids_TK)} teacher's rows")
-        if bool((self.given.distilled_T & ~self.mask_T).any()):
-            raise ValueError("a token that does not train has a teacher's row")
-        if not bool((self.given.ids_TK[:, 0] == self.ids_T).all()):
-            raise ValueError("a teacher's row does not begin with the sampled id")
+        for rows in self.given:
+            if len(rows.ids_TK) != len(self.ids_T):
+                raise ValueError(f"{len(self.ids_T)} ids but {len(rows.ids_TK)} teacher's rows")
 
     @property
     def taught(self) -> bool:
         """Whether a teacher says something on it."""
-        return self.hints > 0 or self.given is not None
+        return self.hints > 0 or bool(self.given)
 
     def mask_of(self, term: str) -> Tensor:
         """The tokens that a term is a mean over: in distillation by given rows, those that have one."""
-        return self.given.distilled_T if term == "opd" and self.given is not None else self.mask_T
+        if term != "opd" or not self.given:
+            return self.mask_T
+        return torch.stack([self.mask_T, *(rows.distilled_T for rows in self.given)]).all(dim=0)
 
     @classmethod
     def sampled_at(

@@ -24,8 +24,12 @@ class Members(NamedTuple):
 
 
 def _student(candidates: Candidates, hint_T: Tensor) -> Members:
-    if candidates.student_teacher_HTK is None:
-        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher'")
+    if not candidates.asked:
+        raise ValueError("the teacher did not score the student's ids: subset must be 'teacher' or 'overlap'")
+    return _scored(candidates, hint_T)
+
+
+def _scored(candidates: Candidates, hint_T: Tensor) -> Members:
     teacher_TK = candidates.pick(candidates.student_teacher_HTK, hint_T)
     return Members(candidates.student_ids_TK, candidates.student_old_TK, teacher_TK, None)
 
@@ -39,7 +43,7 @@ def _teacher(candidates: Candidates, hint_T: Tensor) -> Members:
 
 def _overlap(candidates: Candidates, hint_T: Tensor) -> Members:
     shared_TK = candidates.pick(candidates.shared_HTK, hint_T)
-    return _student(candidates, hint_T)._replace(valid_TK=shared_TK)
+    return _scored(candidates, hint_T)._replace(valid_TK=shared_TK)
 
 
 Subset = Callable[["Candidates", "Tensor"], Members]

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from afterwit.objective.candidates import Candidates, KnownTopK, candidates, given_candidates
+from afterwit.objective.candidates import Candidates, candidates, given_candidates
 from afterwit.objective.hint_selection import HINT_RULES
 from afterwit.objective.logprobs import at, logprobs, top_k
 from afterwit.objective.off_policy import mismatch, truncated_weight
@@ -51,15 +51,15 @@ class Target:
 def prepare(
     sample: Sample,
     logits_old_TV: Tensor,
-    teachers: Iterable[Tensor | KnownTopK],
+    teachers: Iterable[Tensor],
     settings: ObjectiveSettings,
 ) -> Target:
     """The target of a sample.
 
     `logits_old_TV` are the policy's at the start of the update: with one optimiser step per update, the
     current ones. `teachers` yields the logits [T, V] of each hint's teacher on the same ids, in the order of
-    the hints, or what is known of it; a generator keeps one of them in memory at a time. It is not read
-    without an OPD term.
+    the hints; a generator keeps one of them in memory at a time. It is not read without an OPD term, or if
+    the sample has a teacher's rows.
     """
     if len(logits_old_TV) != len(sample.ids_T):
         raise ValueError(f"{len(sample.ids_T)} ids but {len(logits_old_TV)} rows of logits")
@@ -79,12 +79,12 @@ def _candidates(
     logits_old_TV: Tensor,
     old_TV: Tensor,
     old_T: Tensor,
-    teachers: Iterable[Tensor | KnownTopK],
+    teachers: Iterable[Tensor],
     *,
     k: int,
 ) -> Candidates:
     """Of the teachers that run, or of the rows of one that ran elsewhere."""
-    if sample.given is None:
+    if not sample.given:
         return candidates(sample, logits_old_TV, old_TV, teachers, k=k)
     student_TK = top_k(logits_old_TV, k)
     return given_candidates(

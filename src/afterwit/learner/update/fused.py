@@ -57,9 +57,8 @@ def _prepare_targets(state: UpdateState, chosen: Sequence[int], states_ND: Tenso
     for index, states_TD in zip(chosen, own, strict=True):
         if index not in state.targets:
             sample = state.samples[index]
-            known = state.known.get(index, ())
-            teachers = () if known else tuple(islice(hinted, sample.hints))
-            inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=teachers, known=known)
+            teachers = tuple(islice(hinted, sample.hints))
+            inputs[index] = ScoringInput(sample=sample, states_TD=states_TD, teachers=teachers)
         if state.reference is not None:
             reference.append(next(plain))
     if inputs:

@@ -1,33 +1,67 @@
-"""The rows of a teacher that ran elsewhere, as tensors of one width for the whole batch."""
+"""What teachers that ran elsewhere say of a batch: rows that came with it, or that a server is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
+from afterwit.core.teacher import TeacherScores, TeacherServer
 from afterwit.learner.batch import Item
-from afterwit.objective.given_rows import GivenRows
+from afterwit.objective.teacher_rows import TeacherRows
 
 
-def widest(items: Sequence[Item]) -> int:
-    """The most ids of a given row; 0: none is given."""
-    return max((len(row.ids) for item in items for row in item.given or () if row is not None), default=0)
+def given_rows(
+    items: Sequence[Item], served: TeacherServer | None, like: Tensor
+) -> list[tuple[TeacherRows, ...]]:
+    """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
+
+    EngineError if the server cannot be asked.
+    """
+    dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
+    width = max((len(row.ids) for item in items for row in item.given or () if row is not None), default=0)
+    asked = [(row.prompt, row.response) for item in items for row in item.teachers] if served else []
+    scores = iter(served.score(asked) if served and asked else ())
+    return [
+        tuple(_told(next(scores), like.device, dtype) for _ in item.teachers)
+        if served
+        else _padded(item, width, like.device, dtype)
+        for item in items
+    ]
 
 
-def given_rows(item: Item, width: int, device: torch.device) -> GivenRows | None:
-    """The item's rows, padded to `width`; None if no token of it is distilled."""
+def _told(scores: TeacherScores, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+    return TeacherRows(
+        sampled_T=torch.tensor(scores.sampled, device=device, dtype=dtype),
+        ids_TK=torch.tensor(scores.ids, device=device),
+        logprobs_TK=torch.tensor(scores.logprobs, device=device, dtype=dtype),
+    )
+
+
+def _padded(item: Item, width: int, device: torch.device, dtype: torch.dtype) -> tuple[TeacherRows, ...]:
+    """The item's own rows, padded to `width`; none if no token of it is distilled.
+
+    ValueError for a row of another token, or of one that does not train.
+    """
     if item.given is None or not any(row is not None for row in item.given):
-        return None
+        return ()
     ids, logprobs, valid = [], [], []
-    for token, row in zip(item.student.response, item.given, strict=True):
+    for token, forced, row in zip(item.student.response, item.behaviour.forced, item.given, strict=True):
+        if row is not None and forced:
+            raise ValueError("a token that does not train has a teacher's row")
+        if row is not None and row.ids[0] != token:
+            raise ValueError("a teacher's row does not begin with the sampled id")
         found = () if row is None else row.ids
         room = width - len(found)
         ids.append([*found, *[token] * room])
         logprobs.append([*(() if row is None else row.logprobs), *[0.0] * room])
         valid.append([True] * len(found) + [False] * room)
-    return GivenRows(
+    logprobs_TK = torch.tensor(logprobs, device=device, dtype=dtype)
+    rows = TeacherRows(
+        sampled_T=logprobs_TK[:, 0],
         ids_TK=torch.tensor(ids, device=device),
-        logprobs_TK=torch.tensor(logprobs, dtype=torch.float64).to(device),
+        logprobs_TK=logprobs_TK,
         valid_TK=torch.tensor(valid, device=device),
     )
+    return (rows,)

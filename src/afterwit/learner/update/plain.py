@@ -13,7 +13,6 @@ from afterwit.learner.scoring import MicroBatch, response_logits, stream_logits
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
 from afterwit.learner.update.teacher_outputs import teacher_outputs
-from afterwit.objective.candidates import KnownTopK
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.target import prepare
@@ -57,10 +56,8 @@ def score(state: UpdateState, micro_batch: MicroBatch) -> None:
 
 def _teachers(
     state: UpdateState, index: int, hinted: Iterator[Tensor], device: torch.device
-) -> Iterable[Tensor | KnownTopK]:
+) -> Iterable[Tensor]:
     """The teacher of each of a turn's hints, in their order."""
-    if index in state.known:
-        return state.known[index]
     return (each_TV.to(device) for each_TV in islice(hinted, state.samples[index].hints))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from transformers import PreTrainedModel
@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 from afterwit.learner.batch import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.scoring.packing import Packing
-from afterwit.objective.candidates import KnownTopK
 from afterwit.objective.denominators import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
@@ -23,9 +22,7 @@ class UpdateState:
 
     policy: Policy
     teacher: PreTrainedModel | None
-    """None: no hint is read, or the teacher is on a server."""
-    known: Mapping[int, tuple[KnownTopK, ...]] = field(default_factory=dict)
-    """What a teacher on a server says after each hint, by the item's index."""
+    """None: no hint is read, or the teacher ran elsewhere."""
     reference: PreTrainedModel | None
     """None: beta is 0."""
     items: Sequence[Item]

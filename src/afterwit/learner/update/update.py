@@ -20,14 +20,14 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import MicroBatch, Packing
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
-from afterwit.learner.update.given import given_rows, widest
-from afterwit.learner.update.known import known_top_k
+from afterwit.learner.update.given import given_rows
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.advantage import Rewarded, advantages
 from afterwit.objective.denominators import denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.teacher_rows import TeacherRows
 
 
 def update(
@@ -68,15 +68,13 @@ def update_state(
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
     runs = objective.needs_teacher and any(item.teachers for item in items)
     served = frozen.served if runs else None
-    samples, reward_mean = _samples(items, objective, policy, scored_at_one=served is not None)
+    given = given_rows(items, served, policy.model.get_input_embeddings().weight)
+    samples, reward_mean = _samples(items, given, objective, policy, scored_at_one=served is not None)
     teacher = frozen.teacher(policy) if runs and served is None else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     state = UpdateState(
         policy=policy,
         teacher=teacher,
-        known={}
-        if served is None
-        else known_top_k(served, items, policy.model.get_input_embeddings().weight),
         reference=reference,
         items=items,
         samples=samples,
@@ -97,21 +95,31 @@ def score(state: UpdateState) -> None:
 
 
 def _samples(
-    items: Sequence[Item], objective: ObjectiveSettings, policy: Policy, *, scored_at_one: bool
+    items: Sequence[Item],
+    given: Sequence[tuple[TeacherRows, ...]],
+    objective: ObjectiveSettings,
+    policy: Policy,
+    *,
+    scored_at_one: bool,
 ) -> tuple[list[Sample], float]:
     """The batch as the objective sees it, and the running mean of rewards after it."""
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
     found = advantages(rewarded, objective, mean=policy.reward_mean)
-    pairs = zip(items, found.values, strict=True)
-    width, device = widest(items), policy.model.device
+    device = policy.model.device
     samples = [
-        _sample(item, advantage, width, device, scored_at_one=scored_at_one) for item, advantage in pairs
+        _sample(item, rows, advantage, device, scored_at_one=scored_at_one)
+        for item, rows, advantage in zip(items, given, found.values, strict=True)
     ]
     return samples, found.mean
 
 
 def _sample(
-    item: Item, advantage: float | None, width: int, device: torch.device, *, scored_at_one: bool
+    item: Item,
+    given: tuple[TeacherRows, ...],
+    advantage: float | None,
+    device: torch.device,
+    *,
+    scored_at_one: bool,
 ) -> Sample:
     behaviour = item.behaviour
     return Sample.sampled_at(
@@ -122,8 +130,8 @@ def _sample(
         basis=behaviour.basis.value,
         scored_at_one=scored_at_one,
         advantage=advantage,
-        hints=len(item.teachers),
-        given=given_rows(item, width, device),
+        hints=0 if given else len(item.teachers),
+        given=given,
     )
 
 
