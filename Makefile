@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -79,9 +79,16 @@ test-engines: $(VENV)/.installed-test
 ## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
 test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m atropos --timeout 1800
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/stages/atropos -m "atropos and not engines" --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
 	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
+
+## The environment of Atropos on real vLLM and SGLang servers, one at a time on the CPU, each installed in build/servers.
+test-atropos-servers: $(VENV)/.installed-atropos
+	$(BIN)/python -m tests.servers.install vllm sglang atropos $(if $(TORCH_BACKEND),--uv)
+	@for server in vllm sglang; do \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos -m "atropos and engines" -k $$server --timeout 1200 || exit 1; \
+	done
 
 ## Real agents and SDKs against the gateway, each installed once beneath build/clients; all ends after MINUTES.
 test-clients: $(VENV)/.installed-test

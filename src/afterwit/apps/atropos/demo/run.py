@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 
@@ -44,10 +45,20 @@ class Measured:
     correctness: float
 
 
-def run(out: Path, *, steps: int, profile: Profile, seed: int, held_out: int = HELD_OUT) -> list[Measured]:
+def run(
+    out: Path,
+    *,
+    steps: int,
+    profile: Profile,
+    seed: int,
+    held_out: int = HELD_OUT,
+    environment: Mapping[str, object] = MappingProxyType({}),
+    trainer: Sequence[str] = (),
+) -> list[Measured]:
     """Train for so many updates, and say how the policy did on tasks that it never saw. Leaves logs in `out`.
 
-    DemoFailed if a process ends too early.
+    `environment` are more flags of the environment by their names (`env.engine`), `trainer` more of the
+    trainer's. DemoFailed if a process ends too early.
     """
     console, metrics = Console(), out / "metrics"
     for folder in (out / "home", metrics):
@@ -59,22 +70,22 @@ def run(out: Path, *, steps: int, profile: Profile, seed: int, held_out: int = H
         server = stack.enter_context(_process("run-api", _server(url), out))
         _wait_for(url, server, out)
         console.print(f"run-api answers at {url}; logs are in {out}", highlight=False)
-        trainer = stack.enter_context(_process("trainer", _trainer(url, out, steps), out))
-        flags = _environment(url, metrics, steps, profile, seed, held_out)
-        environment = stack.enter_context(_process("environment", flags, out))
+        learning = stack.enter_context(_process("trainer", [*_trainer(url, out, steps), *trainer], out))
+        flags = _environment(url, metrics, steps, profile, seed, held_out) | environment
+        playing = stack.enter_context(_process("environment", _command(flags), out))
         while True:
-            over = environment.poll() is not None
+            over = playing.poll() is not None
             _show(metrics / LINES, shown, console)
             if over:
                 break
-            for name, process in (("run-api", server), ("trainer", trainer)):
+            for name, process in (("run-api", server), ("trainer", learning)):
                 if process.poll() not in (None, 0):
                     raise _failed(name, out)
             time.sleep(LOOK_S)
-        if environment.returncode != 0:
+        if playing.returncode != 0:
             raise _failed("environment", out)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            trainer.wait(STOP_S)
+            learning.wait(STOP_S)
     return shown
 
 
@@ -90,7 +101,8 @@ def _trainer(url: str, out: Path, steps: int) -> list[str]:
 
 def _environment(
     url: str, metrics: Path, steps: int, profile: Profile, seed: int, held_out: int
-) -> list[str]:
+) -> dict[str, object]:
+    """Its flags by their names."""
     settings = {
         "task_set": "tools_world",
         "engine": "embedded",
@@ -109,8 +121,12 @@ def _environment(
         "seed": seed,
         "use_wandb": False,
     }
-    flags = [part for name, value in settings.items() for part in (f"--env.{name}", str(value))]
-    return ["afterwit", "atropos", "serve", "--openai.model_name", str(MODEL), *flags]
+    return {"openai.model_name": MODEL, **{f"env.{name}": value for name, value in settings.items()}}
+
+
+def _command(flags: Mapping[str, object]) -> list[str]:
+    given = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+    return ["afterwit", "atropos", "serve", *given]
 
 
 @contextmanager
