@@ -1,4 +1,4 @@
-"""run-api, trainer, environment and a real vLLM or SGLang server, each a process: what learns is what plays."""
+"""run-api, trainer, environment and a real model server, each a process: what learns is what plays."""
 
 from __future__ import annotations
 
