@@ -71,7 +71,7 @@ def run(
         _wait_for(url, server, out)
         console.print(f"run-api answers at {url}; logs are in {out}", highlight=False)
         learning = stack.enter_context(_process("trainer", [*_trainer(url, out, steps), *trainer], out))
-        flags = _environment(url, metrics, steps, profile, seed, held_out) | environment
+        flags = {**_environment(url, metrics, steps, profile, seed, held_out), **environment}
         playing = stack.enter_context(_process("environment", _command(flags), out))
         while True:
             over = playing.poll() is not None
