@@ -21,8 +21,8 @@ from typing import TypeVar
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.store import AsyncStore, Store
+from afterwit.store.sql.rows.codec import content_columns
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.codec import content_columns
 from benchmarks.agent_text import passage
 from benchmarks.asked import VOCABULARY, Asked
 from benchmarks.measure import Row, at_most, interleaved, itself, noted, ratios

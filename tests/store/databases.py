@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 from afterwit.store import Store
+from afterwit.store.sql.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import Database as Connection
+from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect, migrate
-from afterwit.store.sqlite.schema import MIGRATIONS
 
 MODEL = "model"
 
@@ -72,6 +72,6 @@ DATABASES: Mapping[str, Callable[[Path], Database]] = {"sqlite": SqliteFile}
 def store_in_memory() -> SqliteStore:
     """A store that nothing else sees."""
     path = Path(":memory:")
-    database = Connection(connect(path, "OFF"), path)
+    database = SqliteDatabase(connect(path, "OFF"), path)
     migrate(database, MIGRATIONS)
     return SqliteStore(database)

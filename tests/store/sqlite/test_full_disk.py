@@ -11,7 +11,7 @@ from afterwit.core.errors import StoreUnavailable
 from afterwit.core.message import Conversation, Message
 from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import Database
+from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import add
 
@@ -20,7 +20,7 @@ LONG = Conversation(messages=(Message(role="user", content="x" * 200_000),))
 
 async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path: Path) -> None:
     SqliteStore.open(path, fingerprint="model").close()
-    database = Database(connect(path, "NORMAL"), path)
+    database = SqliteDatabase(connect(path, "NORMAL"), path)
     astore = AsyncStore(SqliteStore(database))
     pages = await astore.call(lambda _: database.rows("PRAGMA page_count")[0][0])
     await astore.call(lambda _: database.rows(f"PRAGMA max_page_count = {pages + 20}"))
@@ -39,7 +39,7 @@ async def test_on_a_full_disk_no_call_is_told_of_success_that_is_not_stored(path
 
 async def test_on_a_full_disk_a_stored_turn_is_never_said_to_be_missing(path: Path) -> None:
     SqliteStore.open(path, fingerprint="model").close()
-    database = Database(connect(path, "NORMAL"), path)
+    database = SqliteDatabase(connect(path, "NORMAL"), path)
     astore = AsyncStore(SqliteStore(database))
     await astore.call(lambda s: add(s, "stored"))
     await astore.call(lambda _: database.rows("PRAGMA max_page_count = 1"))

@@ -15,11 +15,11 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Turn
 from afterwit.store import Store
+from afterwit.store.sql.rows.codec import content_columns, identity_columns
+from afterwit.store.sql.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.codec import content_columns, identity_columns
-from afterwit.store.sqlite.database import Database
-from afterwit.store.sqlite.opening import connect, migrate
-from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from afterwit.store.sqlite.database import SqliteDatabase
+from afterwit.store.sqlite.opening import APPLICATION_ID, connect, migrate
 from tests.store.examples import PRAISED, a_turn, add, add_judged
 
 WORDS = "The test fails because the fixture is opened twice. " * 20
@@ -42,7 +42,7 @@ def grown(turn: Turn | None, messages: int, name: str) -> dict[str, object]:
 def in_memory() -> SqliteStore:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.row_factory = sqlite3.Row
-    database = Database(connection, Path("memory"))
+    database = SqliteDatabase(connection, Path("memory"))
     migrate(database, MIGRATIONS)
     return SqliteStore(database)
 
@@ -116,10 +116,12 @@ def test_turns_of_an_older_store_are_read_and_built_on(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
-        migrate(Database(connection, path), MIGRATIONS[:3])
-    before = Database(connect(path, "NORMAL"), path)
+        migrate(SqliteDatabase(connection, path), MIGRATIONS[:3])
+    before = SqliteDatabase(connect(path, "NORMAL"), path)
     state = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2, "delivered": True}
-    seq = before.insert("turns", identity_columns(old) | state | {"state": "OPEN", "moved_at": 0.0})
+    seq = before.add(
+        "turns", identity_columns(old) | state | {"state": "OPEN", "moved_at": 0.0}, number="seq"
+    )
     before.insert("contents", {"seq": seq} | content_columns(old))
     before.close()
     with closing(SqliteStore.open(path, fingerprint=None)) as store:

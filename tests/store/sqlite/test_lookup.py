@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit.store import Store
+from afterwit.store.sql.gateway.lookup import FIRST_HASHES
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import Database
-from afterwit.store.sqlite.lookup import FIRST_HASHES
+from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import a_turn
 
@@ -33,7 +33,7 @@ def steps_of_a_lookup(path: Path, hashes: list[bytes]) -> int:
 
     connection = connect(path, "NORMAL")
     connection.set_progress_handler(count, 100)
-    with closing(SqliteStore(Database(connection, path))) as store:
+    with closing(SqliteStore(SqliteDatabase(connection, path))) as store:
         assert store.candidates("key/agent", hashes, [])
     return steps
 

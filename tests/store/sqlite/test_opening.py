@@ -10,9 +10,9 @@ import pytest
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store import Store
+from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.opening import open_database, schema_of
-from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA
+from afterwit.store.sqlite.opening import APPLICATION_ID, open_database, schema_of
 from tests.store.examples import add
 
 

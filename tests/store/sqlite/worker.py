@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.core.version import Origin, Version
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import Database
+from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect
 from tests.store.examples import HINTED, NO, a_version, add
 
@@ -43,7 +43,7 @@ def noted(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-class Mortal(Database):
+class Mortal(SqliteDatabase):
     """Kills its own process, as kill -9 does, at the statement numbered `die_at`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, die_at: int | None) -> None:
@@ -51,18 +51,11 @@ class Mortal(Database):
         self.statements = 0
         self._die_at = die_at
 
-    def _count(self) -> None:
+    def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         self.statements += 1
         if self.statements == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
-        self._count()
-        return super().execute(sql, values)
-
-    def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
-        self._count()
-        return super().rows(sql, values)
+        return super()._run(sql, values)
 
 
 def manifests(folder: Path) -> list[Version]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from afterwit.core.errors import StoreError, StoreUnavailable
+from afterwit.store.sql.database import ALL, Database, inserting
 
 
-class Database:
-    """Used by one thread at a time. Other processes may open the same file."""
+class SqliteDatabase(Database):
+    """Used by one thread at a time. Other processes may open the same file.
+
+    One transaction writes at a time, from its first statement on: nothing else has to be locked.
+    """
+
+    EACH = "JOIN turns x ON x.seq IN ({})"
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        super().__init__(str(path))
         self._connection = connection
         self._depth = 0
         self._ended_by: StoreError | None = None
@@ -25,7 +31,6 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. An inner transaction joins the outer one, and fails it."""
         if self._depth:
             yield
             return
@@ -43,9 +48,11 @@ class Database:
             self._ended_by = None
         self._empty_log()
 
+    def alone(self) -> AbstractContextManager[None]:
+        return self.transaction()
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of a transaction; if it fails, the rest is kept. Raises StoreError outside a transaction."""
         self._check_not_ended()
         if not self._connection.in_transaction:
             raise StoreError(f"{self.path}: a savepoint needs a transaction around it")
@@ -60,6 +67,12 @@ class Database:
             if self._connection.in_transaction:
                 self.execute("RELEASE part")
 
+    def hold(self, name: str) -> None:
+        pass
+
+    def decided(self) -> int:
+        return ALL
+
     def _check_not_ended(self) -> None:
         """Raises what ended the transaction early: nothing of it is stored, whichever part failed."""
         if self._ended_by is not None:
@@ -69,16 +82,18 @@ class Database:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def execute(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
-        """Raises StoreError in words for the person who runs the machine."""
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._run(sql, values).rowcount
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        return self._run(sql, values).fetchall()
+
+    def add(self, table: str, row: Mapping[str, Any], *, number: str) -> int:
+        return self._run(inserting(table, tuple(row)), tuple(row.values())).lastrowid or 0
+
+    def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, values)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
-        try:
-            return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
@@ -88,17 +103,15 @@ class Database:
             self._ended_by = self._ended_by or failure
         return failure
 
-    def row(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
-        found = self.rows(sql, values)
-        return found[0] if found else None
+    def size(self) -> int:
+        """The file's pages without the free ones."""
+        pages, free, size = (
+            self.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
 
-    def insert(self, table: str, row: Mapping[str, Any], *, replace: bool = False) -> int:
-        """The new row's number."""
-        cursor = self.execute(_insert(table, tuple(row), replace), tuple(row.values()))
-        return cursor.lastrowid or 0
-
-    def empty_log(self) -> None:
-        """Move the log into the file and empty it, once the transaction is over: it holds deleted content.
+    def wipe(self) -> None:
+        """Move the log into the file and empty it: it holds what was deleted.
 
         If another process still reads an older state, or the disk is full, a later call does it.
         """
@@ -117,17 +130,6 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
-
-
-@cache
-def _insert(table: str, columns: tuple[str, ...], replace: bool) -> str:
-    verb = "REPLACE" if replace else "INSERT"
-    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({marks(len(columns))})"
-
-
-def marks(count: int) -> str:
-    """`?, ?, ...`"""
-    return ", ".join("?" * count)
 
 
 def in_plain_words(error: sqlite3.Error, path: Path) -> StoreError:

@@ -11,11 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 from afterwit.core.errors import StoreError, StoreMismatch
-from afterwit.store.sqlite.database import Database, in_plain_words
-from afterwit.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from afterwit.store.sql.schema import MIGRATIONS
+from afterwit.store.sqlite.database import SqliteDatabase, in_plain_words
 
 Migrations = Sequence[Sequence[str]]
 
+APPLICATION_ID = 0x4157_5754
+"""Marks a file as ours ("AWWT"), in its header."""
 BUSY_MS = 10_000
 """Milliseconds that a statement waits for another process's transaction, which takes a few."""
 WAL_KEPT_BYTES = 64 * 2**20
@@ -32,7 +34,7 @@ def open_database(
     fingerprint: str | None,
     synchronous: str = SURVIVES_A_KILL,
     migrations: Migrations = MIGRATIONS,
-) -> Database:
+) -> SqliteDatabase:
     """Open the store at `path`, created if missing and bound to `fingerprint` (None: any model's).
 
     Raises StoreMismatch for a newer schema, another fingerprint or a file that is not a store, StoreError if
@@ -42,7 +44,7 @@ def open_database(
         if not path.exists():
             _create(path, migrations)
         _check_header(path, len(migrations))
-        database = Database(connect(path, synchronous), path)
+        database = SqliteDatabase(connect(path, synchronous), path)
     except sqlite3.Error as error:
         raise in_plain_words(error, path) from error
     except OSError as error:
@@ -66,7 +68,7 @@ def _create(path: Path, migrations: Migrations) -> None:
     try:
         with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            migrate(Database(connection, path), migrations)
+            migrate(SqliteDatabase(connection, path), migrations)
             connection.execute("PRAGMA journal_mode = WAL")
         os.link(draft, path)
     except FileExistsError:
@@ -106,23 +108,25 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def schema_of(database: Database) -> int:
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
+def schema_of(database: SqliteDatabase) -> int:
+    return int(database.rows("PRAGMA user_version")[0][0])
 
 
-def _check_schema(database: Database, newest: int) -> None:
+def _check_schema(database: SqliteDatabase, newest: int) -> None:
     """After a crash the header may be older than the log: ask SQLite too."""
     _refuse_newer(database.path, schema_of(database), newest)
 
 
-def _bind(database: Database, fingerprint: str | None) -> None:
+def _bind(database: SqliteDatabase, fingerprint: str | None) -> None:
     """A store accepts only the first fingerprint that it was opened with."""
     if fingerprint is None:
         return
     bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
     if bound is None:
         with database.transaction():
-            database.execute("INSERT OR IGNORE INTO meta VALUES ('fingerprint', ?)", (fingerprint,))
+            database.execute(
+                "INSERT INTO meta VALUES ('fingerprint', ?) ON CONFLICT DO NOTHING", (fingerprint,)
+            )
         bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
     if bound is None or bound["value"] != fingerprint:
         raise StoreMismatch(
@@ -131,7 +135,7 @@ def _bind(database: Database, fingerprint: str | None) -> None:
         )
 
 
-def migrate(database: Database, migrations: Migrations) -> None:
+def migrate(database: SqliteDatabase, migrations: Migrations) -> None:
     """Bring the schema to the newest version: all steps or none."""
     if schema_of(database) == len(migrations):
         return

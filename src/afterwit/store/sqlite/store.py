@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 
-from afterwit.store.sqlite.browsing import SqliteBrowsing
-from afterwit.store.sqlite.control import SqliteControl
-from afterwit.store.sqlite.copying import SqliteCopying
-from afterwit.store.sqlite.forgetting import SqliteForgetting
-from afterwit.store.sqlite.keys import SqliteKeys
-from afterwit.store.sqlite.learner_queue import SqliteLearnerQueue
-from afterwit.store.sqlite.leases import SqliteLeases
-from afterwit.store.sqlite.lineage import SqliteLineage
-from afterwit.store.sqlite.lookup import SqliteParentLookup
+from afterwit.store.sql import SqlStore
+from afterwit.store.sqlite.database import SqliteDatabase, in_plain_words
 from afterwit.store.sqlite.opening import SURVIVES_A_KILL, open_database
-from afterwit.store.sqlite.promotion import SqlitePromotion
-from afterwit.store.sqlite.reading import SqliteReading
-from afterwit.store.sqlite.recent import SqliteRecent
-from afterwit.store.sqlite.recording import SqliteRecording
-from afterwit.store.sqlite.retention import SqliteRetention
-from afterwit.store.sqlite.review import SqliteReview
-from afterwit.store.sqlite.sources import SqliteSources
-from afterwit.store.sqlite.status import SqliteStatuses
 
 
-class SqliteStore(
-    SqliteRecording,
-    SqliteParentLookup,
-    SqliteRecent,
-    SqliteLeases,
-    SqliteLearnerQueue,
-    SqliteLineage,
-    SqlitePromotion,
-    SqliteControl,
-    SqliteReview,
-    SqliteSources,
-    SqliteReading,
-    SqliteBrowsing,
-    SqliteRetention,
-    SqliteForgetting,
-    SqliteCopying,
-    SqliteStatuses,
-    SqliteKeys,
-):
+class SqliteStore(SqlStore):
     """Implements the port `Store` over one file in WAL mode. Processes may open it side by side."""
+
+    _database: SqliteDatabase
 
     @classmethod
     def open(cls, path: Path, *, fingerprint: str | None, synchronous: str = SURVIVES_A_KILL) -> Self:
@@ -57,11 +27,11 @@ class SqliteStore(
         """
         return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._database.transaction()
-
-    def savepoint(self) -> AbstractContextManager[None]:
-        return self._database.savepoint()
-
-    def close(self) -> None:
-        self._database.close()
+    def copy_to(self, path: Path) -> None:
+        """SQLite's online backup."""
+        path.touch(mode=0o600)
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                self._database.copy_into(copy)
+        except sqlite3.Error as error:
+            raise in_plain_words(error, path) from error

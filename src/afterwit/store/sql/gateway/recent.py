@@ -13,11 +13,11 @@ import orjson
 from afterwit.core.binding import LONGEST, Recent, plain_text
 from afterwit.core.kept import Kept
 from afterwit.core.message import Message
-from afterwit.store.sqlite.codec import read_message
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import Database, marks
-from afterwit.store.sqlite.growing import whole_values
-from afterwit.store.sqlite.relatives import CHILDREN, shape_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Database, marks
+from afterwit.store.sql.gateway.relatives import CHILDREN, shape_of
+from afterwit.store.sql.rows.codec import read_message
+from afterwit.store.sql.rows.growing import whole_values
 
 TURNS_OF_ONE = 8
 """Newest turns looked at for each conversation that is wanted: several may be of one conversation."""
@@ -38,7 +38,7 @@ class _End(NamedTuple):
     alone: bool
 
 
-class SqliteRecent(Component):
+class SqlRecent(Component):
     """A part of the port's `ParentLookup` over SQLite."""
 
     def __init__(self, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The port's `Reading` over SQLite."""
+"""The port's `Reading` in SQL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from afterwit.core.errors import TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.store.records import Counts, Filter, Record
-from afterwit.store.sqlite.codec import read_message, read_record
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import Database, marks
-from afterwit.store.sqlite.growing import whole_values
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import ALL, LAST_CHARACTER, Database, marks
+from afterwit.store.sql.rows.codec import read_message, read_record
+from afterwit.store.sql.rows.growing import whole_values
 
 RECORD = (
     "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd, v.flags, v.review FROM turns t"
@@ -24,8 +24,6 @@ PAGE = 64
 """Turns read at once when listing: about a megabyte."""
 NAMED = 8
 """Turns that an ambiguous prefix's error names."""
-LAST_CHARACTER = chr(0x10FFFF)
-"""Sorts after every other: an id that begins with a prefix sorts before the prefix and this."""
 
 
 def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
@@ -58,7 +56,7 @@ def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> de
     return groups
 
 
-class SqliteReading(Component):
+class SqlReading(Component):
     def turn(self, turn: str) -> Record:
         row = self._database.row("SELECT seq FROM turns WHERE id = ?", (turn,))
         if row is None:
@@ -106,7 +104,7 @@ class SqliteReading(Component):
     ) -> Iterator[Record]:
         clauses, values = clauses_of(where or Filter())
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
-        position = after if after or not newest_first else 2**62
+        position = after if after or not newest_first else ALL
         left = limit
         while left is None or left > 0:
             sql = f"SELECT t.seq FROM turns t JOIN contents USING (seq) WHERE t.seq {past} ?{clauses}"
@@ -150,7 +148,7 @@ class SqliteReading(Component):
     def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
         found = self._database.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
-            " WHERE t.state = 'TRAINED' AND v.hinted AND t.oldest_version >= ?"
+            " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ?"
             " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
             (min_version,),
         )
@@ -166,6 +164,6 @@ def clauses_of(where: Filter) -> tuple[str, list[Any]]:
     sql = "".join(f" AND t.{column} = ?" for column in chosen)
     values: list[Any] = list(chosen.values())
     if where.version is not None:
-        sql += " AND t.id IN (SELECT turn FROM trained WHERE version = ? AND NOT replayed)"
+        sql += " AND t.id IN (SELECT turn FROM trained WHERE version = ? AND replayed = 0)"
         values.append(where.version)
     return sql, values

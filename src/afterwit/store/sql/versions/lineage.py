@@ -1,8 +1,7 @@
-"""The port's `Lineage` over SQLite."""
+"""The port's `Lineage` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 
 import orjson
@@ -12,10 +11,10 @@ from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import SuiteResult
 from afterwit.core.version import Effect, Origin, Version
 from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.forgetting import forget_session
-from afterwit.store.sqlite.turn_state import (
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Row, marks
+from afterwit.store.sql.orders.forgetting import forget_session
+from afterwit.store.sql.rows.turn_state import (
     COLUMNS,
     TurnState,
     find_turn_state,
@@ -34,7 +33,7 @@ TO_TRAINED: Mapping[State, tuple[State, ...]] = {
 """The moves of a turn that a manifest names, by its state: what was said of it since came too late."""
 
 
-class SqliteLineage(Component):
+class SqlLineage(Component):
     def commit_version(self, version: Version, *, now: float) -> Committed:
         with self._database.transaction():
             if self._knows(version):
@@ -50,7 +49,7 @@ class SqliteLineage(Component):
             for session in version.forgets:
                 forget_session(self._database, session, now=now)
         if version.forgets:
-            self._database.empty_log()
+            self._database.wipe()
         return Committed(
             trained=len(known) - len(repeated), unknown=len(found) - len(known), repeated=repeated
         )
@@ -85,7 +84,8 @@ class SqliteLineage(Component):
         for replayed, turns in ((False, version.turns), (True, version.replayed)):
             for turn in turns:
                 self._database.execute(
-                    "INSERT OR IGNORE INTO trained (version, turn, replayed, effect) VALUES (?, ?, ?, ?)",
+                    "INSERT INTO trained (version, turn, replayed, effect) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT DO NOTHING",
                     (version.number, turn, replayed, effects.get(turn)),
                 )
 
@@ -107,7 +107,7 @@ class SqliteLineage(Component):
 
     def _trained_by(self, number: int) -> tuple[str, ...]:
         """The turns that a version was trained on as new ones."""
-        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND NOT replayed", (number,))
+        rows = self._database.rows("SELECT turn FROM trained WHERE version = ? AND replayed = 0", (number,))
         return tuple(row["turn"] for row in rows)
 
     def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
@@ -138,7 +138,7 @@ class SqliteLineage(Component):
                 unlease(self._database, TurnState.of(row), now=now)
         return tuple(row["id"] for row in rows)
 
-    def _lost(self, manifests: Sequence[Version]) -> list[sqlite3.Row]:
+    def _lost(self, manifests: Sequence[Version]) -> list[Row]:
         rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
         known = {
             number: _relatives(row["parent"], row["restores"], row["reverts"]) for number, row in rows.items()
@@ -148,7 +148,7 @@ class SqliteLineage(Component):
         standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
-    def _forget(self, row: sqlite3.Row, now: float) -> int:
+    def _forget(self, row: Row, now: float) -> int:
         """Remove a lost version, and return how many of its turns wait again: pruned ones do not."""
         found = [current for current in self._turns_of(row["number"]) if self._can_train_again(current)]
         for current in found:
@@ -177,10 +177,10 @@ class SqliteLineage(Component):
 
     def published(self, number: int, *, now: float) -> None:
         with self._database.transaction():
-            cursor = self._database.execute(
+            known = self._database.execute(
                 "UPDATE versions SET published_at = ? WHERE number = ?", (now, number)
             )
-            if not cursor.rowcount:
+            if not known:
                 raise StoreError(f"there is no version {number}")
 
     def latest_published(self) -> int:
@@ -191,15 +191,15 @@ class SqliteLineage(Component):
 
     def versions(self) -> list[VersionRecord]:
         rows = self._database.rows(
-            "SELECT v.*, count(t.turn) AS used, coalesce(sum(t.replayed), 0) AS replayed FROM versions v"
-            " LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
+            "SELECT v.*, count(t.turn) AS used, count(*) FILTER (WHERE t.replayed = 1) AS replayed"
+            " FROM versions v LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
         )
         return [read_version(row) for row in rows]
 
     def learned(
         self, *, version: int | None = None, turns: Collection[str] | None = None
     ) -> list[LearnedTurn]:
-        sql, values = "SELECT * FROM trained WHERE 1", list[int | str]()
+        sql, values = "SELECT * FROM trained WHERE TRUE", list[int | str]()
         if version is not None:
             sql, values = f"{sql} AND version = ?", [version]
         if turns is not None:
@@ -234,7 +234,7 @@ def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> se
     return seen
 
 
-def read_version(row: sqlite3.Row) -> VersionRecord:
+def read_version(row: Row) -> VersionRecord:
     """From a row of `versions` with its numbers of turns: `used`, of which `replayed`."""
     return VersionRecord(
         number=row["number"],

@@ -1,16 +1,16 @@
-"""The port's `Keys` over SQLite."""
+"""The port's `Keys` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection
 
 from afterwit.core.errors import StoreError
 from afterwit.store.records import Key
-from afterwit.store.sqlite.component import Component
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Row
 
 
-class SqliteKeys(Component):
+class SqlKeys(Component):
     def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
         with self._database.transaction():
             taken = "SELECT 1 FROM keys WHERE hash = ? OR (name = ? AND revoked IS NULL)"
@@ -25,14 +25,14 @@ class SqliteKeys(Component):
 
     def revoke_key(self, name: str, *, now: float) -> None:
         with self._database.transaction():
-            cursor = self._database.execute(
+            known = self._database.execute(
                 "UPDATE keys SET revoked = coalesce(revoked, ?) WHERE name = ?", (now, name)
             )
-            if not cursor.rowcount:
+            if not known:
                 raise StoreError(f"there is no key {name!r}")
 
 
-def _key(row: sqlite3.Row) -> Key:
+def _key(row: Row) -> Key:
     return Key(
         name=row["name"],
         scopes=frozenset(row["scopes"].split()),

@@ -1,4 +1,4 @@
-"""The part of the port's `Control` that decides about turns and sessions, over SQLite."""
+"""The part of the port's `Control` that decides about turns and sessions, in SQL."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store.records import Excluded, ReviewOutcome
-from afterwit.store.sqlite.codec import ACCEPTED, REFUSED
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, move, turn_state_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
+from afterwit.store.sql.rows.turn_state import COLUMNS, TurnState, move, turn_state_of
 
 TRAINS = """
-    SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t
+    SELECT v.revision = t.revision AND (v.rl = 1 OR v.opd = 1) AS trains FROM turns t
     JOIN contents USING (seq) JOIN verdicts v USING (seq) WHERE t.seq = ?
 """
 """Whether a turn has a verdict on its newest next state, with a term of the loss."""
 
 
-class SqliteReview(Component):
+class SqlReview(Component):
     def review(self, turns: Sequence[str], *, accept: bool, now: float) -> dict[str, ReviewOutcome]:
         with self._database.transaction():
             found = [turn_state_of(self._database, turn) for turn in turns]
@@ -46,7 +46,9 @@ class SqliteReview(Component):
 
     def exclude(self, session: str, *, now: float) -> Excluded:
         with self._database.transaction():
-            self._database.execute("INSERT OR IGNORE INTO excluded VALUES (?, ?)", (session, now))
+            self._database.execute(
+                "INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now)
+            )
             rows = self._database.rows(
                 f"SELECT {COLUMNS} FROM turns WHERE session = ? ORDER BY seq", (session,)
             )
@@ -75,8 +77,8 @@ class SqliteReview(Component):
 
     def include(self, session: str) -> bool:
         with self._database.transaction():
-            cursor = self._database.execute("DELETE FROM excluded WHERE session = ?", (session,))
-        return cursor.rowcount > 0
+            known = self._database.execute("DELETE FROM excluded WHERE session = ?", (session,))
+        return known > 0
 
     def excluded(self) -> frozenset[str]:
         return frozenset(row["session"] for row in self._database.rows("SELECT session FROM excluded"))

@@ -1,16 +1,16 @@
-"""The port's `Statuses` over SQLite."""
+"""The port's `Statuses` in SQL."""
 
 from __future__ import annotations
 
 from afterwit.store.records import Status
-from afterwit.store.sqlite.component import Component
+from afterwit.store.sql.component import Component
 
 
-class SqliteStatuses(Component):
+class SqlStatuses(Component):
     def set_status(self, stage: str, ok: bool, message: str, *, now: float) -> None:
         with self._database.transaction():
             row = {"stage": stage, "ok": ok, "message": message, "at": now}
-            self._database.insert("statuses", row, replace=True)
+            self._database.put("statuses", row, key="stage")
 
     def statuses(self) -> list[Status]:
         rows = self._database.rows("SELECT * FROM statuses ORDER BY stage")

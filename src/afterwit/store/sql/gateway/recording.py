@@ -1,4 +1,4 @@
-"""The port's `Recording` over SQLite."""
+"""The port's `Recording` in SQL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind, RecordedTurn
 from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
-from afterwit.store.sqlite.codec import content_columns, identity_columns, pack_messages
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import Database
-from afterwit.store.sqlite.growing import GROWING, Base, GrowingColumns
-from afterwit.store.sqlite.turn_state import TurnState, move, skip_open, turn_state_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Database
+from afterwit.store.sql.rows.codec import content_columns, identity_columns, pack_messages
+from afterwit.store.sql.rows.growing import GROWING, Base, GrowingColumns
+from afterwit.store.sql.rows.turn_state import TurnState, move, skip_open, turn_state_of
 
 
-class SqliteRecording(Component):
+class SqlRecording(Component):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._growing = GrowingColumns(database)
@@ -52,7 +52,7 @@ class SqliteRecording(Component):
         with self._database.transaction():
             if reason is None and self._is_excluded(turn.session):
                 columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
-            seq = self._database.insert("turns", columns)
+            seq = self._database.add("turns", columns, number="seq")
             whole = {name: content[name] for name in GROWING}
             behind = self._growing.behind(turn.parent, whole)
             self._database.insert("contents", {"seq": seq} | content | behind)
@@ -76,7 +76,7 @@ class SqliteRecording(Component):
             if known is not None and known["messages"] == packed:
                 return current.state
             row = {"seq": current.seq, "messages": packed, "answered_by": answered_by, "at": now}
-            self._database.insert("next_states", row, replace=True)
+            self._database.put("next_states", row, key="seq")
             return self._heard(current, now)
 
     def feedback(self, turn: str, feedback: Feedback, *, now: float) -> FeedbackOutcome:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import Self
 
 from afterwit.core.errors import IllegalMove, TurnNotFound
 from afterwit.core.lifecycle import REOPENED_BY_NEXT_STATE, Reason, State, check_move
 from afterwit.core.turn import Kind
-from afterwit.store.sqlite.database import Database
+from afterwit.store.sql.database import Database, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,7 @@ class TurnState:
     """Whether it was not sampled here."""
 
     @classmethod
-    def of(cls, row: sqlite3.Row) -> Self:
+    def of(cls, row: Row) -> Self:
         return cls(
             seq=row["seq"],
             id=row["id"],

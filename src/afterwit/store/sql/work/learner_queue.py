@@ -1,15 +1,15 @@
-"""The port's `LearnerQueue` over SQLite."""
+"""The port's `LearnerQueue` in SQL."""
 
 from __future__ import annotations
 
 from afterwit.core.judged_turn import Waiting
-from afterwit.store.sqlite.codec import ACCEPTED, read_flags
-from afterwit.store.sqlite.component import Component
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.rows.codec import ACCEPTED, read_flags
 
 WAITING = """
     SELECT t.seq, id, scope, session, moved_at, oldest_version, flags, review, rl
     FROM turns t LEFT JOIN verdicts v USING (seq)
-    WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= :now) AND retry_at <= :now
+    WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
     AND session NOT IN (SELECT session FROM excluded)
 """
 NEWEST_WAITS_FOR_NOTHING = """
@@ -17,15 +17,15 @@ NEWEST_WAITS_FOR_NOTHING = """
     WHERE session = w.session AND kind = 'main' ORDER BY seq DESC LIMIT 1
 """
 """`answered_by` is known before the turn that it names is stored: until then the session has not ended."""
-BEFORE_THE_JUDGE = "SELECT 1 FROM turns WHERE session = w.session AND +state = 'ANSWERED'"
-"""The plus makes SQLite search the session, not all turns that wait for the judge."""
+BEFORE_THE_JUDGE = "SELECT 1 FROM turns WHERE session = w.session AND state || '' = 'ANSWERED'"
+"""The empty string makes SQLite search the session, not all turns that wait for the judge."""
 ENDED = f"""
     SELECT DISTINCT session FROM waiting w
     WHERE ({NEWEST_WAITS_FOR_NOTHING}) AND NOT EXISTS ({BEFORE_THE_JUDGE})
 """
 
 
-class SqliteLearnerQueue(Component):
+class SqlLearnerQueue(Component):
     def in_update(self, *, now: float) -> int:
         row = self._database.rows(
             "SELECT count(*) AS held FROM turns WHERE state = 'JUDGED' AND reason IS NULL"
@@ -37,8 +37,8 @@ class SqliteLearnerQueue(Component):
     def waiting(self, *, now: float) -> list[Waiting]:
         rows = self._database.rows(
             f"WITH waiting AS MATERIALIZED ({WAITING}), ended AS MATERIALIZED ({ENDED})"
-            " SELECT *, session IN ended AS ended FROM waiting ORDER BY seq",
-            {"now": now},
+            " SELECT *, session IN (SELECT session FROM ended) AS ended FROM waiting ORDER BY seq",
+            (now, now),
         )
         return [
             Waiting(

@@ -1,4 +1,4 @@
-"""The port's `Forgetting` over SQLite: orders are rows of `meta`."""
+"""The port's `Forgetting` in SQL: orders are rows of `meta`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import orjson
 
 from afterwit.core.lifecycle import Reason, State
 from afterwit.store.records import ForgetOrder
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import Database, marks
-from afterwit.store.sqlite.growing import detach
-from afterwit.store.sqlite.retention import BATCH, CONTENT_TABLES
-from afterwit.store.sqlite.turn_state import move, turn_state_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import LAST_CHARACTER, Database, marks
+from afterwit.store.sql.rows.growing import detach
+from afterwit.store.sql.rows.turn_state import move, turn_state_of
+from afterwit.store.sql.upkeep.retention import BATCH, CONTENT_TABLES
 
 ORDER = "forget:{}"
 
 
-class SqliteForgetting(Component):
+class SqlForgetting(Component):
     def order_forgetting(self, session: str, *, replay: bool, now: float) -> None:
         self._write_order(ForgetOrder(session=session, replay=replay, at=now, error=None))
 
     def forget_orders(self) -> list[ForgetOrder]:
-        rows = self._database.rows("SELECT value FROM meta WHERE key GLOB ?", (ORDER.format("*"),))
+        rows = self._database.rows(
+            "SELECT value FROM meta WHERE key > ? AND key < ?",
+            (ORDER.format(""), ORDER.format(LAST_CHARACTER)),
+        )
         orders = [ForgetOrder(**orjson.loads(row["value"])) for row in rows]
         return sorted(orders, key=lambda order: (order.at, order.session))
 
@@ -37,7 +40,7 @@ class SqliteForgetting(Component):
 
     def _write_order(self, order: ForgetOrder) -> None:
         row = {"key": ORDER.format(order.session), "value": orjson.dumps(order).decode()}
-        self._database.insert("meta", row, replace=True)
+        self._database.put("meta", row, key="key")
 
     def turn_ids(self, session: str) -> tuple[str, ...]:
         rows = self._database.rows("SELECT id FROM turns WHERE session = ? ORDER BY seq", (session,))
@@ -46,7 +49,7 @@ class SqliteForgetting(Component):
     def forget(self, session: str, *, now: float) -> int:
         with self._database.transaction():
             found = forget_session(self._database, session, now=now)
-        self._database.empty_log()
+        self._database.wipe()
         return found
 
 
@@ -63,9 +66,9 @@ def forget_session(database: Database, session: str, *, now: float) -> int:
             move(database, current, State.SKIPPED, now=now, reason=Reason.FORGOTTEN)
         database.execute("UPDATE trained SET effect = NULL WHERE turn = ?", (row["id"],))
     database.execute(
-        "UPDATE turns SET reason = ?, error = NULL, client_session = NULL, prompt_hash = x'',"
-        " full_hash = x'' WHERE session = ?",
-        (Reason.FORGOTTEN, session),
+        "UPDATE turns SET reason = ?, error = NULL, client_session = NULL, prompt_hash = ?,"
+        " full_hash = ? WHERE session = ?",
+        (Reason.FORGOTTEN, b"", b"", session),
     )
     for table in ("suite", "episodes"):
         database.execute(f"DELETE FROM {table} WHERE session = ?", (session,))

@@ -1,4 +1,4 @@
-"""The port's `Control` over SQLite: rows of `meta`."""
+"""The port's `Control` in SQL: rows of `meta`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 import orjson
 
 from afterwit.store.records import Pause
-from afterwit.store.sqlite.component import Component
+from afterwit.store.sql.component import Component
 
 PAUSED = "paused"
 NOTE = "note:{}"
 
 
-class SqliteControl(Component):
+class SqlControl(Component):
     def pause(self, words: str, *, now: float) -> Pause:
         with self._database.transaction():
             pause = replace(self.paused() or Pause(since=now, words=words), words=words)
@@ -38,7 +38,7 @@ class SqliteControl(Component):
         return self._get(NOTE.format(name))
 
     def _set(self, key: str, value: str) -> None:
-        self._database.insert("meta", {"key": key, "value": value}, replace=True)
+        self._database.put("meta", {"key": key, "value": value}, key="key")
 
     def _get(self, key: str) -> str | None:
         row = self._database.row("SELECT value FROM meta WHERE key = ?", (key,))

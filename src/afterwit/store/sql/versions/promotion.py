@@ -1,17 +1,16 @@
-"""The port's `Promotion` over SQLite."""
+"""The port's `Promotion` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from afterwit.core.errors import TurnNotFound
 from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item
 from afterwit.store.records import EndedEpisode, Record
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.packing import pack_flags, pack_ids, unpack_flags, unpack_ids
-from afterwit.store.sqlite.reading import records_by_seq
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import ALL, Row, marks
+from afterwit.store.sql.reading.reading import records_by_seq
+from afterwit.store.sql.rows.packing import pack_flags, pack_ids, unpack_flags, unpack_ids
 
 KEPT_PER_STRATUM = 32
 """Items of one stratum that the suite keeps, the newest ones."""
@@ -32,7 +31,7 @@ ENDED_BADLY = """
         SELECT bad FROM episodes
         WHERE version <= ? OR version IN (SELECT number FROM versions WHERE restores <= ?)
         ORDER BY number DESC LIMIT ?
-    )
+    ) newest
 """
 UNENDED = """
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
@@ -41,7 +40,7 @@ UNENDED = """
 """
 
 
-class SqlitePromotion(Component):
+class SqlPromotion(Component):
     def line(self, turn: str, *, limit: int = 64) -> list[Record]:
         rows = self._database.rows(LINE, (turn, limit))
         if not rows:
@@ -85,11 +84,11 @@ class SqlitePromotion(Component):
             "ids": pack_ids(item.ids),
             "sure": pack_flags(item.sure),
         }
-        self._database.insert("suite", row, replace=True)
+        self._database.put("suite", row, key="turn")
         self._database.execute(
             "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ?"
-            " ORDER BY since DESC, turn LIMIT -1 OFFSET ?)",
-            (item.stratum, KEPT_PER_STRATUM),
+            " ORDER BY since DESC, turn LIMIT ? OFFSET ?)",
+            (item.stratum, ALL, KEPT_PER_STRATUM),
         )
 
     def episodes(self) -> list[EndedEpisode]:
@@ -116,11 +115,10 @@ class SqlitePromotion(Component):
 
     def retire(self, turns: Sequence[str]) -> int:
         with self._database.transaction():
-            cursor = self._database.execute(
+            return self._database.execute(
                 f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND ({LATER}) >= ?",
                 (*turns, APPROVED_SINCE),
             )
-        return cursor.rowcount
 
     def decided(self, event: Event) -> None:
         with self._database.transaction():
@@ -139,7 +137,7 @@ class SqlitePromotion(Component):
         return [_event(row) for row in self._database.rows("SELECT * FROM events ORDER BY number")]
 
 
-def _episode(row: sqlite3.Row) -> EndedEpisode:
+def _episode(row: Row) -> EndedEpisode:
     return EndedEpisode(
         turn=row["turn"],
         session=row["session"],
@@ -152,7 +150,7 @@ def _episode(row: sqlite3.Row) -> EndedEpisode:
     )
 
 
-def _item(row: sqlite3.Row) -> Item:
+def _item(row: Row) -> Item:
     return Item(
         turn=row["turn"],
         stratum=row["stratum"],
@@ -165,7 +163,7 @@ def _item(row: sqlite3.Row) -> Item:
     )
 
 
-def _event(row: sqlite3.Row) -> Event:
+def _event(row: Row) -> Event:
     return Event(
         kind=EventKind(row["kind"]),
         at=row["at"],

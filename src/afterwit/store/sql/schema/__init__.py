@@ -1,6 +1,6 @@
 """The schema: one file for each version, with the statements that migrate the version before it."""
 
-from afterwit.store.sqlite.schema import (
+from afterwit.store.sql.schema import (
     version_1,
     version_2,
     version_3,
@@ -11,10 +11,7 @@ from afterwit.store.sqlite.schema import (
     version_8,
 )
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA"]
-
-APPLICATION_ID = 0x4157_5754
-"""Marks a SQLite file as ours ("AWWT"), in its header."""
+__all__ = ["MIGRATIONS", "SCHEMA"]
 
 MIGRATIONS = (
     version_1.STATEMENTS,

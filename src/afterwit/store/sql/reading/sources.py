@@ -1,16 +1,17 @@
-"""The port's `Sources` over SQLite."""
+"""The port's `Sources` in SQL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from afterwit.core.teaching import Flag, Votes
-from afterwit.store.sqlite.codec import ACCEPTED, REFUSED
-from afterwit.store.sqlite.component import Component
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
 
 CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"')"
 VOTES = f"""
-    SELECT t.scope, coalesce(sum(v.reward > 0), 0) AS approved, coalesce(sum(v.reward < 0), 0) AS rejected
+    SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
+        count(*) FILTER (WHERE v.reward < 0) AS rejected
     FROM verdicts v JOIN turns t USING (seq)
     WHERE v.signature = ? AND coalesce(v.review, '') <> '{REFUSED}'
     AND (v.flags IS NULL OR NOT {CONTRADICTS} OR v.review = '{ACCEPTED}')
@@ -23,7 +24,7 @@ EARLIER = f"""
 """
 
 
-class SqliteSources(Component):
+class SqlSources(Component):
     def votes_on(self, signature: str) -> Mapping[str, Votes]:
         rows = self._database.rows(VOTES, (signature,))
         return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
@@ -31,7 +32,7 @@ class SqliteSources(Component):
     def trained_since(self, at: float) -> Mapping[str, int]:
         rows = self._database.rows(
             "SELECT t.scope, count(*) AS count FROM versions v"
-            " JOIN trained ON trained.version = v.number AND NOT trained.replayed"
+            " JOIN trained ON trained.version = v.number AND trained.replayed = 0"
             " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
             (at,),
         )

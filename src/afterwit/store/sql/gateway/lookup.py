@@ -1,19 +1,18 @@
-"""The port's `ParentLookup` over SQLite."""
+"""The port's `ParentLookup` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text
 from afterwit.core.kept import Kept
 from afterwit.core.turn import Kind
-from afterwit.store.sqlite.codec import read_message
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import Database, marks
-from afterwit.store.sqlite.relatives import CHILDREN, shape_of
-from afterwit.store.sqlite.turn_state import turn_state_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Database, Row, marks
+from afterwit.store.sql.gateway.relatives import CHILDREN, shape_of
+from afterwit.store.sql.rows.codec import read_message
+from afterwit.store.sql.rows.turn_state import turn_state_of
 
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
@@ -25,12 +24,11 @@ CANDIDATE = (
     f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN} AS children"
 )
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
-NEWEST_EQUAL = " UNION ".join(
-    f"SELECT x.seq FROM wanted JOIN turns x ON x.seq IN (SELECT seq FROM turns WHERE {column} = wanted.hash"
-    " AND scope = ? ORDER BY seq DESC LIMIT ?)"
+EQUAL = tuple(
+    f"SELECT seq FROM turns WHERE {column} = wanted.hash AND scope = ? ORDER BY seq DESC LIMIT ?"
     for column in ("prompt_hash", "full_hash")
 )
-"""The newest turns of each hash. The index of a hash holds them in the order of arrival."""
+"""The newest turns of one hash. The index of a hash holds them in the order of arrival."""
 BRANCH = f"SELECT t.id, t.kind, t.revision > 0 AS answered, {CHILDREN} AS children FROM turns t"
 
 
@@ -51,9 +49,12 @@ class _Reply(NamedTuple):
     calls: bool
 
 
-class SqliteParentLookup(Component):
+class SqlParentLookup(Component):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        self._equal = " UNION ".join(
+            f"SELECT x.seq FROM wanted {database.EACH.format(each)}" for each in EQUAL
+        )
         self._replies = Kept(self._read_reply, most_bytes=MOST_REPLY_BYTES, size=_bytes)
 
     def candidates(
@@ -87,7 +88,7 @@ class SqliteParentLookup(Component):
         )
         return [self._spoken(row) for row in rows]
 
-    def _spoken(self, row: sqlite3.Row) -> Candidate:
+    def _spoken(self, row: Row) -> Candidate:
         """A candidate with its reply."""
         return _candidate(row, self._replies(_Row(row["seq"], row["id"])))
 
@@ -96,26 +97,24 @@ class SqliteParentLookup(Component):
         said = read_message(row["message"])
         return _Reply(plain_text(said), bool(said.tool_calls))
 
-    def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[sqlite3.Row]:
+    def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
         end, size = len(hashes), FIRST_HASHES
         while end > 0:
             part = hashes[max(0, end - size) : end]
             end, size = end - size, 2 * size
             wanted = ", ".join("(?)" for _ in part)
-            sql = (
-                f"WITH wanted(hash) AS (VALUES {wanted}) {CANDIDATE} {FOUND} WHERE t.seq IN ({NEWEST_EQUAL})"
-            )
+            sql = f"WITH wanted(hash) AS (VALUES {wanted}) {CANDIDATE} {FOUND} WHERE t.seq IN ({self._equal})"
             rows = self._database.rows(sql, (*part, scope, equal_limit, scope, equal_limit))
             yield from rows
             if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
                 return
 
-    def _side_replies(self, scope: str, limit: int) -> list[sqlite3.Row]:
+    def _side_replies(self, scope: str, limit: int) -> Sequence[Row]:
         sql = f"{CANDIDATE} {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?"
         return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, LONG_REPLY, limit))
 
-    def _newest(self, scope: str, client_session: bytes | None) -> list[sqlite3.Row]:
+    def _newest(self, scope: str, client_session: bytes | None) -> Sequence[Row]:
         if client_session is None:
             return []
         sql = f"{CANDIDATE} {FOUND} WHERE t.client_session = ? AND t.scope = ? AND t.kind = 'main'"
@@ -138,7 +137,7 @@ class SqliteParentLookup(Component):
         return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (current.seq,))[0][0])
 
 
-def _branch(row: sqlite3.Row) -> Branch:
+def _branch(row: Row) -> Branch:
     return Branch(
         turn=row["id"], kind=Kind(row["kind"]), children=row["children"], answered=bool(row["answered"])
     )
@@ -148,7 +147,7 @@ def _bytes(turn: _Row, reply: _Reply) -> int:
     return 4 * len(reply.text)
 
 
-def _candidate(row: sqlite3.Row, reply: _Reply | None = None, *, newest: bool = False) -> Candidate:
+def _candidate(row: Row, reply: _Reply | None = None, *, newest: bool = False) -> Candidate:
     return Candidate(
         turn=row["id"],
         session=row["session"],

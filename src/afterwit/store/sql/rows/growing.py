@@ -7,13 +7,12 @@ bases of a row form a chain, whose last row stores its values whole. A base is n
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from afterwit.core.errors import StoreError
 from afterwit.core.kept import Kept
-from afterwit.store.sqlite.database import Database, marks
+from afterwit.store.sql.database import Database, Row, marks
 
 GROWING = ("conversation", "prompt_ids")
 """Columns of `contents`. Each has a column of shared bytes beside it."""
@@ -92,9 +91,7 @@ def _behind(base: int | None, shared: Mapping[str, int], whole: Whole) -> dict[s
     return {"base": base, **rest, **{f"{name}_shared": shared[name] for name in GROWING}}
 
 
-def _beyond(
-    rows: Mapping[int, sqlite3.Row], seq: int, gone: Collection[int]
-) -> tuple[int | None, dict[str, int]]:
+def _beyond(rows: Mapping[int, Row], seq: int, gone: Collection[int]) -> tuple[int | None, dict[str, int]]:
     """The first row of a chain that stays, and what is shared with it; None and nothing if none does."""
     row = rows[seq]
     shared = {name: row[f"{name}_shared"] for name in GROWING}
@@ -114,7 +111,7 @@ def _stored(database: Database, turn: str | None) -> Base | None:
     return None if row is None else Base(*row)
 
 
-def _chains(database: Database, seqs: Collection[int]) -> dict[int, sqlite3.Row]:
+def _chains(database: Database, seqs: Collection[int]) -> dict[int, Row]:
     """These rows and all that they build on, as of one moment."""
     if not seqs:
         return {}
@@ -128,13 +125,13 @@ def _chains(database: Database, seqs: Collection[int]) -> dict[int, sqlite3.Row]
     return {row["seq"]: row for row in rows}
 
 
-def _whole(database: Database, rows: Mapping[int, sqlite3.Row], seq: int, name: str) -> bytes:
+def _whole(database: Database, rows: Mapping[int, Row], seq: int, name: str) -> bytes:
     """A value, put together from the end: of each row what the row before did not reach back over."""
     row = rows[seq]
     pieces, left = [row[name]], row[f"{name}_shared"]
     while left:
         if row["base"] not in rows:
-            raise StoreError(f"{database.path} is damaged: row {row['seq']} needs row {row['base']}.")
+            raise StoreError(f"{database.place} is damaged: row {row['seq']} needs row {row['base']}.")
         row = rows[row["base"]]
         shared = row[f"{name}_shared"]
         if left > shared:

@@ -1,8 +1,7 @@
-"""The port's `Browsing` over SQLite."""
+"""The port's `Browsing` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -14,14 +13,13 @@ from afterwit.core.turn import Kind
 from afterwit.core.verdict import Question, Source
 from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
-from afterwit.store.sqlite.codec import read_message
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.growing import whole_values
-from afterwit.store.sqlite.lineage import read_version
-from afterwit.store.sqlite.reading import clauses_of
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import ALL, Row, marks
+from afterwit.store.sql.reading.reading import clauses_of
+from afterwit.store.sql.rows.codec import read_message
+from afterwit.store.sql.rows.growing import whole_values
+from afterwit.store.sql.versions.lineage import read_version
 
-NEWEST = 2**62
 LINE = (
     "SELECT t.seq, t.id, t.session, t.scope, t.kind, t.created, t.imported, t.state, t.reason, t.error,"
     " c.message, v.reward, v.hints FROM turns t JOIN contents c USING (seq) LEFT JOIN verdicts v USING (seq)"
@@ -36,16 +34,17 @@ SESSIONS = """
 """A session's line is its newest main turn: the index of sessions tells whether there is a newer one."""
 COUNTED = """
     SELECT t.session, min(t.seq) AS first, min(t.created) AS begun, count(*) AS turns,
-        coalesce(sum(v.reward = 1), 0) AS good, coalesce(sum(v.reward = -1), 0) AS bad,
-        coalesce(sum(v.hinted), 0) AS hinted, sum(t.state = 'TRAINED') AS trained
+        count(*) FILTER (WHERE v.reward = 1) AS good, count(*) FILTER (WHERE v.reward = -1) AS bad,
+        count(*) FILTER (WHERE v.hinted = 1) AS hinted, count(*) FILTER (WHERE t.state = 'TRAINED') AS trained
     FROM turns t LEFT JOIN verdicts v USING (seq)
     WHERE t.kind = 'main' AND t.session IN ({})
     GROUP BY t.session
 """
 SOURCES = """
-    SELECT t.scope AS source, count(*) AS turns, coalesce(sum(v.reward = 1), 0) AS good,
-        coalesce(sum(v.reward = -1), 0) AS bad, coalesce(sum(v.hinted), 0) AS hinted,
-        sum(t.state = 'JUDGED') AS waiting, sum(t.state = 'TRAINED') AS trained
+    SELECT t.scope AS source, count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
+        count(*) FILTER (WHERE v.reward = -1) AS bad, count(*) FILTER (WHERE v.hinted = 1) AS hinted,
+        count(*) FILTER (WHERE t.state = 'JUDGED') AS waiting,
+        count(*) FILTER (WHERE t.state = 'TRAINED') AS trained
     FROM (SELECT * FROM turns ORDER BY seq DESC LIMIT ?) t LEFT JOIN verdicts v USING (seq)
     GROUP BY t.scope ORDER BY turns DESC, source
 """
@@ -61,12 +60,12 @@ JUDGED = """
 """
 VERSIONS = """
     SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number) AS used,
-        (SELECT coalesce(sum(t.replayed), 0) FROM trained t WHERE t.version = v.number) AS replayed
+        (SELECT count(*) FROM trained t WHERE t.version = v.number AND t.replayed = 1) AS replayed
     FROM versions v WHERE v.number < ? ORDER BY v.number DESC LIMIT ?
 """
 
 
-class SqliteBrowsing(Component):
+class SqlBrowsing(Component):
     def turn_lines(
         self, where: Filter | None = None, *, before: int | None = None, limit: int = 50
     ) -> list[TurnLine]:
@@ -81,7 +80,7 @@ class SqliteBrowsing(Component):
     def _trained_in(self, turns: Sequence[str]) -> defaultdict[str, list[int]]:
         found: defaultdict[str, list[int]] = defaultdict(list)
         for row in self._database.rows(
-            f"SELECT turn, version FROM trained WHERE NOT replayed AND turn IN ({marks(len(turns))})"
+            f"SELECT turn, version FROM trained WHERE replayed = 0 AND turn IN ({marks(len(turns))})"
             " ORDER BY version",
             tuple(turns),
         ):
@@ -107,7 +106,18 @@ class SqliteBrowsing(Component):
         return found
 
     def source_lines(self, *, newest: int) -> list[SourceLine]:
-        return [SourceLine(**row) for row in self._database.rows(SOURCES, (newest,))]
+        return [
+            SourceLine(
+                source=row["source"],
+                turns=row["turns"],
+                good=row["good"],
+                bad=row["bad"],
+                hinted=row["hinted"],
+                waiting=row["waiting"],
+                trained=row["trained"],
+            )
+            for row in self._database.rows(SOURCES, (newest,))
+        ]
 
     def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
         rows = self._database.rows(OUTCOMES.format("DESC" if newest else "ASC"), (limit,))
@@ -143,10 +153,10 @@ def _judged(row: sqlite3.Row) -> Judged:
 
 
 def _before(before: int | None) -> int:
-    return NEWEST if before is None else before
+    return ALL if before is None else before
 
 
-def _turn_line(row: sqlite3.Row, trained_in: Sequence[int]) -> TurnLine:
+def _turn_line(row: Row, trained_in: Sequence[int]) -> TurnLine:
     return TurnLine(
         seq=row["seq"],
         turn=row["id"],
@@ -165,7 +175,7 @@ def _turn_line(row: sqlite3.Row, trained_in: Sequence[int]) -> TurnLine:
     )
 
 
-def _session_line(newest: sqlite3.Row, counted: sqlite3.Row, asked: dict[int, str]) -> SessionLine:
+def _session_line(newest: Row, counted: Row, asked: dict[int, str]) -> SessionLine:
     return SessionLine(
         seq=newest["seq"],
         session=newest["session"],

@@ -1,16 +1,15 @@
-"""The port's `Retention` over SQLite."""
+"""The port's `Retention` in SQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.store.records import Pruned
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.growing import detach
-from afterwit.store.sqlite.turn_state import TurnState, find_turn_state, is_excluded, move, skip_open
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import ALL, Row, marks
+from afterwit.store.sql.rows.growing import detach
+from afterwit.store.sql.rows.turn_state import TurnState, find_turn_state, is_excluded, move, skip_open
 
 BATCH = 32
 """Turns removed in one transaction, so that others can write in between."""
@@ -21,7 +20,7 @@ CONTENT_TABLES = ("contents", "next_states", "feedback", "verdicts", "votes")
 """Tables that hold what was said in a turn and about it."""
 
 
-class SqliteRetention(Component):
+class SqlRetention(Component):
     def expire_open(self, older_than: float, *, now: float) -> int:
         return skip_open(self._database, "created < ?", older_than, now=now)
 
@@ -37,32 +36,27 @@ class SqliteRetention(Component):
             while removed < limit and self.size() > max_bytes and (batch := self._ended(BATCH)):
                 removed += self._remove(batch)
         if removed:
-            self._database.empty_log()
+            self._database.wipe()
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
 
     def size(self) -> int:
-        """The file's pages without the free ones."""
-        pages, free, size = (
-            self._database.rows(f"PRAGMA {name}")[0][0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
+        return self._database.size()
 
-    def _ended(self, limit: int, created_before: float = float("inf")) -> list[sqlite3.Row]:
+    def _ended(self, limit: int, created_before: float = float("inf")) -> Sequence[Row]:
         """The oldest turns that ended and have content, up to the first one that is younger."""
         young = self._database.row(
-            "SELECT seq FROM contents CROSS JOIN turns t USING (seq) WHERE t.created > ?"
-            " ORDER BY seq LIMIT 1",
+            "SELECT c.seq FROM contents c CROSS JOIN turns t WHERE t.seq = c.seq AND t.created > ?"
+            " ORDER BY c.seq LIMIT 1",
             (created_before,),
         )
         return self._database.rows(
-            "SELECT seq, t.id FROM contents CROSS JOIN turns t USING (seq)"
-            " WHERE seq < ? AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY seq LIMIT ?",
-            (2**62 if young is None else young["seq"], limit),
+            "SELECT c.seq, t.id FROM contents c CROSS JOIN turns t WHERE t.seq = c.seq"
+            " AND c.seq < ? AND t.state IN ('SKIPPED', 'TRAINED') ORDER BY c.seq LIMIT ?",
+            (ALL if young is None else young["seq"], limit),
         )
 
-    def _remove(self, batch: Sequence[sqlite3.Row]) -> int:
+    def _remove(self, batch: Sequence[Row]) -> int:
         seqs = [row["seq"] for row in batch]
         here = marks(len(seqs))
         with self._database.transaction():
@@ -94,7 +88,7 @@ class SqliteRetention(Component):
     def _put_back(self, current: TurnState, now: float) -> bool:
         """To JUDGED if a verdict on its newest next state trains it, else to ANSWERED; False: neither."""
         row = self._database.row(
-            "SELECT v.revision = t.revision AND (v.rl OR v.opd) AS trains FROM turns t"
+            "SELECT v.revision = t.revision AND (v.rl = 1 OR v.opd = 1) AS trains FROM turns t"
             " JOIN contents USING (seq) LEFT JOIN verdicts v USING (seq) WHERE t.seq = ?",
             (current.seq,),
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from functools import lru_cache
 
 from afterwit.core.binding import Shape
+from afterwit.store.sql.database import Row
 
 CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND child.kind <> 'side')"
 """Whether the turn that a query calls `t` has any."""
 
 
-def shape_of(row: sqlite3.Row) -> Shape | None:
+def shape_of(row: Row) -> Shape | None:
     return None if row["shape"] is None else _read(row["shape"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from afterwit.store.sqlite.database import Database
+from afterwit.store.sql.database import Database
 
 
 class Component:

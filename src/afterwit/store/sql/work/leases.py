@@ -1,4 +1,4 @@
-"""The port's `Leases` over SQLite."""
+"""The port's `Leases` in SQL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from afterwit.core.teaching import Flag
 from afterwit.core.verdict import Verdict
 from afterwit.store.port import WAITS_IN, Stage
 from afterwit.store.records import Record
-from afterwit.store.sqlite.codec import vote_columns
-from afterwit.store.sqlite.component import Component
-from afterwit.store.sqlite.database import marks
-from afterwit.store.sqlite.reading import records_by_seq
-from afterwit.store.sqlite.turn_state import COLUMNS, TurnState, find_turn_state, move, turn_state_of, unlease
+from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import marks
+from afterwit.store.sql.reading.reading import records_by_seq
+from afterwit.store.sql.rows.codec import vote_columns
+from afterwit.store.sql.rows.turn_state import (
+    COLUMNS,
+    TurnState,
+    find_turn_state,
+    move,
+    turn_state_of,
+    unlease,
+)
 
 
-class SqliteLeases(Component):
+class SqlLeases(Component):
     def claim(
         self,
         stage: Stage,
@@ -125,10 +132,11 @@ class SqliteLeases(Component):
             "source": verdict.source,
             "hints": orjson.dumps(verdict.hints),
             "hinted": bool(verdict.hints),
+            "review": None,
             "revision": current.revision,
             **more,
         }
-        self._database.insert("verdicts", row, replace=True)
+        self._database.put("verdicts", row, key="seq")
         self._database.execute("DELETE FROM votes WHERE seq = ?", (current.seq,))
         for place, vote in enumerate(verdict.votes):
             self._database.insert("votes", vote_columns(current.seq, place, vote))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,8 @@ from afterwit.core.teaching import Flag
 from afterwit.core.turn import Basis, Finish, ImportedTurn, Kind, RecordedTurn, Sampled, Sampling, Turn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from afterwit.store.records import Record
-from afterwit.store.sqlite.packing import (
+from afterwit.store.sql.database import Row
+from afterwit.store.sql.rows.packing import (
     pack_flags,
     pack_floats,
     pack_ids,
@@ -75,7 +75,7 @@ def _sampled_columns(turn: Turn) -> dict[str, Any]:
     }
 
 
-def read_turn(row: sqlite3.Row, whole: Mapping[str, bytes]) -> RecordedTurn:
+def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
     """From a row of `turns` joined with `contents`, and the whole values of its growing columns."""
     said: dict[str, Any] = {
         "id": row["id"],
@@ -108,7 +108,7 @@ def _read_sampling(data: bytes) -> Sampling:
     return Sampling(**fields)
 
 
-def _read_sampled(row: sqlite3.Row) -> Sampled:
+def _read_sampled(row: Row) -> Sampled:
     return Sampled(
         ids=unpack_ids(row["ids"]),
         logprobs=unpack_floats(row["logprobs"]),
@@ -143,7 +143,7 @@ def vote_columns(seq: int, place: int, vote: Vote) -> dict[str, Any]:
     }
 
 
-def read_vote(row: sqlite3.Row) -> Vote:
+def read_vote(row: Row) -> Vote:
     return Vote(
         question=Question(row["question"]),
         words=row["words"],
@@ -153,7 +153,7 @@ def read_vote(row: sqlite3.Row) -> Vote:
     )
 
 
-def read_next_state(messages: bytes | None, feedback: sqlite3.Row | None) -> NextState | None:
+def read_next_state(messages: bytes | None, feedback: Row | None) -> NextState | None:
     """None if nothing followed."""
     if messages is None and feedback is None:
         return None
@@ -161,7 +161,7 @@ def read_next_state(messages: bytes | None, feedback: sqlite3.Row | None) -> Nex
     return NextState(messages=unpack_messages(messages), feedback=said)
 
 
-def read_verdict(row: sqlite3.Row, votes: Sequence[sqlite3.Row]) -> Verdict | None:
+def read_verdict(row: Row, votes: Sequence[Row]) -> Verdict | None:
     """From a row with the columns of `verdicts`, all None if there is no verdict."""
     if row["reward"] is None:
         return None
@@ -178,11 +178,11 @@ def read_flags(data: bytes | None) -> tuple[Flag, ...]:
 
 
 def read_record(
-    row: sqlite3.Row,
+    row: Row,
     whole: Mapping[str, bytes],
-    votes: Sequence[sqlite3.Row],
-    feedback: sqlite3.Row | None,
-    trained: Sequence[sqlite3.Row],
+    votes: Sequence[Row],
+    feedback: Row | None,
+    trained: Sequence[Row],
 ) -> Record:
     """From the wide row of `reading.RECORD` and the rows that belong to it."""
     return Record(

@@ -1,0 +1,52 @@
+"""The store over a database that speaks SQL."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from afterwit.store.sql.gateway.lookup import SqlParentLookup
+from afterwit.store.sql.gateway.recent import SqlRecent
+from afterwit.store.sql.gateway.recording import SqlRecording
+from afterwit.store.sql.orders.control import SqlControl
+from afterwit.store.sql.orders.forgetting import SqlForgetting
+from afterwit.store.sql.orders.review import SqlReview
+from afterwit.store.sql.reading.browsing import SqlBrowsing
+from afterwit.store.sql.reading.reading import SqlReading
+from afterwit.store.sql.reading.sources import SqlSources
+from afterwit.store.sql.upkeep.keys import SqlKeys
+from afterwit.store.sql.upkeep.retention import SqlRetention
+from afterwit.store.sql.upkeep.statuses import SqlStatuses
+from afterwit.store.sql.versions.lineage import SqlLineage
+from afterwit.store.sql.versions.promotion import SqlPromotion
+from afterwit.store.sql.work.learner_queue import SqlLearnerQueue
+from afterwit.store.sql.work.leases import SqlLeases
+
+
+class SqlStore(
+    SqlRecording,
+    SqlParentLookup,
+    SqlRecent,
+    SqlLeases,
+    SqlLearnerQueue,
+    SqlLineage,
+    SqlPromotion,
+    SqlControl,
+    SqlReview,
+    SqlSources,
+    SqlReading,
+    SqlBrowsing,
+    SqlRetention,
+    SqlForgetting,
+    SqlStatuses,
+    SqlKeys,
+):
+    """Implements the port `Store`, all but `Copying`, which is each database's own."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._database.transaction()
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        return self._database.savepoint()
+
+    def close(self) -> None:
+        self._database.close()
