@@ -139,7 +139,7 @@ class SqlBrowsing(Component):
         return [read_version(row) for row in self._database.rows(VERSIONS, (_before(before), limit))]
 
 
-def _judged(row: sqlite3.Row) -> Judged:
+def _judged(row: Row) -> Judged:
     return Judged(
         seq=row["seq"],
         turn=row["id"],
