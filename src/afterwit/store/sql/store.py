@@ -10,6 +10,8 @@ from afterwit.store.sql.gateway.recording import SqlRecording
 from afterwit.store.sql.orders.control import SqlControl
 from afterwit.store.sql.orders.forgetting import SqlForgetting
 from afterwit.store.sql.orders.review import SqlReview
+from afterwit.store.sql.queues.learner_queue import SqlLearnerQueue
+from afterwit.store.sql.queues.leases import SqlLeases
 from afterwit.store.sql.reading.browsing import SqlBrowsing
 from afterwit.store.sql.reading.reading import SqlReading
 from afterwit.store.sql.reading.sources import SqlSources
@@ -18,8 +20,6 @@ from afterwit.store.sql.upkeep.retention import SqlRetention
 from afterwit.store.sql.upkeep.statuses import SqlStatuses
 from afterwit.store.sql.versions.lineage import SqlLineage
 from afterwit.store.sql.versions.promotion import SqlPromotion
-from afterwit.store.sql.work.learner_queue import SqlLearnerQueue
-from afterwit.store.sql.work.leases import SqlLeases
 
 
 class SqlStore(

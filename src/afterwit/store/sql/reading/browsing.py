@@ -54,8 +54,7 @@ OUTCOMES = (
 )
 JUDGED = """
     SELECT v.seq, t.id, t.session, v.reward, v.source, v.hinted,
-        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback,
-        (SELECT json_group_array(json_array(o.question, o.value)) FROM votes o WHERE o.seq = v.seq) AS votes
+        (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
 """
 VERSIONS = """
@@ -133,13 +132,24 @@ class SqlBrowsing(Component):
         return found[::-1] if newest else found
 
     def judged_turns(self, *, limit: int) -> list[Judged]:
-        return [_judged(row) for row in self._database.rows(JUDGED, (limit,))][::-1]
+        rows = self._database.rows(JUDGED, (limit,))
+        votes = self._votes([row["seq"] for row in rows])
+        return [_judged(row, votes[row["seq"]]) for row in reversed(rows)]
+
+    def _votes(self, seqs: Sequence[int]) -> defaultdict[int, list[tuple[Question, int | None]]]:
+        found: defaultdict[int, list[tuple[Question, int | None]]] = defaultdict(list)
+        for row in self._database.rows(
+            f"SELECT seq, question, value FROM votes WHERE seq IN ({marks(len(seqs))}) ORDER BY seq, place",
+            tuple(seqs),
+        ):
+            found[row["seq"]].append((Question(row["question"]), row["value"]))
+        return found
 
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
         return [read_version(row) for row in self._database.rows(VERSIONS, (_before(before), limit))]
 
 
-def _judged(row: Row) -> Judged:
+def _judged(row: Row, votes: Sequence[tuple[Question, int | None]]) -> Judged:
     return Judged(
         seq=row["seq"],
         turn=row["id"],
@@ -148,7 +158,7 @@ def _judged(row: Row) -> Judged:
         source=Source(row["source"]),
         hinted=bool(row["hinted"]),
         feedback=row["feedback"],
-        votes=tuple((Question(question), value) for question, value in orjson.loads(row["votes"])),
+        votes=tuple(votes),
     )
 
 
