@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.core.judging.hindsight import reactions
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
+from afterwit.stages.gateway.settings import GatewaySettings
+from afterwit.wire.anthropic_messages.request import parse_request as parse_messages
 from tests.core.bindings import FINE, Memory, Row, calls, replay, says, talk, tree
 
 INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")
@@ -216,3 +219,47 @@ def test_a_title_that_quotes_the_summary_is_beside_the_session_and_hides_nothing
     again = memory.ask(agent(handed_on(), NEW, done, asked), FINE)
     assert (again.binding.parent, again.kind) == (said.id, Kind.MAIN)
     assert summarised(memory, again).kind is Kind.SIDE
+
+
+def of_messages_dialect(*contents: object) -> Conversation:
+    """Claude Code's shape: the words of the user and of the client are parts of one message."""
+    roles = ("user", "assistant") * len(contents)
+    messages = [
+        {"role": role, "content": content} for role, content in zip(roles, contents, strict=False) if content
+    ]
+    body = {"model": "m", "max_tokens": 99, "messages": messages, "tools": [{"name": "Bash"}]}
+    return parse_messages(body, GatewaySettings().request_limits).conversation
+
+
+def part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+REMINDER = part("<system-reminder>\nThe date has changed.\n</system-reminder>")
+CONTINUED = part(
+    "This session is being continued from a previous conversation that ran out of context.\n"
+    f"{SUMMARY.content}\nPlease continue from where we left it off."
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "heard"),
+    [
+        ([CONTINUED, part(NEW.content or "")], NEW.content),
+        ([CONTINUED, REMINDER, part(NEW.content or "")], NEW.content),
+        ([REMINDER, CONTINUED, REMINDER], None),
+        ([CONTINUED], None),
+    ],
+)
+def test_words_in_one_message_with_the_summary_answer_the_last_reply(
+    parts: list[dict[str, str]], heard: str | None
+):
+    memory = Memory()
+    asked = part("Run the tests of the parser")
+    first = memory.ask(of_messages_dialect([REMINDER, asked]), FINE)
+    wanted = part("Your task is to create a detailed summary of the conversation so far.")
+    side = memory.ask(of_messages_dialect([REMINDER, asked], FINE.content, [wanted]), SUMMARY)
+    after = memory.ask(of_messages_dialect(parts), FINE)
+    assert (side.kind, after.kind, after.binding.session) == (Kind.SIDE, Kind.MAIN, first.id)
+    said = [message.content for message in reactions(first.next_state)]
+    assert said == ([] if heard is None else [heard])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import shutil
 import subprocess
 import sys
@@ -99,11 +100,13 @@ def _is_installed(name: str) -> bool:
 
 
 def _digest(name: str) -> str:
-    """The hash of the list, of what is copied, of this file, and of Python's own version."""
+    """The hash of its own recipe: the list, what is copied, the steps, and Python's own version."""
     extra = sorted((HERE / "sglang_cpu").rglob("*.p*")) if name == "sglang" else []
     digest = hashlib.sha256(sys.version.encode())
-    for path in (_requirements(name), Path(__file__), *extra):
+    for path in (_requirements(name), *extra):
         digest.update(path.read_bytes())
+    for step in (install, FINISH[name]):
+        digest.update(inspect.getsource(step).encode())
     return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ LIMITS = RequestLimits(max_choices=16, default_max_tokens=8192)
 
 HI = [{"role": "user", "content": "Hi"}]
 READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+
+MANY = {f"k{number}": 0 for number in range(16_385)}
 
 BEGUN = [*HI, {"role": "assistant", "content": "Once "}]
 
@@ -369,3 +372,40 @@ def test_more_pieces_than_a_request_may_have_are_refused(body: dict[str, Any], f
         parse(**body)
     assert (refused.value.status, refused.value.param) == (400, field)
     assert "more than" in refused.value.message
+
+
+def test_calls_of_custom_tools_in_the_history_keep_their_text_as_an_argument():
+    custom = {"id": "call_1", "type": "custom", "custom": {"name": "apply_patch", "input": '*** "Begin"\n'}}
+    silent = {"id": "call_2", "type": "custom", "custom": {"name": "look"}}
+    history = [
+        {"role": "user", "content": "Patch it."},
+        {"role": "assistant", "content": None, "tool_calls": [custom, silent]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Done"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "Seen"},
+    ]
+    calls = parse(messages=history).conversation.messages[1].tool_calls
+    assert [(call.id, call.name, json.loads(call.arguments)["input"]) for call in calls] == [
+        ("call_1", "apply_patch", '*** "Begin"\n'),
+        ("call_2", "look", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": MANY}}}]},
+        {"chat_template_kwargs": MANY},
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": MANY}}],
+                }
+            ]
+        },
+    ],
+    ids=["tool", "template", "arguments"],
+)
+def test_a_value_that_holds_too_many_is_refused(body: dict[str, Any]):
+    with pytest.raises(RequestError, match="holds more than 16384 values"):
+        parse(**body)

@@ -100,6 +100,18 @@ def test_items_of_unknown_types_are_ignored():
     assert messages(USER, *odd) == messages(USER)
 
 
+def test_calls_of_custom_tools_and_their_outputs_stay_in_the_history():
+    call = {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"}
+    output = {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done"}
+    assert messages(USER, call, output)[1:] == (
+        Message(
+            role="assistant",
+            tool_calls=(ToolCall(id="c1", name="apply_patch", arguments='{"input": "*** Begin"}'),),
+        ),
+        Message(role="tool", content="Done", tool_call_id="c1"),
+    )
+
+
 def test_instructions_come_before_the_input():
     request = parse([USER], instructions="Be brief.")
     assert request.conversation.messages[0] == Message(role="system", content="Be brief.")

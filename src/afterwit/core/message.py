@@ -37,6 +37,8 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    breaks: tuple[int, ...] = field(default=(), compare=False)
+    """Where the further parts of `content` begin, if a client sent it in several. For binding; not stored."""
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:

@@ -90,12 +90,17 @@ def as_number(value: Any, param: str, *, low: float, high: float) -> float:
 
 DEEPEST = 100
 """Levels of nesting in values that are stored as they came. Schemas have fewer; JSON writers allow more."""
+MOST_HELD = 16_384
+"""Values within one such value. A tool has hundreds; nothing else runs while these are written as JSON."""
 
 
-def shallow(value: Any, param: str) -> None:
-    """Raise 400 if `value` nests deeper than what can be stored."""
-    level = [value]
+def storable(value: Any, param: str) -> None:
+    """Raise 400 if `value` nests deeper, or holds more, than what is stored as it came."""
+    level, held = [value], 0
     for _ in range(DEEPEST):
+        held += sum(map(len, level))
+        if held > MOST_HELD:
+            raise wrong_value(param, f"holds more than {MOST_HELD} values")
         inner = [
             part
             for outer in level

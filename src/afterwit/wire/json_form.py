@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_object, shallow, shown, wrong_value
+from afterwit.wire.fields import as_object, shown, storable, wrong_value
 from afterwit.wire.request import JsonForm
 
 LARGEST = 131_072
@@ -19,7 +19,7 @@ ANY_OBJECT = JsonForm(schema='{"type":"object"}', strict=True)
 def parse_schema(value: Any, where: str, *, strict: bool) -> JsonForm:
     """The form that a schema describes. Raises RequestError 400 for what is no schema, or too large a one."""
     schema = as_object(value, where)
-    shallow(schema, where)
+    storable(schema, where)
     text = orjson.dumps(schema).decode()
     if len(text) > LARGEST:
         raise wrong_value(where, f"has {len(text)} bytes, more than {LARGEST}")

@@ -20,6 +20,7 @@ from afterwit.core.binding.parents import (
     rejected,
     repeated,
     usual_shapes,
+    words_behind,
 )
 from afterwit.core.binding.request import IncomingRequest, next_state
 from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
@@ -59,6 +60,8 @@ class _Relation:
     answers: str | None = None
     after: int = 0
     """Index of the first message that answers."""
+    behind: tuple[Message, ...] = ()
+    """What answers before that: the rest of a message, behind a summary."""
     retry_of: str | None = None
     rejects: str | None = None
     reason: Reason | None = None
@@ -94,7 +97,7 @@ def bind(
     )
     left = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
     answers = None if left else relation.answers
-    answering = next_state(incoming, relation.after, kind) if answers is not None else ()
+    answering = next_state(incoming, relation.after, kind, relation.behind) if answers is not None else ()
     session = relation.session
     if begins and session is None and kind is Kind.SIDE:
         session = beside or newest_of_client_session(others)
@@ -141,7 +144,8 @@ def _relation(
     if same is not None and same.parent is not None:
         return _again(same, parent, retry_of=None)
     if summary is not None and (parent is None or summary.message >= parent.after):
-        return _continuing(summary.candidate.session, candidates, after=summary.message + 1)
+        behind = words_behind(incoming, summary)
+        return _continuing(summary.candidate.session, candidates, after=summary.message + 1, behind=behind)
     deleted = rejected(incoming, candidates, parent) if same is None else None
     if deleted is not None:
         return _rejecting(incoming, deleted)
@@ -151,7 +155,9 @@ def _relation(
     return _Relation() if kept is None else _continuing(kept, candidates, after=len(incoming.messages))
 
 
-def _continuing(session: str, candidates: Sequence[Candidate], *, after: int) -> _Relation:
+def _continuing(
+    session: str, candidates: Sequence[Candidate], *, after: int, behind: tuple[Message, ...] = ()
+) -> _Relation:
     """A new segment of a session. What it says behind the summary answers the last reply, if nothing did.
 
     What the session's earlier turns looked like shows whether this one is beside it.
@@ -159,7 +165,11 @@ def _continuing(session: str, candidates: Sequence[Candidate], *, after: int) ->
     main = latest(c for c in candidates if c.session == session and c.kind is not Kind.SIDE)
     waits = main is not None and not (main.answered or main.calls or main.children)
     return _Relation(
-        session=session, relative=main, answers=main.turn if main is not None and waits else None, after=after
+        session=session,
+        relative=main,
+        answers=main.turn if main is not None and waits else None,
+        after=after,
+        behind=behind,
     )
 
 

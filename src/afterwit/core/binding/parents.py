@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from afterwit.core.binding.client_text import is_handoff
 from afterwit.core.binding.request import IncomingRequest
+from afterwit.core.binding.segments import plain_text
 from afterwit.core.binding.side_turns import Shape, alike
+from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 
 LONG_REPLY = 80
@@ -176,6 +178,19 @@ def quoted(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Quoted
             if (candidate.reply or "") in text:
                 return Quoted(candidate=candidate, message=index)
     return None
+
+
+def words_behind(incoming: IncomingRequest, summary: Quoted) -> tuple[Message, ...]:
+    """What a person says in the message that quotes a summary, in parts of its own behind it.
+
+    A client whose dialect has no two messages of the user in a row puts both into one.
+    """
+    message, quote = incoming.messages[summary.message], summary.candidate.reply or ""
+    content = message.content or ""
+    for start in message.breaks:
+        if quote in plain_text(replace(message, content=content[:start])):
+            return (replace(message, content=content[start:], breaks=()),)
+    return ()
 
 
 def rejected(

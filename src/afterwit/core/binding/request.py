@@ -123,13 +123,15 @@ def read_request(
     )
 
 
-def next_state(incoming: IncomingRequest, after: int, kind: Kind) -> tuple[Message, ...]:
-    """The next state: the messages from `after` to the assistant's next one.
+def next_state(
+    incoming: IncomingRequest, after: int, kind: Kind, behind: tuple[Message, ...] = ()
+) -> tuple[Message, ...]:
+    """The next state: what is `behind` a summary, and the messages from `after` to the assistant's next one.
 
     Messages that hold only the client's text are left out. A side turn keeps only its tool results: its other
     messages were written to obtain a title or a summary.
     """
-    return _reaction(incoming.messages, after, kind)
+    return (*_reaction(behind, 0, kind), *_reaction(incoming.messages, after, kind))
 
 
 def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int) -> tuple[Message, ...]:

@@ -55,8 +55,12 @@ def text_of(block: Block) -> str | None:
 
 def joined(blocks: list[Block]) -> str:
     """The texts of blocks, each on lines of its own."""
-    texts = (text_of(block) for block in blocks)
-    return "\n".join(text for text in texts if text is not None)
+    return "\n".join(texts_of(blocks))
+
+
+def texts_of(blocks: list[Block]) -> list[str]:
+    """What each block says that says anything."""
+    return [text for text in map(text_of, blocks) if text is not None]
 
 
 def _document(block: Block) -> str:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Any
 
 from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.anthropic_messages.content import Block, count_blocks, joined, parse_blocks, text_of
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
+from afterwit.wire.anthropic_messages.content import (
+    Block,
+    count_blocks,
+    joined,
+    parse_blocks,
+    text_of,
+    texts_of,
+)
+from afterwit.wire.fields import as_list, as_object, as_text, shown, storable, wrong_value
 from afterwit.wire.request import RequestLimits
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
@@ -95,8 +102,14 @@ def _user(blocks: Sequence[Block]) -> list[Message]:
         if is_result:
             messages += [_result(block) for block in group]
         else:
-            messages.append(Message(role="user", content=joined(list(group))))
+            messages.append(_words(texts_of(list(group))))
     return messages or [Message(role="user", content="")]
+
+
+def _words(texts: list[str]) -> Message:
+    """One message of several texts, each on lines of its own."""
+    ends = accumulate(len(text) + 1 for text in texts[:-1])
+    return Message(role="user", content="\n".join(texts), breaks=tuple(ends))
 
 
 def _result(block: Block) -> Message:
@@ -129,7 +142,7 @@ def _call(block: Block) -> ToolCall:
     if not isinstance(arguments, str):
         where = f"{block.where}.input"
         fields = as_object({} if arguments is None else arguments, where)
-        shallow(fields, where)
+        storable(fields, where)
         arguments = json.dumps(fields, ensure_ascii=False)
     identifier = with_prefix(STORED_PREFIX, block.text("id"))
     return ToolCall(id=identifier, name=block.text("name"), arguments=arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterwit.wire.fields import as_list, as_object, as_text, flag, shallow, shown, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, flag, shown, storable, wrong_value
 from afterwit.wire.request import ToolChoice
 
 _CHOICES = {
@@ -35,7 +35,7 @@ def _tool(value: Any, where: str) -> Mapping[str, Any] | None:
         function["description"] = as_text(tool["description"], f"{where}.description")
     if tool.get("input_schema") is not None:
         function["parameters"] = as_object(tool["input_schema"], f"{where}.input_schema")
-    shallow(function, where)
+    storable(function, where)
     return {"type": "function", "function": function}
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from afterwit.wire.fields import as_object, as_text, shallow, wrong_type
+from afterwit.wire.fields import as_object, as_text, storable, wrong_type
 from afterwit.wire.omitted import omitted
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -43,6 +43,11 @@ def _part(value: Any, where: str) -> str | None:
 def arguments_text(value: Any, where: str) -> str:
     """The arguments of a call as JSON text. Some clients send an object in place of its text."""
     if isinstance(value, Mapping):
-        shallow(value, where)
+        storable(value, where)
         return json.dumps(value, ensure_ascii=False)
     return "{}" if value is None else as_text(value, where)
+
+
+def custom_arguments(value: Any, where: str) -> str:
+    """The free text that a call of a `custom` tool has in place of arguments, as the one argument `input`."""
+    return json.dumps({"input": "" if value is None else as_text(value, where)}, ensure_ascii=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from afterwit.wire.fields import as_object, shallow, wrong_value
+from afterwit.wire.fields import as_object, storable, wrong_value
 
 RESERVED_ARGUMENTS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "strftime_now"})
 """Template variables that the renderer sets itself."""
@@ -17,5 +17,5 @@ def parse_template_args(value: Any) -> Mapping[str, Any]:
     taken = sorted(RESERVED_ARGUMENTS.intersection(arguments))
     if taken:
         raise wrong_value("chat_template_kwargs", f"may not set {taken[0]}")
-    shallow(arguments, "chat_template_kwargs")
+    storable(arguments, "chat_template_kwargs")
     return arguments

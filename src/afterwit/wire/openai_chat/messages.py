@@ -7,7 +7,7 @@ from typing import Any
 
 from afterwit.core.message import ROLES, Message, ToolCall
 from afterwit.wire.fields import as_list, as_object, as_text, flag, shown, wrong_value
-from afterwit.wire.openai import arguments_text, text_of
+from afterwit.wire.openai import arguments_text, custom_arguments, text_of
 from afterwit.wire.request import RequestLimits
 
 
@@ -72,11 +72,22 @@ def _calls(value: Any, where: str) -> tuple[ToolCall, ...]:
 
 def _call(value: Any, where: str) -> ToolCall:
     data = as_object(value, where)
+    if data.get("type") == "custom":
+        return _custom_call(data, where)
     function = as_object(data.get("function"), f"{where}.function")
     return ToolCall(
         id=_optional(data, "id", where) or "",
         name=as_text(function.get("name"), f"{where}.function.name"),
         arguments=arguments_text(function.get("arguments"), f"{where}.function.arguments"),
+    )
+
+
+def _custom_call(data: Mapping[str, Any], where: str) -> ToolCall:
+    custom = as_object(data.get("custom"), f"{where}.custom")
+    return ToolCall(
+        id=_optional(data, "id", where) or "",
+        name=as_text(custom.get("name"), f"{where}.custom.name"),
+        arguments=custom_arguments(custom.get("input"), f"{where}.custom.input"),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shown, storable, wrong_value
 from afterwit.wire.request import ToolChoice
 
 Tools = tuple[Mapping[str, Any], ...]
@@ -29,7 +29,7 @@ def _tool(value: Any, where: str) -> Mapping[str, Any] | None:
     name = as_text(as_object(tool.get("function"), f"{where}.function").get("name"), f"{where}.function.name")
     if not name:
         raise wrong_value(f"{where}.function.name", "must not be empty")
-    shallow(tool, where)
+    storable(tool, where)
     return tool
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_type, wrong_value
-from afterwit.wire.openai import arguments_text, text_of
+from afterwit.wire.openai import arguments_text, custom_arguments, text_of
 from afterwit.wire.openai_responses.references import referred_id, referred_part
 from afterwit.wire.request import RequestLimits
 
@@ -73,6 +73,15 @@ def _call(item: Mapping[str, Any], where: str) -> Message:
     return Message(role="assistant", tool_calls=(call,))
 
 
+def _custom_call(item: Mapping[str, Any], where: str) -> Message:
+    call = ToolCall(
+        id=_call_id(item, where),
+        name=as_text(item.get("name"), f"{where}.name"),
+        arguments=custom_arguments(item.get("input"), f"{where}.input"),
+    )
+    return Message(role="assistant", tool_calls=(call,))
+
+
 def _output(item: Mapping[str, Any], where: str) -> Message:
     content = text_of(item.get("output"), f"{where}.output") or ""
     return Message(role="tool", content=content, tool_call_id=_call_id(item, where))
@@ -92,6 +101,8 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], str], Message | None]] = {
     "reasoning": _reasoning,
     "function_call": _call,
     "function_call_output": _output,
+    "custom_tool_call": _custom_call,
+    "custom_tool_call_output": _output,
     "item_reference": _nameless_reference,
 }
 """By the type of an item."""

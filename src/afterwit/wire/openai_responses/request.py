@@ -8,7 +8,7 @@ from typing import Any
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message
 from afterwit.wire.dialect import EarlierTurns
-from afterwit.wire.fields import as_object, flag, shallow, text, wrong_value
+from afterwit.wire.fields import as_object, flag, storable, text, wrong_value
 from afterwit.wire.openai import parse_form, parse_sampling, parse_template_args, parse_top_logprobs
 from afterwit.wire.openai_responses.items import parse_input
 from afterwit.wire.openai_responses.references import previous_turn, said_before
@@ -92,7 +92,7 @@ def _echoed(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the response repeats of its request."""
     sent = {name: data[name] for name in DEFAULTS if data.get(name) is not None}
     for name, value in sent.items():
-        shallow({name: value}, name)
+        storable({name: value}, name)
     return {**DEFAULTS, **sent}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.fields import as_list, as_object, as_text, shallow, shown, wrong_value
+from afterwit.wire.fields import as_list, as_object, as_text, shown, storable, wrong_value
 from afterwit.wire.request import ToolChoice
 
 Tool = Mapping[str, Any]
@@ -27,7 +27,7 @@ def parse_tools(value: Any, most: int) -> tuple[Tool, ...]:
 
 def _tool(value: Any, where: str) -> Tool | None:
     tool = as_object(value, where)
-    shallow(tool, where)
+    storable(tool, where)
     if as_text(tool.get("type"), f"{where}.type") != "function":
         return None
     if not as_text(tool.get("name"), f"{where}.name"):

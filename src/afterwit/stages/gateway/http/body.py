@@ -18,8 +18,8 @@ from afterwit.wire.surrogates import without_halves
 HEARD_OUT = 4
 """Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""
 
-MOST_VALUES = 262_144
-"""Values of one body. An agent's request has thousands; to decode this many takes a fraction of a second."""
+MOST_VALUES = 131_072
+"""Values of one body. An agent's request has thousands; to decode this many takes a tenth of a second."""
 _STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 """A string, or a mark that begins a value."""
 
