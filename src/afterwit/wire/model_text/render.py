@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 from afterwit.core.errors import RequestError, SettingError
 from afterwit.core.message import Conversation, Message
+from afterwit.wire.model_text.byte_pairs import byte_pairs_of
 from afterwit.wire.model_text.conventions import AUTO, Convention, convention_of
 from afterwit.wire.model_text.encoder import Encoder
 from afterwit.wire.model_text.folder import end_ids, read_json, special_tokens
@@ -59,7 +60,7 @@ class Renderer:
         self._special_tokens = dict(special_tokens)
         sources = "\n".join(templates.values())
         named = [token for name, token in special_tokens.items() if name in sources]
-        self._encoder = Encoder(tokenizer, (sources, *named))
+        self._encoder = Encoder(tokenizer, (sources, *named), byte_pairs=byte_pairs_of(tokenizer))
         self._templates = {name: Template(source) for name, source in templates.items()}
         self._rules = {name: self._rules_of(template) for name, template in self._templates.items()}
         self.convention: Convention = convention_of(self.template_source, tool_convention)
