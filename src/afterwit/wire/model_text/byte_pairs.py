@@ -1,7 +1,7 @@
 """Ids of a text by tiktoken, several times as fast as by `tokenizers`, for tokenizers that it equals.
 
-Both split a text into words by one pattern, and merge the bytes of each word pair by pair. `tokenizers` merges
-the pair that comes first in a list of pairs, tiktoken the one whose joined bytes come first in the
+Both split a text into words by one pattern, and merge the bytes of each word pair by pair. `tokenizers`
+merges the pair that comes first in a list of pairs, tiktoken the one whose joined bytes come first in the
 vocabulary. That is the same pair if each entry of the vocabulary, merged by itself, becomes that entry alone:
 as long as nothing was merged across the ends of a stretch of bytes, inside it was merged what is merged when
 it stands alone, so that the last two parts of an entry are always the same two. This is checked for every
