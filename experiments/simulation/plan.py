@@ -117,6 +117,8 @@ class RunResult:
     """Updates that were held back."""
     alarms: int = 0
     """How often what was learned was taken back."""
+    judge_wrong: float | None = None
+    """The share of wrong answers that the judge's votes on rewards show by themselves."""
     cpu_s: float
     """Seconds of processor time."""
 

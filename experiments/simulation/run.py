@@ -11,9 +11,14 @@ from random import Random
 from afterwit.apps.demo.people import PEOPLE, SEED, held_out
 from afterwit.apps.demo.world import Split, Task
 from afterwit.apps.demo.worlds import REHEARSED
+from afterwit.core.judge_checks import agreement
 from afterwit.core.promotion import EventKind
+from afterwit.core.verdict import Question
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
+
+VOTED_ON = 2000
+"""The newest turns whose votes are compared."""
 
 _untaught: dict[tuple[str, int, int, Split], Point] = {}
 """What the base does, which no settings change: measured once a process."""
@@ -45,6 +50,9 @@ async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
             if number in plan.measured:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]
         updates = system.updates
+        votes = agreement(
+            each.values(Question.EVALUATION) for each in system.store.judged_turns(limit=VOTED_ON)
+        )
         decided = Counter(event.kind for event in system.store.events())
     return RunResult(
         name=plan.name,
@@ -53,6 +61,7 @@ async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
         updates=updates,
         holds=decided[EventKind.HOLD],
         alarms=decided[EventKind.ALARM],
+        judge_wrong=None if votes.wrong is None else round(votes.wrong, 3),
         cpu_s=round(time.process_time() - began, 1),
     )
 

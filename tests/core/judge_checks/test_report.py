@@ -8,7 +8,6 @@ import pytest
 
 from afterwit.core.judge_checks import (
     PROBES,
-    Ended,
     HintLift,
     Judged,
     calibration,
@@ -32,6 +31,7 @@ def judged(seq: int, *votes: tuple[Question, int | None], **changes: Any) -> Jud
         "source": Source.VOTES,
         "hinted": False,
         "feedback": None,
+        "ended_well": None,
         "votes": votes,
     }
     return Judged(**fields | changes)
@@ -57,12 +57,12 @@ def test_steps_share_the_end_of_their_own_request():
     turns = [
         judged(1, GOOD),
         judged(2, BAD),
-        judged(3, GOOD),
+        judged(3, GOOD, ended_well=True),
         judged(4, GOOD),
-        judged(5, GOOD),
+        judged(5, GOOD, ended_well=False),
         judged(6, GOOD, session="other"),
     ]
-    found = outcomes(turns[::-1], [Ended(turn="t3", well=True), Ended(turn="t5", well=False)])
+    found = outcomes(turns[::-1])
     assert (found.good.count, found.good.of) == (1, 2)
     assert (found.bad.count, found.bad.of) == (1, 1)
 
@@ -102,22 +102,25 @@ def test_a_good_judge_is_warned_of_by_nothing():
     turns = [judged(at, *[GOOD if at % 3 else BAD] * 3) for at in range(60)]
     found = judge_report(
         turns,
-        [],
         lifts=hint_lifts([HintLift(turn="a", plain=-2.0, hinted=-1.0, other=-1.9)] * 40),
         probed=probed([(-1, -1)] * 8),
     )
     assert list(warnings(found)) == []
-    assert list(warnings(judge_report([], []))) == []
+    assert list(warnings(judge_report([]))) == []
 
 
 @pytest.mark.parametrize(
     ("turns", "more", "words"),
     [
-        ([judged(at, GOOD, BAD, GOOD) for at in range(40)], {}, "votes on rewards hardly agree"),
+        (
+            [judged(at, GOOD, BAD, GOOD) for at in range(40)],
+            {},
+            "votes on rewards differ as if 50% of its answers",
+        ),
         (
             [judged(at, (Question.HINT, 1), (Question.HINT, -1), (Question.HINT, -1)) for at in range(40)],
             {},
-            "votes on hints hardly agree",
+            "votes on hints differ as if",
         ),
         ([judged(at, (Question.EVALUATION, None)) for at in range(40)], {}, "more than half"),
         ([blind(at, 1, -1) for at in range(12)], {}, "said in only 0 of 12 turns"),
@@ -131,17 +134,18 @@ def test_a_good_judge_is_warned_of_by_nothing():
     ],
 )
 def test_what_is_surely_wrong_is_said(turns, more, words):
-    (said,) = warnings(judge_report(turns, [], **more))
+    (said,) = warnings(judge_report(turns, **more))
     assert words in said
 
 
 def test_steps_called_good_that_end_worse_are_told_of():
-    turns, ends = [], []
+    turns = []
     for at in range(40):
         good = at % 2 == 0
-        turns += [judged(2 * at, GOOD if good else BAD, session=f"s{at}")]
-        turns += [judged(2 * at + 1, GOOD, session=f"s{at}")]
-        ends.append(Ended(turn=f"t{2 * at + 1}", well=not good))
-    (said,) = warnings(judge_report(turns, ends))
+        turns += [
+            judged(2 * at, GOOD if good else BAD, session=f"s{at}"),
+            judged(2 * at + 1, GOOD, session=f"s{at}", ended_well=not good),
+        ]
+    (said,) = warnings(judge_report(turns))
     assert "good (0 of 20)" in said
     assert "bad (20 of 20)" in said

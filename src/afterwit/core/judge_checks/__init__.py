@@ -11,7 +11,7 @@ report      all of it, and what is wrong in plain sentences
 from afterwit.core.judge_checks.agreement import Agreement, agreement
 from afterwit.core.judge_checks.calibration import Calibration, Outcomes, Share, calibration, outcomes
 from afterwit.core.judge_checks.hints import HintLift, HintLifts, hint_lifts
-from afterwit.core.judge_checks.judged import Ended, Judged
+from afterwit.core.judge_checks.judged import Judged
 from afterwit.core.judge_checks.probes import PROBES, Probe, Probed, probed
 from afterwit.core.judge_checks.report import JudgeReport, judge_report, warnings
 
@@ -19,7 +19,6 @@ __all__ = [
     "PROBES",
     "Agreement",
     "Calibration",
-    "Ended",
     "HintLift",
     "HintLifts",
     "JudgeReport",

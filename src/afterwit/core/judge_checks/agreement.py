@@ -19,6 +19,14 @@ class Agreement:
     """Krippendorff's alpha for nominal data: 1 all agree, 0 as by chance, below 0 less than that. None:
     every vote is the same, so that chance would agree too."""
 
+    @property
+    def wrong(self) -> float | None:
+        """The share of answers that would be wrong if each were by a chance of its own, and every answer one
+        of two: w with 2 w (1 - w) pairs that differ. It sees no error that all votes share."""
+        if self.share is None:
+            return None
+        return (1 - math.sqrt(max(0.0, 2 * self.share - 1))) / 2
+
 
 def agreement(units: Iterable[Sequence[int]]) -> Agreement:
     """The agreement of the votes of each turn (Krippendorff, "Content Analysis", chapter 12).

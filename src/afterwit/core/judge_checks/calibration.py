@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from afterwit.core.judge_checks.judged import Ended, Judged
+from afterwit.core.judge_checks.judged import Judged
 from afterwit.core.judging.voting import reward
 from afterwit.core.progress import Interval, difference_interval, wilson_interval
 from afterwit.core.verdict import Question, Source
@@ -66,25 +66,25 @@ def calibration(judged: Iterable[Judged]) -> Calibration:
     )
 
 
-def outcomes(judged: Sequence[Judged], ended: Iterable[Ended]) -> Outcomes:
+def outcomes(judged: Sequence[Judged]) -> Outcomes:
     """How the requests ended whose steps votes called good or bad. The turns that ended them are left out:
     their votes have read the end."""
-    known = {each.turn: each.well for each in ended}
     called = [
         (said, well)
-        for each, well in _steps(judged, known)
+        for each, well in _steps(judged)
         if each.source is Source.VOTES and (said := reward(each.values(Question.EVALUATION)))
     ]
     return Outcomes(good=_ended_well(called, 1), bad=_ended_well(called, -1))
 
 
-def _steps(judged: Sequence[Judged], known: dict[str, bool]) -> Iterator[tuple[Judged, bool]]:
+def _steps(judged: Sequence[Judged]) -> Iterator[tuple[Judged, bool]]:
+    """Each turn before the end of its request, and whether that ended well."""
     waiting: defaultdict[str, list[Judged]] = defaultdict(list)
     for each in sorted(judged, key=lambda each: each.seq):
-        if each.turn in known:
-            yield from ((step, known[each.turn]) for step in waiting.pop(each.session, ()))
-        else:
+        if each.ended_well is None:
             waiting[each.session].append(each)
+        else:
+            yield from ((step, each.ended_well) for step in waiting.pop(each.session, ()))
 
 
 def _ended_well(called: Sequence[tuple[int, bool]], said: int) -> Share:

@@ -20,18 +20,12 @@ class Judged:
     hinted: bool
     feedback: int | None
     """The reward of the newest explicit feedback; None: there is none, or it has only words."""
+    ended_well: bool | None
+    """Whether the request that ended with it did so without a complaint, a repeated call or an answer that
+    was cut; None: it ended none."""
     votes: tuple[tuple[Question, int | None], ...]
     """Each answer of the judge as it was read; None: invalid."""
 
     def values(self, question: Question) -> list[int]:
         """The valid votes on a question."""
         return [value for asked, value in self.votes if asked is question and value is not None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a request ended; the turn that ended it."""
-
-    turn: str
-    well: bool
-    """Without a complaint, a repeated call, or an answer that was cut."""

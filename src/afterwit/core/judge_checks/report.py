@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.judge_checks.agreement import Agreement, agreement
 from afterwit.core.judge_checks.calibration import Calibration, Outcomes, Share, calibration, outcomes
 from afterwit.core.judge_checks.hints import HintLifts
-from afterwit.core.judge_checks.judged import Ended, Judged
+from afterwit.core.judge_checks.judged import Judged
 from afterwit.core.judge_checks.probes import Probed
 from afterwit.core.verdict import Question
 
 FEWEST_TURNS = 30
 """Turns below which votes that differ say nothing."""
-LEAST_ALPHA = 0.4
-"""Of Krippendorff's alpha. A judge that is wrong in a tenth of its answers, each by itself, has 0.64 where
-good and bad are as frequent; in a quarter, 0.25."""
+MOST_WRONG = 0.2
+"""Share of answers that must be wrong for votes to differ as often as they do."""
 LEAST_RIGHT = 0.8
 """Share of right answers below which a judge surely is, if its whole interval lies below."""
 MOST_INVALID = 0.5
@@ -44,7 +43,6 @@ class JudgeReport:
 
 def judge_report(
     judged: Sequence[Judged],
-    ended: Iterable[Ended],
     *,
     lifts: HintLifts | None = None,
     probed: Probed | None = None,
@@ -57,7 +55,7 @@ def judge_report(
         hints=agreement(each.values(Question.HINT) for each in judged),
         invalid=Share(count=votes.count(None), of=len(votes)),
         calibration=calibration(judged),
-        outcomes=outcomes(judged, ended),
+        outcomes=outcomes(judged),
         lifts=lifts,
         probed=probed,
     )
@@ -66,10 +64,10 @@ def judge_report(
 def warnings(report: JudgeReport) -> Iterator[str]:
     """What is surely wrong, each as a sentence that says what to do."""
     for found, what in ((report.rewards, "rewards"), (report.hints, "hints")):
-        if found.turns >= FEWEST_TURNS and found.alpha is not None and found.alpha < LEAST_ALPHA:
+        if found.turns >= FEWEST_TURNS and found.wrong is not None and found.wrong > MOST_WRONG:
             yield (
-                f"the judge's votes on {what} hardly agree with each other (alpha {found.alpha:.2f} of 1): a"
-                " better judge (judge.url) learns more, and judge.verify keeps what votes agree on"
+                f"the judge's votes on {what} differ as if {found.wrong:.0%} of its answers were wrong: use a"
+                " better judge (judge.url), or lower judge.temperature"
             )
     if report.invalid.of >= FEWEST_TURNS and report.invalid.count > MOST_INVALID * report.invalid.of:
         yield "more than half of the judge's votes are invalid: raise judge.max_tokens if it thinks"

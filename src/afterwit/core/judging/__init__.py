@@ -21,7 +21,7 @@ from afterwit.core.judging.hindsight import (
 from afterwit.core.judging.hinted_prompts import Rendering, hinted_prompts
 from afterwit.core.judging.hints import HEADING, Placement, splice
 from afterwit.core.judging.repeats import repeats_a_call
-from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation
+from afterwit.core.judging.voting import Accept, Verify, VoteRules, parse_evaluation
 
 __all__ = [
     "HEADING",
@@ -32,6 +32,7 @@ __all__ = [
     "JudgeView",
     "Placement",
     "Rendering",
+    "Verify",
     "VoteRules",
     "call_seed",
     "case_of",

@@ -28,6 +28,17 @@ class Accept(StrEnum):
     """More than half."""
 
 
+class Verify(StrEnum):
+    """Which verdicts count, of those that votes give."""
+
+    OFF = "off"
+    """Every one."""
+    CONSISTENT = "consistent"
+    """No hint beside a reward of +1: one of the two is wrong."""
+    UNANIMOUS = "unanimous"
+    """Only what all valid votes on a question say."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRules:
     """How votes are asked for, read and counted."""
@@ -40,6 +51,7 @@ class VoteRules:
     """A hint that repeats this many words of the next state in a row is rejected."""
     pay_repeats: bool = False
     """Votes may reward a tool call that repeats one of its conversation."""
+    verify: Verify = Verify.OFF
     calibrate: bool = False
     """Where feedback decides the reward, the judge is asked once what it would have said."""
     reads: Reads = field(default_factory=Reads)
@@ -102,6 +114,8 @@ def hints(votes: Sequence[Vote], rules: VoteRules) -> tuple[str, ...]:
     found = [vote.hint for vote in valid if vote.hint is not None]
     if rules.accept is Accept.MAJORITY and 2 * len(found) <= len(valid):
         return ()
+    if rules.verify is Verify.UNANIMOUS and len(found) < len(valid):
+        return ()
     return select_candidates(found, max_candidates=rules.max_candidates, longest=rules.reads.keeps_longest)
 
 
@@ -118,10 +132,17 @@ def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: boo
 
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
     """The verdict of these votes. A reward in `decided` counts instead of the votes."""
-    values = (vote.value for vote in votes if vote.question is Question.EVALUATION)
+    found = decided or Decided(reward=_voted(votes, rules), source=Source.VOTES)
+    unfit = rules.verify is Verify.CONSISTENT and found.reward == 1
     return Verdict(
-        reward=decided.reward if decided else reward(values),
-        source=decided.source if decided else Source.VOTES,
-        hints=hints(votes, rules),
+        reward=found.reward,
+        source=found.source,
+        hints=() if unfit else hints(votes, rules),
         votes=tuple(votes),
     )
+
+
+def _voted(votes: Sequence[Vote], rules: VoteRules) -> int:
+    values = [vote.value for vote in votes if vote.question is Question.EVALUATION]
+    split = len(set(values) - {None}) > 1
+    return 0 if split and rules.verify is Verify.UNANIMOUS else reward(values)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from afterwit.core.judging import Accept, Placement, VoteRules
+from afterwit.core.judging import Accept, Placement, Verify, VoteRules
 from afterwit.core.ranges import above, at_least, one_of_its_choices, within
 from afterwit.core.terms import Reads
 from afterwit.engines.port import Weights
@@ -40,6 +40,9 @@ class JudgeSettings:
     accept: Accept = Accept.MAJORITY
     """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
     voice of three is more often wrong than right."""
+    verify: Verify = Verify.OFF
+    """Which verdicts count: `off` all, `consistent` no hint beside a reward of +1, `unanimous` only what all
+    valid votes say."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
@@ -104,6 +107,7 @@ class JudgeSettings:
             max_candidates=self.max_candidates,
             quote_words=self.quote_words,
             pay_repeats=self.pay_repeats,
+            verify=self.verify,
             calibrate=self.calibrate,
             reads=reads,
         )

@@ -54,6 +54,7 @@ OUTCOMES = (
 )
 JUDGED = """
     SELECT v.seq, t.id, t.session, v.reward, v.source, v.hinted,
+        (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
 """
@@ -158,6 +159,7 @@ def _judged(row: Row, votes: Sequence[tuple[Question, int | None]]) -> Judged:
         source=Source(row["source"]),
         hinted=bool(row["hinted"]),
         feedback=row["feedback"],
+        ended_well=None if row["ended_well"] is None else bool(row["ended_well"]),
         votes=tuple(votes),
     )
 
