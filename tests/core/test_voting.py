@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afterwit.core.judging.voting import (
     Accept,
     Decided,
+    Verify,
     VoteRules,
     outside_thinking,
     parse_evaluation,
@@ -202,3 +203,22 @@ def test_rules_below_one_are_refused(field):
     fields = {"votes": 1, "accept": Accept.ANY, "max_candidates": 1, "quote_words": 1}
     with pytest.raises(ValueError, match=f"{field} is 0, but must be at least 1"):
         VoteRules(**fields | {field: 0})
+
+
+def verdict(verify: Verify, rewards: list[int | None], hinting: list[int]) -> tuple[int, tuple[str, ...]]:
+    rules = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8, verify=verify)
+    votes = [evaluation(value) for value in rewards]
+    votes += [read_hint(rf"\boxed{{1}} {HINT}" if value == 1 else r"\boxed{-1}") for value in hinting]
+    found = tally(votes, rules)
+    return found.reward, found.hints
+
+
+def test_a_verified_verdict_counts_only_what_stands_together():
+    words = read_hint(rf"\boxed{{1}} {HINT}").hint
+    assert verdict(Verify.OFF, [1, 1, -1], [1, 1, -1]) == (1, (words,))
+    assert verdict(Verify.CONSISTENT, [1, 1, -1], [1, 1, -1]) == (1, ())
+    assert verdict(Verify.CONSISTENT, [-1, 1, -1], [1, 1, -1]) == (-1, (words,))
+    assert verdict(Verify.CONSISTENT, [0, 0, 0], [1, 1, -1]) == (0, (words,))
+    assert verdict(Verify.UNANIMOUS, [1, 1, -1], [1, 1, 1]) == (0, (words,))
+    assert verdict(Verify.UNANIMOUS, [-1, -1, -1], [1, 1, -1]) == (-1, ())
+    assert verdict(Verify.UNANIMOUS, [-1, -1, None], [1, 1]) == (-1, (words,))

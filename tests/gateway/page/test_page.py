@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 
@@ -24,6 +25,7 @@ VIEWS = (
     "/turns/t1",
     "/versions",
     "/versions/1",
+    "/judge",
     "/curves",
     "/log",
 )
@@ -36,7 +38,7 @@ async def test_a_browser_that_asks_for_the_root_is_led_to_the_page(browser: http
 
 
 async def test_an_empty_store_says_where_to_point_an_agent(browser: httpx.AsyncClient, gateway: Serving):
-    for view in ("", "/sessions", "/turns", "/versions", "/curves", "/log"):
+    for view in ("", "/sessions", "/turns", "/versions", "/judge", "/curves", "/log"):
         assert (await browser.get(f"/ui{view}")).status_code == 200
     assert gateway.url in Tags((await browser.get("/ui")).text).words.replace(" ", "")
 
@@ -235,3 +237,18 @@ async def test_a_key_in_the_header_opens_the_page_too(browser: httpx.AsyncClient
     await gateway.add_key("agent", "chat")
     assert (await browser.get("/ui", headers={"x-api-key": "aw-reader"})).status_code == 200
     assert (await browser.get("/ui", headers={"x-api-key": "aw-agent"})).status_code == 401
+
+
+async def test_the_judges_page_says_what_is_known_and_what_is_wrong(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    assert "Nothing has been judged yet." in (await browser.get("/ui/judge")).text
+    await gateway.store.call(played)
+    words = Tags((await browser.get("/ui/judge")).text).words
+    assert "Nothing is surely wrong with it." in words
+    assert "1 of 3 (6% to 79%)" in words
+    doubted = {"judge": "x", "probes": [[-1, 1]] * 8, "lifts": [], "shares": {"swayed": 1.0}}
+    await gateway.store.call(lambda store: store.set_note("judge", json.dumps(doubted)))
+    assert "flattery changes the judge&#39;s vote in 8 of 8" in (await browser.get("/ui/judge")).text
+    metrics = await browser.get("/metrics")
+    assert 'afterwit_judge_share{check="swayed"} 1.0' in metrics.text

@@ -4,7 +4,13 @@ Imports are inside the functions, so that a command loads only what it builds.
 """
 
 from afterwit.apps.build.home import async_store, housekeeping_of, store_of_home, store_of_model, versions_of
-from afterwit.apps.build.judging import hindsight_of, http_judge, judge_client, judge_stage
+from afterwit.apps.build.judging import (
+    hindsight_of,
+    http_judge,
+    judge_checks,
+    judge_client,
+    judge_stage,
+)
 from afterwit.apps.build.learning import (
     atropos_consumer,
     base_policy,
@@ -26,6 +32,7 @@ __all__ = [
     "hindsight_of",
     "housekeeping_of",
     "http_judge",
+    "judge_checks",
     "judge_client",
     "judge_stage",
     "learn_stage",

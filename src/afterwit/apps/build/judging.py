@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from afterwit.stages.judge.http_judge import HttpJudge
     from afterwit.stages.judge.settings import JudgeSettings
     from afterwit.stages.judge.stage import Judge
+    from afterwit.stages.judge_checks import JudgeChecks
+    from afterwit.stages.worker import Report
     from afterwit.store import AsyncStore
     from afterwit.wire.model_text.render import Renderer
 
@@ -61,6 +63,31 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
         after=WatchOver(settings.promotion).judged,
         redaction=settings.redaction,
+    )
+
+
+def judge_checks(
+    settings: Settings,
+    store: AsyncStore,
+    client: JudgeClient,
+    engine: Engine | None,
+    renderer: Renderer,
+    *,
+    report: Report,
+) -> JudgeChecks:
+    """What checks the judge. Without an engine here its hints are not scored."""
+    from afterwit.stages.judge_checks import HintScoring, JudgeChecks
+
+    judge = settings.judge
+    served = "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
+    return JudgeChecks(
+        store,
+        client,
+        judge_prompts(judge),
+        judge,
+        judge=f"{judge.model} at {judge.url}" if judge.url is not None else served,
+        scoring=None if engine is None else HintScoring(engine, renderer, judge.placement),
+        report=report,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from afterwit.apps.cli.keep import exporting, house, importing, keys
-from afterwit.apps.cli.look import ledger, status, turns, versions
+from afterwit.apps.cli.look import judges, ledger, status, turns, versions
 from afterwit.apps.cli.start import atropos, demo, doctor, init, serve, train, up
 from afterwit.apps.cli.steer import control, forget, review
 from afterwit.apps.cli.steer import versions as taking_back
@@ -37,6 +37,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         turns.show,
         ledger.ledger,
         ledger.progress,
+        judges.judges,
         versions.versions,
     ),
     "Steer": (

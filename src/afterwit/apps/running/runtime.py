@@ -27,6 +27,7 @@ from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge_checks import STAGE as JUDGE_CHECKS
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore
@@ -175,6 +176,9 @@ class Runtime:
         if close is not None:
             self._stack.push_async_callback(close)
         self._spawn(build.judge_stage(self._settings, self.store, client).run(self._signals))
+        report = self._reporter(JUDGE_CHECKS)
+        checks = build.judge_checks(self._settings, self.store, client, self.engine, renderer, report=report)
+        self._spawn(checks.run(self._signals))
 
     async def _learn(self) -> None:
         await learner_process.keep_alive(

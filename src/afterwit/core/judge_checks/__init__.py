@@ -10,7 +10,7 @@ report      all of it, and what is wrong in plain sentences
 
 from afterwit.core.judge_checks.agreement import Agreement, agreement
 from afterwit.core.judge_checks.calibration import Calibration, Outcomes, Share, calibration, outcomes
-from afterwit.core.judge_checks.hints import HintLift, HintLifts, hint_lifts
+from afterwit.core.judge_checks.hints import HintLift, HintLifts, HintPair, hint_lifts, hint_pairs
 from afterwit.core.judge_checks.judged import Judged
 from afterwit.core.judge_checks.probes import PROBES, Probe, Probed, probed
 from afterwit.core.judge_checks.report import JudgeReport, judge_report, warnings
@@ -21,6 +21,7 @@ __all__ = [
     "Calibration",
     "HintLift",
     "HintLifts",
+    "HintPair",
     "JudgeReport",
     "Judged",
     "Outcomes",
@@ -30,6 +31,7 @@ __all__ = [
     "agreement",
     "calibration",
     "hint_lifts",
+    "hint_pairs",
     "judge_report",
     "outcomes",
     "probed",

@@ -35,6 +35,9 @@ class Metrics:
         self._version = self._gauge("afterwit_weight_version", "The weight version being served.")
         self._turns = self._gauge("afterwit_turns", "Turns in the store.", "state", "reason")
         self._invalid_votes = self._gauge("afterwit_invalid_votes", "Stored votes that could not be used.")
+        self._judge = self._gauge(
+            "afterwit_judge_share", "Shares that tell how good the judge is, by check.", "check"
+        )
         self._stage = self._gauge("afterwit_stage_ok", "1 if the stage works, else 0.", "stage")
 
     def request(self, route: str, status: int) -> None:
@@ -54,8 +57,12 @@ class Metrics:
         turns: Mapping[tuple[str, str], int],
         invalid_votes: int,
         stages: Iterable[Status],
+        judge: Mapping[str, float],
     ) -> bytes:
         """The exposition text, with the gauges set to these values. `turns`: (state, reason) -> count."""
+        self._judge.clear()
+        for check, share in judge.items():
+            self._judge.labels(check).set(share)
         self._invalid_votes.set(invalid_votes)
         self._in_flight.set(in_flight)
         self._version.set(version)

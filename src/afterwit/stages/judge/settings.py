@@ -53,6 +53,9 @@ class JudgeSettings:
     calibrate: bool = True
     """Whether the judge is asked once, without being shown it, about each turn with explicit feedback: how
     often it is right is what `afterwit judges` shows. The answer decides nothing."""
+    check_every_s: float = 600.0
+    """Seconds between two checks of the judge: it is probed once, a few of its hints are scored, and what is
+    surely wrong with it becomes an alarm."""
     placement: Placement = Placement.LAST_USER
     """Where the learner puts a hint: into the last user message as published, or at the `end`, which shares
     more of the prompt."""
@@ -92,7 +95,7 @@ class JudgeSettings:
         at_least(self, 1, "votes", "max_candidates", "quote_words", "max_tokens", "attempts")
         at_least(self, 1, "max_concurrency", "max_turns")
         at_least(self, 1, "context_chars", "tools_chars", "response_chars", "next_state_chars")
-        above(self, 0, "timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s")
+        above(self, 0, "timeout_s", "retry_base_s", "retry_max_s", "poll_s", "lease_s", "check_every_s")
         within(self, 0, 2, "temperature")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
+from afterwit.stages.judge_checks import judge_shares
 from afterwit.store import Counts, Pause, Status, Store
 
 T = TypeVar("T")
@@ -66,13 +67,14 @@ class Pages:
         """Prometheus' exposition text."""
         request.scope[CALLER].require(Permission.READ)
         health = health_of(self._gateway, *await self._statuses())
-        counts = await self._counts()
+        counts, shares = await self._counts()
         text = self._gateway.metrics.scrape(
             in_flight=self._gateway.in_flight.count,
             version=self._gateway.engine.version,
             turns=_turns(counts),
             invalid_votes=counts.invalid_votes,
             stages=health.stages,
+            judge=shares,
         )
         return Response(text, media_type=EXPOSITION)
 
@@ -98,12 +100,12 @@ class Pages:
         except StoreError as error:
             return error, None
 
-    async def _counts(self) -> Counts:
-        """What the store counts; nothing if it cannot be asked."""
+    async def _counts(self) -> tuple[Counts, Mapping[str, float]]:
+        """What the store counts, and what the judge's last check said; nothing if it cannot be asked."""
         try:
-            return await self._read(lambda store: store.counts())
+            return await self._read(lambda store: (store.counts(), judge_shares(store)))
         except StoreError:
-            return Counts()
+            return Counts(), {}
 
     async def _read(self, work: Callable[[Store], T]) -> T:
         """What the store says. Raises StoreError, also if it takes long: a probe does not wait for ever."""

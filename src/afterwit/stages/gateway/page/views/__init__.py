@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from afterwit.stages.gateway.page.views import (
     curves,
+    judge,
     log,
     overview,
     review,
@@ -26,6 +27,7 @@ VIEWS: Mapping[str, View] = {
     "/ui/versions/{version:int}": versions.one,
     "/ui/review": review.view,
     "/ui/sources": sources.view,
+    "/ui/judge": judge.view,
     "/ui/curves": curves.view,
     "/ui/log": log.view,
 }
