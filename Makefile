@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients check settings bench bench-quick bench-page study safety compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster check settings bench bench-quick bench-page study safety compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -53,15 +53,15 @@ demo-atropos: $(VENV)/.installed-atropos
 
 ## The fast tests, on all cores.
 test: $(VENV)/.installed-test
-	@$(PYTEST) -m "not slow and not gpu and not browser"
+	@$(PYTEST) -m "not slow and not gpu and not browser and not cluster"
 
 ## The slow ones: many streams across many weight swaps, storms of kills, soak.
 test-slow: $(VENV)/.installed-test
-	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients and not browser" --timeout 3600
+	@$(PYTEST) -m "slow and not gpu and not engines and not atropos and not clients and not browser and not cluster" --timeout 3600
 
 ## All tests, every property with many more examples: hours.
 test-thorough: $(VENV)/.installed-test
-	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients and not browser" --hypothesis-profile thorough --timeout 3600
+	@$(PYTEST) -m "not gpu and not engines and not atropos and not clients and not browser and not cluster" --hypothesis-profile thorough --timeout 3600
 
 ## What runs on a CUDA device, against the same on the CPU. Fails where there is none.
 test-gpu: $(VENV)/.installed-test
@@ -103,6 +103,10 @@ $(AXE):
 $(VENV)/.installed-browser: pyproject.toml
 	$(call install,browser)
 
+## Several processes of one part, as on several machines: learners, and what they share.
+test-cluster: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster --timeout 1200
+
 ## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
 test-browser: $(VENV)/.installed-browser $(AXE)
 	AXE=$(AXE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m browser
@@ -117,7 +121,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m "not slow and not gpu and not browser" --cov --cov-report=term
+	$(PYTEST) -m "not slow and not gpu and not browser and not cluster" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 ## Writes docs/settings.md from the settings' own declarations.

@@ -15,6 +15,10 @@ import torch
 from afterwit.checkpoints import Versions
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
+from afterwit.learner.placed import Placed
+from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks.follow import follow
+from afterwit.learner.ranks.joining import joined, placed_settings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase
@@ -74,14 +78,16 @@ class Place:
         finally:
             store.close()
 
-    def trainer(self) -> Trainer:
+    def trainer(self, ranks: Ranks = ALONE) -> Trainer:
         renderer = Renderer.load(self.base)
-        return Trainer(self.versions, renderer, settings=self.settings, objective=self.objective)
+        return Trainer(self.versions, renderer, settings=self.settings, objective=self.objective, ranks=ranks)
 
-    def learn(self, store: Store, watch: Callable[[Phase], None] = lambda phase: None) -> Learn:
+    def learn(
+        self, store: Store, watch: Callable[[Phase], None] = lambda phase: None, ranks: Ranks = ALONE
+    ) -> Learn:
         return Learn(
             store,
-            self.trainer(),
+            self.trainer(ranks),
             owner=f"learner {os.getpid()}",
             promotion=self.promotion,
             now=self.clock,
@@ -92,6 +98,19 @@ class Place:
         """Learn until no batch is left."""
         with self.store() as store:
             self.learn(store).run(lambda: False, follow=False)
+
+    def drain_as_rank(self, watch: Callable[[int, Phase], None] = lambda rank, phase: None) -> None:
+        """`drain` as one of several processes, of which the environment says which; the first leads."""
+        torch.set_num_threads(1)
+        placed = Placed.of(os.environ)
+        assert placed is not None
+        own = replace(self, settings=placed_settings(self.settings, placed))
+        with joined(own.settings) as group:
+            if group.rank:
+                follow(own.trainer(group), group, lambda phase: watch(group.rank, phase))
+                return
+            with own.store() as store:
+                own.learn(store, lambda phase: watch(0, phase), group).run(lambda: False, follow=False)
 
     def but(self, **settings: object) -> Place:
         return replace(self, settings=replace(self.settings, **settings))  # type: ignore[arg-type]

@@ -21,6 +21,8 @@ AfterwitError
 │   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
 ├── UpdateRefused       an optimiser step that would not be finite
+├── RankFailed          another process of the learner failed in what all do together
+├── RankLost            a process of the learner is gone, or out of step: all of them end
 ├── VersionHeld         an update that lost too much of what people approved
 ├── NothingLearned      there was no turn to learn from
 ├── VersionDamaged      a version's files cannot be read
@@ -132,6 +134,14 @@ class IllegalMove(StoreError):
 
 class UpdateRefused(AfterwitError):
     """A loss or gradient that is not finite: the step was not taken."""
+
+
+class RankFailed(AfterwitError):
+    """Another process of the learner failed in what all do together: it says which, and how."""
+
+
+class RankLost(AfterwitError):
+    """A process of the learner is gone, silent, or out of step with the others: all of them end."""
 
 
 class VersionHeld(AfterwitError):

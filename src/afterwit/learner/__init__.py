@@ -8,9 +8,11 @@ scoring      responses through a model
 parameters   what trains, and the frozen models beside it
 policy       model, master weights and optimiser
 update       one step of the optimiser over one batch
+ranks        several processes that share an update
 suite        what a policy would say in the place of approved responses
 trainer      an update becomes a version on disk
 explain      what an update computes for one turn
 failures     kinds of failure
+placed       which of several processes this one is
 settings     every setting with its default
 """

@@ -79,17 +79,29 @@ class Policy:
             trained = Adapter.load(folder, versions.base, settings)
         else:
             trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
-        ema = _ema(trained, versions.base, _below(MEAN, tensors), settings)
+        return cls.of(trained, tensors, versions.base, number, settings)
+
+    @classmethod
+    def of(
+        cls,
+        trained: Trained,
+        state: dict[str, Tensor],
+        base: Path,
+        number: int,
+        settings: LearnerSettings,
+    ) -> Policy:
+        """A policy of weights in memory and the state that an earlier one had."""
+        ema = _ema(trained, base, _below(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
         optimizer = adamw.build(trained.masters, settings)
-        adamw.restore(optimizer, trained.masters, tensors)
+        adamw.restore(optimizer, trained.masters, state)
         return cls(
             trained=trained,
             head=fused_head(trained.model) if settings.head == "fused" else None,
             ema=ema,
             optimizer=optimizer,
-            reward_mean=float(tensors.get(REWARD_MEAN, torch.tensor(0.0))),
+            reward_mean=float(state.get(REWARD_MEAN, torch.tensor(0.0))),
             number=number,
         )
 
@@ -101,15 +113,19 @@ class Policy:
     def masters(self) -> Masters:
         return self.trained.masters
 
-    def save_state(self, folder: Path) -> None:
-        """Write the state that the next update needs: optimiser, master weights and running means."""
+    def state(self) -> dict[str, Tensor]:
+        """What the next update needs beside the weights: optimiser, master weights and running means."""
         tensors = adamw.state(self.optimizer, self.masters)
         if self.masters.separate:
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
         if self.ema is not None:
             tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
         tensors[REWARD_MEAN] = torch.tensor(self.reward_mean, dtype=torch.float64)
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / STATE)
+        return tensors
+
+    def save_state(self, folder: Path) -> None:
+        """Write the state."""
+        save_file({name: tensor.contiguous() for name, tensor in self.state().items()}, folder / STATE)
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

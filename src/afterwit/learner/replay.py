@@ -16,10 +16,13 @@ from afterwit.core.version import Origin, Probe, Recipe, Version
 from afterwit.learner.batch import Item, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
+from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks.load import load
+from afterwit.learner.ranks.orders import Update
 from afterwit.learner.recipe import digest, settings_of
 from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.update import Progress, update
+from afterwit.learner.update import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ def run_again(
     progress: Progress,
     *,
     server: TeacherServer | None,
+    ranks: Ranks = ALONE,
 ) -> Policy:
     """The policy at `start` after the steps. `frozen` belongs to the present `settings`, `server` holds the
     teacher of steps whose settings say so.
@@ -59,9 +63,9 @@ def run_again(
         try:
             then, objective, placement = settings_of(step.recipe)
             if policy is None:
-                policy = Policy.load(versions, start, then)
+                policy = load(versions, start, then, ranks)
             elif then != present:
-                policy = _reloaded(policy, versions, then)
+                policy = _reloaded(policy, versions, then, ranks)
             models = frozen if then == settings else FrozenModels(versions.base, then, server=server)
             limits = TurnLimits(
                 max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
@@ -72,13 +76,24 @@ def run_again(
             if refused:
                 raise NotReplayable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
             _check_unchanged(items, step.recipe)
-            update(policy, models, items, objective, then, progress)
+            order = Update(items=items, objective=objective, settings=then, measured=0)
+            with ranks.leading(order):
+                order.run(policy, models, then, progress, ranks)
             if step.probe is not None and probe(policy.model) != step.probe:
-                raise NotReplayable("this machine does not compute it as it was: its probe differs")
+                raise NotReplayable(_differs(then.processes, ranks.size))
         except NotReplayable as error:
             raise NotReplayable(f"version {step.number} cannot be run again: {error}") from error
         present = then
-    return Policy.load(versions, start, settings) if policy is None else policy
+    return load(versions, start, settings, ranks) if policy is None else policy
+
+
+def _differs(processes: int, size: int) -> str:
+    if processes == size:
+        return "this machine does not compute it as it was: its probe differs"
+    return (
+        f"a learner of {processes} processes made it, this one has {size} and sums in another order: run it "
+        f"with --learner-processes {processes}"
+    )
 
 
 def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer | None) -> int:
@@ -94,7 +109,7 @@ def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
             raise NotReplayable(f"turn {item.turn} is not what it was: it was judged again since")
 
 
-def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings) -> Policy:
+def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks) -> Policy:
     """The policy as a learner finds it that starts with other settings: through its files."""
     with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
         scratch = replace(versions, root=Path(folder))
@@ -105,4 +120,4 @@ def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings) -> 
             policy.save_state(place)
 
         scratch.write(version, fill)
-        return Policy.load(scratch, 1, settings)
+        return load(scratch, 1, settings, ranks)

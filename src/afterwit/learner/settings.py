@@ -136,6 +136,13 @@ class LearnerSettings:
     above this: engine and learner disagree."""
     poll_s: float = 1.0
     """Seconds between looks at the store."""
+    processes: int = 1
+    """Processes that share an update's passes, each with the whole policy on a device of its own: as many as
+    there are GPUs, at most one for each turn of a batch. `serve` and `train` start them with `torchrun`'s own
+    launcher, unless they were started by `torchrun`, whose number counts then."""
+    patience_s: float = 600.0
+    """Seconds that the processes of a learner wait for each other within an update. After that one of them
+    hangs: all end, and `serve` starts them again."""
     lease_s: float = 900.0
     """Seconds until another learner may take over claimed turns; renewed while the update runs."""
     retry_s: float = 30.0
@@ -146,10 +153,10 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         at_least(self, 1, "batch", "min_batch", "segments_per_update", "batches_per_update", "epochs")
-        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
+        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts", "processes")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
-        above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s")
+        above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
         if self.reference == SERVER:
@@ -158,6 +165,10 @@ class LearnerSettings:
             raise ValueError(f"teacher_url is given, but teacher is {self.teacher!r}: set teacher = 'server'")
         if self.min_batch > self.batch:
             raise ValueError(f"min_batch is {self.min_batch}, but a batch is {self.batch}")
+        if self.processes > self.batch:
+            raise ValueError(
+                f"processes is {self.processes}, but a batch is {self.batch}: some would have no turn"
+            )
         if self.segments_per_update > self.batch:
             raise ValueError(
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "

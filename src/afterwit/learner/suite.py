@@ -6,16 +6,29 @@ from collections.abc import Sequence
 
 from afterwit.core.promotion import Item
 from afterwit.learner.policy import Policy
+from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.scoring import Packing, Row, stream_logits
 from afterwit.learner.settings import LearnerSettings
 
 
-def kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings) -> list[tuple[Item, bool]]:
-    """Each item with whether the policy still takes it: its choices behind the approved ids, in one pass."""
+def kept(
+    policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks = ALONE
+) -> list[tuple[Item, bool]]:
+    """Each item with whether the policy still takes it: its choices behind the approved ids, in one pass.
+
+    Each rank reads its share of them.
+    """
+    with ranks.together():
+        mine = ranks.share([len(item.prompt_ids) + len(item.ids) for item in items])
+        still = dict(zip(mine, _kept(policy, [items[index] for index in mine], settings), strict=True))
+    found = ranks.gathered(still)
+    return [(item, found[index]) for index, item in enumerate(items)]
+
+
+def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings) -> list[bool]:
     rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
     packing = Packing.of(settings, policy.model)
     found = stream_logits(policy.model, rows, settings.micro_batch_tokens, packing)
     return [
-        (item, item.kept(logits_TV.argmax(dim=-1).tolist()))
-        for item, logits_TV in zip(items, found, strict=True)
+        item.kept(logits_TV.argmax(dim=-1).tolist()) for item, logits_TV in zip(items, found, strict=True)
     ]

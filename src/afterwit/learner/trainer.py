@@ -13,18 +13,24 @@ from afterwit.checkpoints import Versions
 from afterwit.core.errors import UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
+from afterwit.core.promotion import Item as SuiteItem
 from afterwit.core.promotion import SuiteResult
 from afterwit.core.teacher import TeacherServer
-from afterwit.core.version import Effect, Origin, Version
+from afterwit.core.version import Origin, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
+from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks.load import load
+from afterwit.learner.ranks.orders import Examine as ExamineOrder
+from afterwit.learner.ranks.orders import Follower, Prepare, Update
 from afterwit.learner.recipe import recipe_of
 from afterwit.learner.replay import Again, context_of, run_again
 from afterwit.learner.scoring import probe
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
-from afterwit.learner.update import Phase, Progress, UpdateState, effects, update
+from afterwit.learner.suite import kept
+from afterwit.learner.update import Phase, Progress
 from afterwit.objective.settings import ObjectiveSettings
 
 Examine = Callable[[Policy], SuiteResult | None]
@@ -43,9 +49,10 @@ class Trainer:
         objective: ObjectiveSettings,
         placement: Placement = Placement.LAST_USER,
         teacher: TeacherServer | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`teacher` is the server that scores hints, if `settings.teacher` says so. SettingError if it cannot
-        do so for the objective."""
+        do so for the objective. `ranks` are the processes that share this learner's work."""
         if settings.teacher == SERVER:
             require_servable(objective)
         self.versions = versions
@@ -54,6 +61,7 @@ class Trainer:
         self._rendering = rendering
         self._placement = placement
         self._teacher = teacher
+        self._ranks = ranks
         self._policy: Policy | None = None
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
 
@@ -62,8 +70,9 @@ class Trainer:
 
         SettingError if one cannot be loaded, or if the server with the teacher is not fit.
         """
-        if self._served is not None:
-            self._served.open()
+        prepare = Prepare(teacher=self._served is not None)
+        with self._ranks.leading(prepare):
+            prepare.run(self.frozen, self._ranks)
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
         policy = self.policy()
@@ -79,7 +88,7 @@ class Trainer:
         newest = self.versions.newest()
         if self._policy is None or self._policy.number != newest:
             self.drop()
-            self._policy = Policy.load(self.versions, newest, self.settings)
+            self._policy = load(self.versions, newest, self.settings, self._ranks)
         return self._policy
 
     def drop(self) -> None:
@@ -128,15 +137,12 @@ class Trainer:
         """
         policy = self.policy()
         number = policy.number + 1
-        measured: tuple[Effect, ...] = ()
-
-        def ended(state: UpdateState) -> None:
-            nonlocal measured
-            measured = effects(state, range(len(new))) if self.settings.measure_effects else ()
-
         try:
             items, chosen = [*new, *replayed], objective or self.objective
-            found = update(policy, self.frozen, items, chosen, self.settings, progress, ended)
+            count = len(new) if self.settings.measure_effects else 0
+            order = Update(items=items, objective=chosen, settings=self.settings, measured=count)
+            with self._ranks.leading(order):
+                found, measured = order.run(policy, self.frozen, self.settings, progress, self._ranks)
             suite = examine(policy)
             version = Version(
                 number=number,
@@ -159,6 +165,26 @@ class Trainer:
         progress(Phase.WRITTEN)
         return written
 
+    def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
+        """Each item with whether the updated policy still says it."""
+        if not items:
+            return []
+        with self._ranks.leading(ExamineOrder(items=items, settings=self.settings)):
+            return kept(policy, items, self.settings, self._ranks)
+
+    def follower(self, ranks: Ranks, watch: Progress) -> Follower:
+        """What this process holds if another one is the first of its ranks."""
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        return Follower(
+            base=self.versions.base,
+            settings=self.settings,
+            frozen=self.frozen,
+            server=self._teacher,
+            ranks=ranks,
+            watch=watch,
+        )
+
     def replay(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
         """The policy at `start` after these updates, which are run again as they were; nothing is written.
 
@@ -175,6 +201,7 @@ class Trainer:
             self.settings,
             progress,
             server=self._teacher,
+            ranks=self._ranks,
         )
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:

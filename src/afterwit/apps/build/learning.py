@@ -14,6 +14,7 @@ from afterwit.apps.config import Settings
 
 if TYPE_CHECKING:
     from afterwit.learner.policy import Policy
+    from afterwit.learner.ranks import Ranks
     from afterwit.learner.settings import LearnerSettings
     from afterwit.learner.trainer import Trainer
     from afterwit.stages.atropos.stage import Consumer
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 
-def trainer_of(settings: Settings, home: Path, folder: Path) -> Trainer:
-    """The learner's core. It loads the model when it is first asked for its policy."""
+def trainer_of(settings: Settings, home: Path, folder: Path, ranks: Ranks | None = None) -> Trainer:
+    """The learner's core. It loads the model when it is first asked for its policy.
+
+    `ranks` are the learner's processes; None: there is one.
+    """
+    from afterwit.learner.ranks import ALONE
     from afterwit.learner.trainer import Trainer
     from afterwit.wire.model_text.render import Renderer
 
@@ -33,6 +38,7 @@ def trainer_of(settings: Settings, home: Path, folder: Path) -> Trainer:
         objective=settings.objective,
         placement=settings.judge.placement,
         teacher=teacher_server(settings, folder),
+        ranks=ranks or ALONE,
     )
 
 

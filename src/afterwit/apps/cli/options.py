@@ -46,6 +46,10 @@ RecordOnly = Annotated[
         help="Judge nothing and train nothing: short for judge.enabled and learner.enabled = false.",
     ),
 ]
+LearnerProcesses = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that share the learning, one for each GPU. Default: 1."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 

@@ -13,12 +13,15 @@ from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.running.parent import end_with, is_gone
-from afterwit.core.errors import AfterwitError
+from afterwit.apps.running.ranks import KILLED, launch, starts_ranks
+from afterwit.core.errors import AfterwitError, RankLost
 from afterwit.stages.worker import Report
 
 LONGEST_PAUSE_S = 300.0
 REFUSED = 3
 """Exit code of a learner that could not start and has said why in its status."""
+LOST = 4
+"""Exit code of a learner of several processes that lost one."""
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
 log = logging.getLogger(__name__)
@@ -62,7 +65,10 @@ def _start(settings: Settings, home: Path) -> BaseProcess:
     context = multiprocessing.get_context("spawn")
     level = logging.getLogger().getEffectiveLevel()
     process = context.Process(
-        target=_learn, args=(settings, home, level, os.getpid()), name="afterwit-learner", daemon=True
+        target=_learn,
+        args=(settings, home, level, os.getpid()),
+        name="afterwit-learner",
+        daemon=settings.learner.processes == 1,  # a daemon may start no processes
     )
     process.start()
     return process
@@ -89,6 +95,10 @@ def _stop(process: BaseProcess, stop_s: float) -> None:
 def _cause(code: int | None) -> str:
     if code == -signal.SIGKILL:
         return "was killed (out of memory, or by hand)"
+    if code == KILLED + signal.SIGKILL:
+        return "lost a process that was killed (out of memory, or by hand)"
+    if code == LOST:
+        return "lost a process: it died, or was silent for learner.patience_s (see the log)"
     if code is not None and code < 0:
         return f"died of {signal.Signals(-code).name}"
     return f"ended with code {code} (see the log)"
@@ -102,6 +112,9 @@ def _learn(settings: Settings, home: Path, log_level: int, parent: int) -> None:
     from afterwit.apps.running.train import learn
 
     set_up(log_level)
+    if starts_ranks(settings):
+        launch(settings.learner.processes, _rank, settings, home, log_level, signals="SIGTERM")
+        return
     told = threading.Event()
 
     def loaded() -> None:
@@ -112,6 +125,14 @@ def _learn(settings: Settings, home: Path, log_level: int, parent: int) -> None:
 
     try:
         learn(settings, home, stop=stop, loaded=loaded, forever=True, wait=True)
+    except RankLost as error:
+        log.warning("learn: %s", error)
+        raise SystemExit(LOST) from error
     except AfterwitError as error:
         log.warning("learn: %s", error)
         raise SystemExit(REFUSED) from error
+
+
+def _rank(settings: Settings, home: Path, log_level: int) -> None:
+    """What each of the learner's processes does, if there are several; its parent started them."""
+    _learn(settings, home, log_level, os.getppid())

@@ -21,6 +21,7 @@ from afterwit.apps.doctor.finding import require
 from afterwit.apps.home import make_home, remember_model
 from afterwit.apps.model import model_folder
 from afterwit.apps.running import learner_process
+from afterwit.apps.running.ranks import refuse_torchrun
 from afterwit.checkpoints import Versions, exclusive
 from afterwit.core.errors import SettingError
 from afterwit.engines.port import Engine
@@ -97,6 +98,7 @@ class Runtime:
             build.learner_settings(self._settings.learner, self._home, folder)  # refused before anything runs
             build.check_teacher(self._settings, folder)
         if "learn" in self.stages:
+            refuse_torchrun()
             _require_module("torch")
         self._claim(make_home(self._home))
         renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)

@@ -5,28 +5,36 @@ What needs torch is imported once this process is the only learner: until then i
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
 from afterwit.apps.running.logs import log_plainly
+from afterwit.apps.running.parent import end_with
+from afterwit.apps.running.ranks import crew, launch, starts_ranks
 from afterwit.core.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.learner.placed import Placed
 from afterwit.stages.paused import on_person
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
+    from afterwit.learner.ranks.ranks import Ranks
     from afterwit.learner.trainer import Trainer
     from afterwit.store import Store
 
 STAGE = "learn"
+STOP = "SIGINT,SIGTERM"
+"""Signals that end a command which trains; an update that has begun may finish."""
 LOCK_POLL_S = 1.0
 """Seconds between two tries to become the only learner."""
 
@@ -37,6 +45,9 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
     Raises NothingLearned if no turn was left in the first place, AlreadyRunning if there is another learner.
     """
     log_plainly()
+    if starts_ranks(settings):
+        launch(settings.learner.processes, _rank, run, settings, home, {"forever": forever}, signals=STOP)
+        return
     stop = threading.Event()
 
     def listen() -> None:
@@ -53,20 +64,34 @@ def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
     home has another learner.
     """
     log_plainly()
+    if starts_ranks(settings):
+        launch(settings.learner.processes, _rank, run_atropos, settings, home, {"steps": steps}, signals=STOP)
+        return
     stop = threading.Event()
 
     def stopping(number: int, _: object) -> None:
         stop.set()
         signal.signal(number, signal.SIG_DFL)
 
-    folder = model_folder(settings.model, home)
+    def listen() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stopping)
+
+    with ranked(settings, home, listen) as part:
+        if part is not None:
+            _atropos(part, home, stop, listen, steps=steps)
+
+
+def _atropos(
+    part: Part, home: Path, stop: threading.Event, loaded: Callable[[], None], *, steps: int | None
+) -> None:
+    settings, folder = part.settings, part.folder
     with closing(build.store_of_model(settings, home, folder)) as store:
         with build.versions_of(home, folder).learning():
             try:
                 store.set_status(STAGE, True, "loading the model", now=time.time())
-                trainer = _loaded(settings, home, folder)
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, stopping)
+                trainer = _loaded(part, home)
+                loaded()
                 trainer.begin(now=time.time())
                 store.reconcile(trainer.versions.all(), now=time.time())
                 build.atropos_consumer(settings, store, trainer).run(stop.is_set, steps=steps, rest=stop.wait)
@@ -90,14 +115,56 @@ def learn(
     AlreadyRunning.
     Our own errors are reported as the stage's status before they are raised.
     """
-    folder = model_folder(settings.model, home)
+    with ranked(settings, home, loaded) as part:
+        if part is not None:
+            _learn(part, home, stop, loaded, forever=forever, wait=wait)
+
+
+class Part(NamedTuple):
+    """What the process learns with that leads the learner."""
+
+    settings: Settings
+    folder: Path
+    ranks: Ranks | None
+    """None: it is the only one."""
+
+
+@contextmanager
+def ranked(settings: Settings, home: Path, loaded: Callable[[], None]) -> Iterator[Part | None]:
+    """This process's part. None if it was another's follower, which has ended then."""
+    placed = Placed.of(os.environ)
+    if placed is None:
+        yield Part(settings, model_folder(settings.model, home), None)
+        return
+    with crew(settings, home, placed) as (own, folder, group):
+        if group.rank == 0:
+            yield Part(own, folder, group)
+            return
+        from afterwit.learner.ranks.follow import follow
+
+        trainer = build.trainer_of(own, home, folder, group)
+        loaded()
+        follow(trainer, group)
+    yield None
+
+
+def _learn(
+    part: Part,
+    home: Path,
+    stop: Callable[[], bool],
+    loaded: Callable[[], None],
+    *,
+    forever: bool,
+    wait: bool,
+) -> None:
+    settings, folder = part.settings, part.folder
     versions = build.versions_of(home, folder)
     with closing(build.store_of_model(settings, home, folder)) as store, ExitStack() as lock:
         if not _only_learner(lock, versions, store, stop, wait=wait):
             return
         try:
             store.set_status(STAGE, True, "loading the model", now=time.time())
-            trainer = _loaded(settings, home, folder)
+            trainer = _loaded(part, home)
             loaded()
             before = versions.newest()
             build.learn_stage(settings, store, trainer).run(stop, follow=forever, rest=time.sleep)
@@ -130,14 +197,26 @@ def _only_learner(
     return False
 
 
-def _loaded(settings: Settings, home: Path, folder: Path) -> Trainer:
+def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
+    """What each of the learner's processes does, if this command started several; errors are one line."""
+    end_with(os.getppid())
+    try:
+        work(settings, home, **others)
+    except AfterwitError as error:
+        if os.environ["RANK"] == "0":
+            print(f"afterwit: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _loaded(part: Part, home: Path) -> Trainer:
     """The trainer with its policy in memory, once its mathematics is seen to hold with this model."""
+    settings, folder = part.settings, part.folder
     with memory_shortage_named(folder):
         from afterwit.apps.doctor import mathematics
         from afterwit.apps.doctor.finding import require
         from afterwit.wire.model_text.render import Renderer
 
-        trainer = build.trainer_of(settings, home, folder)
+        trainer = build.trainer_of(settings, home, folder, part.ranks)
         require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer
 

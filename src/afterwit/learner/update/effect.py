@@ -18,10 +18,17 @@ CHUNK = 256
 
 @torch.no_grad()
 def effects(state: UpdateState, indices: Sequence[int]) -> tuple[Effect, ...]:
-    """The effects on these items that are turns of the store, after the update's last epoch."""
-    chosen = [index for index in indices if state.items[index].turn is not None]
-    found = _now(state, [(index, row) for index in chosen for row in _rows(state, index)])
-    return tuple(_effect(state, index, found) for index in chosen)
+    """The effects on these items that are turns of the store, after the update's last epoch.
+
+    Each rank measures its own.
+    """
+    with state.ranks.together():
+        chosen = [
+            index for index in indices if index in state.targets and state.items[index].turn is not None
+        ]
+        found = _now(state, [(index, row) for index in chosen for row in _rows(state, index)])
+        mine = {index: _effect(state, index, found) for index in chosen}
+    return tuple(state.ranks.gathered(mine).values())
 
 
 def _effect(state: UpdateState, index: int, now: Iterator[float]) -> Effect:

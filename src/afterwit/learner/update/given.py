@@ -9,29 +9,43 @@ from torch import Tensor
 
 from afterwit.core.teacher import TeacherScores, TeacherServer
 from afterwit.learner.batch import Item
+from afterwit.learner.ranks import Ranks
 from afterwit.objective.teacher_rows import TeacherRows
 
 
-def given_rows(
-    items: Sequence[Item], served: TeacherServer | None, like: Tensor
-) -> list[tuple[TeacherRows, ...]]:
-    """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
+def told(
+    items: Sequence[Item], served: TeacherServer | None, ranks: Ranks
+) -> list[Sequence[TeacherScores]] | None:
+    """What the server says after each item's hints; each rank asks for its share. None without a server.
 
     EngineError if the server cannot be asked.
     """
+    if served is None:
+        return None
+    with ranks.together():
+        mine = ranks.share([sum(map(len, item.teachers)) for item in items])
+        asked = [(row.prompt, row.response) for index in mine for row in items[index].teachers]
+        scores = iter(served.score(asked) if asked else ())
+        own = {index: [next(scores) for _ in items[index].teachers] for index in mine}
+    found = ranks.gathered(own)
+    return [found[index] for index in range(len(items))]
+
+
+def given_rows(
+    items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor
+) -> list[tuple[TeacherRows, ...]]:
+    """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
+
+    `scores` are what a server told; None: rows came with the items, or there are none.
+    """
     dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
     width = max((len(row.ids) for item in items for row in item.given or () if row is not None), default=0)
-    asked = [(row.prompt, row.response) for item in items for row in item.teachers] if served else []
-    scores = iter(served.score(asked) if served and asked else ())
-    return [
-        tuple(_told(next(scores), like.device, dtype) for _ in item.teachers)
-        if served
-        else _padded(item, width, like.device, dtype)
-        for item in items
-    ]
+    if scores is None:
+        return [_padded(item, width, like.device, dtype) for item in items]
+    return [tuple(_rows(each, like.device, dtype) for each in hints) for hints in scores]
 
 
-def _told(scores: TeacherScores, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+def _rows(scores: TeacherScores, device: torch.device, dtype: torch.dtype) -> TeacherRows:
     return TeacherRows(
         sampled_T=torch.tensor(scores.sampled, device=device, dtype=dtype),
         ids_TK=torch.tensor(scores.ids, device=device),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -10,8 +11,40 @@ from torch import Tensor
 
 from afterwit.learner.batch import Item
 from afterwit.learner.scoring import token_ratio
+from afterwit.learner.update.state import UpdateState
 from afterwit.objective.sample import Sample
 from afterwit.objective.target import Target
+
+
+def everywhere(state: UpdateState) -> Mapping[int, Target]:
+    """The targets of the whole batch, if ranks share it without the ids that only the loss reads."""
+    if state.ranks.size == 1:
+        return state.targets
+    found = state.ranks.gathered({index: _light(target) for index, target in state.targets.items()})
+    return {index: _on(target, state.samples[index].ids_T.device) for index, target in found.items()}
+
+
+def _light(target: Target) -> Target:
+    hinted = target.hint_targets
+    light = replace(target, hint_targets=None if hinted is None else replace(hinted, kept=None))
+    return _on(light, torch.device("cpu"))
+
+
+def _on(target: Target, device: torch.device) -> Target:
+    hinted, mismatch_T = target.hint_targets, target.mismatch_T
+    return Target(
+        old_T=target.old_T.to(device),
+        mismatch_T=None if mismatch_T is None else mismatch_T.to(device),
+        weight_T=target.weight_T.to(device),
+        hint_targets=None
+        if hinted is None
+        else replace(
+            hinted,
+            hint_T=hinted.hint_T.to(device),
+            gap_T=hinted.gap_T.to(device),
+            overlap_T=hinted.overlap_T.to(device),
+        ),
+    )
 
 
 def batch(

@@ -9,7 +9,8 @@ from transformers import PreTrainedModel
 
 from afterwit.learner.batch import Item
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring.packing import Packing
+from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.scoring.packing import MicroBatch, Packing
 from afterwit.objective.denominators import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
@@ -33,7 +34,10 @@ class UpdateState:
     limit: int
     """Tokens of a micro-batch."""
     packing: Packing
+    passes: Sequence[MicroBatch]
+    """Of the items, those that this rank runs."""
+    ranks: Ranks = ALONE
     fused: bool
     """Whether the heads of all models are fused with the loss; else `plain` runs."""
     targets: dict[int, Target] = field(default_factory=dict)
-    """By the item's index; filled in the first epoch, while the policy is the old one."""
+    """By the index of this rank's items; filled in the first epoch, when the policy is the old one."""

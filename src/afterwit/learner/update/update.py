@@ -1,6 +1,7 @@
 """One update: the batch's gradient, summed over micro-batches, then the optimiser's step; once per epoch.
 
-Every part of the loss is divided by counts over the whole batch, so micro-batches may be cut anywhere.
+Every part of the loss is divided by counts over the whole batch, so micro-batches may be cut anywhere, and
+run by any rank of the learner: gradients and terms are summed before they are looked at.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from types import ModuleType
 import torch
 
 from afterwit.core.errors import UpdateRefused
+from afterwit.core.teacher import TeacherScores
 from afterwit.learner.batch import Item
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.policy import Policy
-from afterwit.learner.scoring import MicroBatch, Packing
+from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.scoring import Packing
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
-from afterwit.learner.update.given import given_rows
+from afterwit.learner.update.given import given_rows, told
+from afterwit.learner.update.passes import own_passes
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.advantage import Rewarded, advantages
@@ -38,22 +42,25 @@ def update(
     settings: LearnerSettings,
     progress: Progress,
     ended: Callable[[UpdateState], object] = lambda state: None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
 
+    All ranks of the learner call it with the same items and the same weights, and return the same.
     `ended` is called with the update's state once the weights have moved.
     Raises UpdateRefused if loss or gradient is not finite. After any error load the policy anew: an earlier
     epoch may have moved it.
     """
-    state, reward_mean = update_state(policy, frozen, items, objective, settings)
+    state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
     terms, norm = _epoch(state, settings, progress)
-    found = {**terms, "grad_norm": norm} | metrics.batch(items, state.targets, state.samples)
+    found = {**terms, "grad_norm": norm} | metrics.batch(items, metrics.everywhere(state), state.samples)
     for _ in range(settings.epochs - 1):
         terms, _ = _epoch(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     policy.reward_mean = reward_mean
     if policy.ema is not None:
         policy.ema.follow(policy.masters)
+    ranks.require_alike(policy.masters)
     ended(state)
     return found
 
@@ -64,14 +71,32 @@ def update_state(
     items: Sequence[Item],
     objective: ObjectiveSettings,
     settings: LearnerSettings,
+    ranks: Ranks = ALONE,
 ) -> tuple[UpdateState, float]:
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
     runs = objective.needs_teacher and any(item.teachers for item in items)
     served = frozen.served if runs else None
-    given = given_rows(items, served, policy.model.get_input_embeddings().weight)
-    samples, reward_mean = _samples(items, given, objective, policy, scored_at_one=served is not None)
-    teacher = frozen.teacher(policy) if runs and served is None else None
+    scores = told(items, served, ranks)
+    with ranks.together():
+        return _state(policy, frozen, items, objective, settings, ranks, scores)
+
+
+def _state(
+    policy: Policy,
+    frozen: FrozenModels,
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    ranks: Ranks,
+    scores: Sequence[Sequence[TeacherScores]] | None,
+) -> tuple[UpdateState, float]:
+    """`update_state`, once the teacher on a server has said its `scores`; None: there is no such teacher."""
+    runs, served = objective.needs_teacher and any(item.teachers for item in items), scores is not None
+    given = given_rows(items, scores, policy.model.get_input_embeddings().weight)
+    samples, reward_mean = _samples(items, given, objective, policy, scored_at_one=served)
+    teacher = frozen.teacher(policy) if runs and not served else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
+    packing = Packing.of(settings, policy.model, teacher, reference)
     state = UpdateState(
         policy=policy,
         teacher=teacher,
@@ -81,7 +106,9 @@ def update_state(
         over=denominators(samples, objective),
         objective=objective,
         limit=settings.micro_batch_tokens,
-        packing=Packing.of(settings, policy.model, teacher, reference),
+        packing=packing,
+        passes=own_passes(items, packing, settings.micro_batch_tokens, ranks),
+        ranks=ranks,
         fused=policy.head is not None and frozen.fusable(),
     )
     return state, reward_mean
@@ -90,7 +117,7 @@ def update_state(
 @torch.no_grad()
 def score(state: UpdateState) -> None:
     """Fill all targets as the first epoch of an update does. Nothing is learned."""
-    for micro_batch in _micro_batches(state):
+    for micro_batch in state.passes:
         _way(state).score(state, micro_batch)
 
 
@@ -139,28 +166,28 @@ def _epoch(
     state: UpdateState, settings: LearnerSettings, progress: Progress
 ) -> tuple[dict[str, float], float]:
     """One optimiser step over the whole batch: its loss terms and the gradient's norm."""
-    policy = state.policy
+    policy, ranks = state.policy, state.ranks
     policy.masters.clear()
-    terms: Counter[str] = Counter()
-    for micro_batch in _micro_batches(state):
-        terms.update(_way(state).accumulate(state, micro_batch))
-        progress(Phase.SCORING)
+    counted: Counter[str] = Counter()
+    with ranks.together():
+        for micro_batch in state.passes:
+            counted.update(_way(state).accumulate(state, micro_batch))
+            progress(Phase.SCORING)
+    terms = ranks.totals(counted)
+    ranks.add_up(policy.masters)
     norm = adamw.gradient_norm(policy.masters)
     if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):
         policy.masters.clear()
         raise UpdateRefused(
             f"the loss is {terms['loss']}, the gradient's norm {norm.item()}: no step was taken"
         )
-    adamw.clip(policy.masters, norm, settings.clip)
-    policy.optimizer.step()
-    policy.masters.clear()
-    policy.masters.publish()
-    progress(Phase.STEPPED)
-    return dict(terms), norm.item()
-
-
-def _micro_batches(state: UpdateState) -> list[MicroBatch]:
-    return state.packing.cut([item.student for item in state.items], state.limit)
+    with ranks.together():
+        adamw.clip(policy.masters, norm, settings.clip)
+        policy.optimizer.step()
+        policy.masters.clear()
+        policy.masters.publish()
+        progress(Phase.STEPPED)
+    return terms, norm.item()
 
 
 def _way(state: UpdateState) -> ModuleType:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from afterwit.core.errors import UpdateRefused, VersionTaken
+from afterwit.core.errors import RankLost, UpdateRefused, VersionTaken
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.trainer import Trainer
@@ -142,6 +142,8 @@ class Consumer:
                 return self._update(self._intake(groups))
         except UpdateRefused as error:
             self._report(False, f"the batch is given up: {error}")
+        except RankLost:
+            raise
         except Exception as error:  # of this batch; the next one may do
             self._failed(error)
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from afterwit.core.errors import UpdateRefused, VersionHeld, VersionTaken
+from afterwit.core.errors import RankLost, UpdateRefused, VersionHeld, VersionTaken
 from afterwit.core.lifecycle import Reason
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Version
@@ -13,7 +13,6 @@ from afterwit.learner.batch import Item
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.policy import Policy
 from afterwit.learner.schedule import NextBatch
-from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.blame import blamed, longest
@@ -66,6 +65,8 @@ class Attempts:
         except Stopped:
             self._claims.give_back(records)
             raise
+        except RankLost:  # as if this process had died: the next learner finds what it held
+            raise
         except VersionTaken as error:
             log.info("learn: %s; the batch goes to the version after it", error)
             self._claims.give_back(records)
@@ -88,7 +89,7 @@ class Attempts:
         )
 
         def examine(policy: Policy) -> SuiteResult | None:
-            found = self._gate.result(kept(policy, items, self._settings))
+            found = self._gate.result(self._trainer.kept(policy, items))
             if found is not None and found.standing is Standing.HELD:
                 raise VersionHeld(on_held(found, turns=len(new)), evidence=found.evidence)
             return found

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from afterwit.checkpoints import roll_back
 from afterwit.checkpoints.forgetting import Plan, Step, plan
-from afterwit.core.errors import AfterwitError, NotReplayable, TurnNotFound
+from afterwit.core.errors import AfterwitError, NotReplayable, RankLost, TurnNotFound
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Origin, Recipe, Version
@@ -20,7 +20,6 @@ from afterwit.learner.recipe import settings_of
 from afterwit.learner.replay import Again
 from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.claims import Claims, sample_of
@@ -51,6 +50,8 @@ class Forgetter:
     def _tried(self, order: ForgetOrder) -> str:
         try:
             version = self._forget(order)
+        except RankLost:
+            raise
         except AfterwitError as error:
             self._store.forgetting_failed(order.session, str(error))
             return f"session {order.session} is not forgotten: {error}"
@@ -136,7 +137,7 @@ class Forgetter:
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
         """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
         items = self._gate.items(turns, work=0)
-        found = self._gate.result(kept(policy, items, self._trainer.settings))
+        found = self._gate.result(self._trainer.kept(policy, items))
         if found is None or found.standing is not Standing.HELD:
             return found
         return replace(found, standing=Standing.DOUBTFUL)

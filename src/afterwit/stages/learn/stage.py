@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from afterwit.core.errors import RankLost
 from afterwit.learner.announce import note_of
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.trainer import Trainer
@@ -88,7 +89,7 @@ class Learn:
         """`step`; a failure outside a batch (a locked store, a broken folder) is reported and tried again."""
         try:
             worked = self.step(stop, follow=follow)
-        except Stopped:
+        except (Stopped, RankLost):
             raise
         except Exception as error:  # the loop goes on and tries again
             log.warning("learn: the step failed: %s%s", described(error), frames(error))

@@ -11,6 +11,7 @@ from afterwit.apps.cli.options import (
     Engine,
     EngineUrl,
     Home,
+    LearnerProcesses,
     Model,
     ModelOption,
     Recipe,
@@ -32,6 +33,7 @@ def serve(
         str, typer.Option(help="Which stages run here, comma-separated: gateway, judge, learn.")
     ] = "gateway,judge,learn",
     record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -51,6 +53,7 @@ def serve(
         "engine.url": engine_url,
         "serve.host": host,
         "serve.port": port,
+        "learner.processes": learner_processes,
     } | switched_off(record_only)
     settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
     run(settings, folder, tuple(part.strip() for part in stages.split(",") if part.strip()))

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Model, ModelOption, Recipe, Set, chosen_model
+from afterwit.apps.cli.options import (
+    Config,
+    Home,
+    LearnerProcesses,
+    Model,
+    ModelOption,
+    Recipe,
+    Set,
+    chosen_model,
+)
 
 
 class Source(StrEnum):
@@ -31,6 +40,7 @@ def train(
         int | None, typer.Option(min=1, help="With --from atropos: stop after so many updates.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
+    learner_processes: LearnerProcesses = None,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -46,7 +56,11 @@ def train(
     from afterwit.core.errors import SettingError
 
     folder = home_of(home)
-    direct = {"model": chosen_model(model, model_option), "atropos.url": url}
+    direct = {
+        "model": chosen_model(model, model_option),
+        "atropos.url": url,
+        "learner.processes": learner_processes,
+    }
     if source is Source.STORE:
         if url is not None or steps is not None:
             raise SettingError("--url and --steps are of --from atropos")

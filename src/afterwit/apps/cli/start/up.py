@@ -10,6 +10,7 @@ from afterwit.apps.cli.options import (
     Config,
     EngineUrl,
     Home,
+    LearnerProcesses,
     Model,
     ModelOption,
     Recipe,
@@ -28,6 +29,7 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
     record_only: RecordOnly = False,
+    learner_processes: LearnerProcesses = None,
     recipe: Recipe = None,
     home: Home = None,
     config: Config = None,
@@ -47,5 +49,6 @@ def up(
         "engine.url": engine_url,
         "serve.host": host,
         "serve.port": port,
+        "learner.processes": learner_processes,
     } | switched_off(record_only)
     run(load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe), folder)

@@ -1,0 +1,151 @@
+"""The ranks of one learner, over torch.distributed. Rank 0 leads; the others follow its orders.
+
+Two groups: in an update ranks wait for each other for `patience_s`, for an order as long as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from afterwit.core.errors import AfterwitError, RankFailed, RankLost, UpdateRefused
+from afterwit.learner.parameters.masters import Masters
+from afterwit.learner.ranks.buckets import add_up
+from afterwit.learner.ranks.shares import shares
+
+T = TypeVar("T")
+FOR_EVER = timedelta(days=365)
+BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+"""Whole numbers as wide as a weight, by bytes."""
+
+
+class Group:
+    """Implements `Ranks`. Make it in every process, once `dist.init_process_group` returned."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._orders = dist.new_group(backend="gloo", timeout=FOR_EVER)
+        self._shared: Exception | None = None
+        """The last failure that every rank knows of."""
+
+    def share(self, work: Sequence[int]) -> list[int]:
+        return shares(work, self.size)[self.rank]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        mine: Exception | None = None
+        try:
+            yield
+        except RankLost:
+            raise
+        except Exception as error:
+            mine = error
+        said = self.every(None if mine is None else _words(mine))
+        failed = next((rank for rank, words in enumerate(said) if words is not None), None)
+        if failed is None:
+            return
+        self._shared = mine or RankFailed(f"rank {failed} of {self.size}: {said[failed]}")
+        raise self._shared
+
+    def is_shared(self, error: Exception) -> bool:
+        """Whether all ranks raise it, or know of it: then they are still in step."""
+        return error is self._shared or isinstance(error, UpdateRefused)
+
+    def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
+        every = self.every(dict(mine))
+        return dict(sorted((key, value) for part in every for key, value in part.items()))
+
+    def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
+        every = self.every(dict(mine))
+        names = dict.fromkeys(name for part in every for name in part)
+        return {name: sum(part.get(name, 0.0) for part in every) for name in names}
+
+    def add_up(self, masters: Masters) -> None:
+        named = masters.named
+        held = self.every([name for name, master in named.items() if master.grad is not None])
+        anywhere = {name for names in held for name in names}
+        for name, master in named.items():
+            if name in anywhere and master.grad is None:
+                master.grad = torch.zeros_like(master)
+        gradients = [named[name].grad for name in named if name in anywhere]
+        with _collective():
+            add_up([gradient for gradient in gradients if gradient is not None])
+
+    def require_alike(self, masters: Masters) -> None:
+        said = self.every([_digest(master.detach()) for master in masters.named.values()])
+        for rank, digest in enumerate(said):
+            if digest != said[0]:
+                raise RankLost(f"rank {rank} of {self.size} computes other weights than rank 0")
+
+    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        shapes = [(name, tensor.shape, tensor.dtype, tensor.device.type) for name, tensor in tensors.items()]
+        found: dict[str, Tensor] = {}
+        for name, shape, dtype, kind in self._of_first(shapes):
+            device = torch.device(kind) if kind == "cpu" else torch.device(kind, torch.cuda.current_device())
+            tensor = tensors[name] if self.rank == 0 else torch.empty(shape, dtype=dtype, device=device)
+            with _collective():
+                dist.broadcast(whole := tensor.detach().contiguous(), src=0)
+            found[name] = tensor if self.rank == 0 else whole
+        return found
+
+    @contextmanager
+    def leading(self, order: object) -> Iterator[None]:
+        self._of_first(order, self._orders)
+        try:
+            yield
+        except RankLost:
+            raise
+        except Exception as error:
+            if self.is_shared(error):
+                raise
+            raise RankLost(f"rank 0 failed while the others went on: {_words(error)}") from error
+
+    def end(self) -> None:
+        self._of_first(None, self._orders)
+
+    def orders(self) -> Iterator[object]:
+        """What rank 0 tells this rank to do, until it ends. RankLost if it ends otherwise."""
+        while (order := self._of_first(None, self._orders)) is not None:
+            yield order
+
+    def every(self, mine: T) -> list[T]:
+        """What each rank gives, by rank."""
+        found: list[Any] = [None] * self.size
+        with _collective():
+            dist.all_gather_object(found, mine)
+        return found
+
+    def _of_first(self, mine: T, group: dist.ProcessGroup | None = None) -> T:
+        """What rank 0 gives."""
+        found: list[Any] = [mine]
+        with _collective():
+            dist.broadcast_object_list(found, src=0, group=group, device=torch.device("cpu"))
+        return found[0]  # type: ignore[no-any-return]  # of rank 0's type
+
+
+@contextmanager
+def _collective() -> Iterator[None]:
+    """torch.distributed raises RuntimeError, of many kinds, when another rank is gone or silent."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLost(f"a rank of the learner is gone, or silent for too long ({_words(error)})") from error
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says, in a line; by its words the others know a lack of memory or of space."""
+    if isinstance(error, AfterwitError):
+        return str(error)
+    said = "out of memory" if isinstance(error, MemoryError) else str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {said}"
+
+
+def _digest(tensor: Tensor) -> int:
+    """The sum of all weights' bits as whole numbers: two copies that drifted apart have different ones."""
+    return int(tensor.contiguous().view(BITS[tensor.element_size()]).sum(dtype=torch.int64).item())

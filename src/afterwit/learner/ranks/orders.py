@@ -1,0 +1,125 @@
+"""What rank 0 tells the others to do with it. Each order is the same few steps on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from afterwit.core.promotion import Item as SuiteItem
+from afterwit.core.teacher import TeacherServer
+from afterwit.core.version import Effect
+from afterwit.learner.batch import Item
+from afterwit.learner.parameters import FrozenModels
+from afterwit.learner.policy import Policy
+from afterwit.learner.ranks.ranks import Ranks
+from afterwit.learner.ranks.weights import taken
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.suite import kept
+from afterwit.learner.update import Progress, UpdateState, effects, update
+from afterwit.objective.settings import ObjectiveSettings
+
+OF_A_MACHINE = ("device", "teacher_device", "reference_device", "threads")
+"""Settings that each rank takes from its own machine; all others are rank 0's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """What a rank that is not the first holds."""
+
+    base: Path
+    settings: LearnerSettings
+    frozen: FrozenModels
+    server: TeacherServer | None
+    ranks: Ranks
+    watch: Progress
+    """Rank 0 renews the leases and is told to stop; nothing needs to be done here."""
+    policy: Policy | None = None
+
+    def held(self) -> Policy:
+        if self.policy is None:
+            raise ValueError("an update was ordered before a policy")
+        return self.policy
+
+    def own(self, settings: LearnerSettings) -> LearnerSettings:
+        """Rank 0's settings as they are on this machine."""
+        return replace(settings, **{name: getattr(self.settings, name) for name in OF_A_MACHINE})
+
+
+class Order(Protocol):
+    def follow(self, at: Follower) -> None:
+        """Do this rank's part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Find the server with the teacher, if there is one."""
+
+    teacher: bool
+
+    def run(self, frozen: FrozenModels, ranks: Ranks) -> None:
+        with ranks.together():
+            if self.teacher and frozen.served is not None:
+                frozen.served.open()
+
+    def follow(self, at: Follower) -> None:
+        self.run(at.frozen, at.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Hold the policy that rank 0 loads."""
+
+    number: int
+    settings: LearnerSettings
+
+    def follow(self, at: Follower) -> None:
+        at.policy = None
+        at.policy = taken(at.base, self.number, at.own(self.settings), at.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Move the policy by a batch; the first `measured` items are those whose effects are measured."""
+
+    items: Sequence[Item]
+    objective: ObjectiveSettings
+    settings: LearnerSettings
+    measured: int
+
+    def run(
+        self,
+        policy: Policy,
+        frozen: FrozenModels,
+        settings: LearnerSettings,
+        progress: Progress,
+        ranks: Ranks,
+    ) -> tuple[dict[str, float], tuple[Effect, ...]]:
+        """The update's metrics and its effects. UpdateRefused if it is not finite."""
+        measured: tuple[Effect, ...] = ()
+
+        def ended(state: UpdateState) -> None:
+            nonlocal measured
+            measured = effects(state, range(self.measured)) if self.measured else ()
+
+        found = update(policy, frozen, self.items, self.objective, settings, progress, ended, ranks)
+        return found, measured
+
+    def follow(self, at: Follower) -> None:
+        settings = at.own(self.settings)
+        frozen = at.frozen
+        if settings != at.settings:
+            frozen = FrozenModels(at.base, settings, server=at.server)
+        self.run(at.held(), frozen, settings, at.watch, at.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examine:
+    """Say what the policy would say in the place of approved responses."""
+
+    items: Sequence[SuiteItem]
+    settings: LearnerSettings
+
+    def follow(self, at: Follower) -> None:
+        kept(at.held(), self.items, at.own(self.settings), at.ranks)

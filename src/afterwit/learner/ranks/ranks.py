@@ -1,0 +1,90 @@
+"""What an update needs of the other ranks. Alone it is nothing, and costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeVar
+
+from torch import Tensor
+
+from afterwit.learner.parameters.masters import Masters
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """All ranks call the same methods in the same order."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    def share(self, work: Sequence[int]) -> list[int]:
+        """The pieces of work, by index, that are this rank's; `work` is what each costs, in any unit."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What follows is done by all ranks or by none: an exception of one rank is raised in all of them.
+
+        The others raise RankFailed.
+        """
+
+    def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
+        """The entries of all ranks, in the order of their keys; what is gathered travels as CPU tensors."""
+
+    def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
+        """The sum over all ranks of each number."""
+
+    def add_up(self, masters: Masters) -> None:
+        """Every master's gradient becomes the sum over all ranks."""
+
+    def require_alike(self, masters: Masters) -> None:
+        """Raises RankLost unless all ranks hold the same masters, to the bit."""
+
+    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of rank 0; what the others give is not read."""
+
+    def leading(self, order: object) -> AbstractContextManager[None]:
+        """Rank 0 does what follows, and the others do it by this order."""
+
+    def end(self) -> None:
+        """Tell the others that nothing will follow."""
+
+
+class Alone:
+    """A learner of one process."""
+
+    rank, size = 0, 1
+
+    def share(self, work: Sequence[int]) -> list[int]:
+        return list(range(len(work)))
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
+        return dict(mine)
+
+    def totals(self, mine: Mapping[str, float]) -> dict[str, float]:
+        return dict(mine)
+
+    def add_up(self, masters: Masters) -> None:
+        """Its gradients are the sum."""
+
+    def require_alike(self, masters: Masters) -> None:
+        """There is one copy."""
+
+    def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def leading(self, order: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def end(self) -> None:
+        """Nobody follows."""
+
+
+ALONE = Alone()

@@ -1,0 +1,39 @@
+"""How all ranks come to hold the policy that rank 0 read: the base from the own disk, the rest from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from afterwit.learner.parameters import Adapter, FullWeights
+from afterwit.learner.policy import Policy, Trained
+from afterwit.learner.ranks.ranks import Ranks
+from afterwit.learner.settings import LearnerSettings
+
+
+def given(policy: Policy, ranks: Ranks) -> None:
+    """Rank 0's side of `taken`."""
+    ranks.spread(policy.masters.named)
+    ranks.spread(policy.state())
+    with ranks.together():
+        """The others make theirs of it."""
+
+
+def taken(base: Path, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
+    """The policy that rank 0 has, on this rank's device."""
+    with ranks.together():
+        trained = _at_base(base, settings)
+    masters = ranks.spread({})
+    state = ranks.spread({})
+    with ranks.together(), torch.no_grad():
+        for name, master in trained.masters.named.items():
+            master.copy_(masters[name])
+        trained.masters.publish()
+        return Policy.of(trained, state, base, number, settings)
+
+
+def _at_base(base: Path, settings: LearnerSettings) -> Trained:
+    if settings.lora_rank:
+        return Adapter.load(base, base, settings)
+    return FullWeights.load(base, {}, settings)
