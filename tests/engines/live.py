@@ -49,6 +49,7 @@ def lived(home: Path, engine: Mapping[str, Any], *, people: int = 12, measured_o
             split=PEOPLE,
             held_out=held_out(WORLD, MEASURE, measured_on, SEED),
             seed=0,
+            measured=(),
             began=time.monotonic(),
             observer=Unseen(),
         )

@@ -90,15 +90,16 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLogprobs:
-    """What the model itself would have said at one place: log-probs of its own distribution.
+    """What the model would have said at one place.
 
-    That is at temperature 1, before penalties, truncation and constraint.
+    The embedded engine tells its own distribution: at temperature 1, before penalties, truncation and
+    constraint. A server tells the distribution of `Capabilities.basis`.
     """
 
     sampled: float
     """Of the id that was sampled."""
     ids: tuple[int, ...]
-    """The most likely ids, falling; as many as the request asks for."""
+    """The most likely ids, falling; as many as the request asks for and the distribution has."""
     logprobs: tuple[float, ...]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece
@@ -254,3 +254,38 @@ async def test_places_begin_at_the_first_id_of_the_response(server: SglangServer
     assert (asked["logprob_start_len"], asked["top_logprobs_num"]) == (1, 2)
     with pytest.raises(EngineUnavailable, match="no longer has the adapter gone"):
         await server.places([5, 6, 7, 8], "gone", first=2, top=2)
+
+
+async def test_a_schema_is_asked_for_and_a_refused_one_is_the_clients_fault(
+    server: SglangServer, recorded: Recorded
+) -> None:
+    asked = replace(ASK, schema='{"const": 7}')
+    recorded.events = [event((-1.0, 20), end=LENGTH)]
+    await said(server, asked)
+    assert recorded.asked["/generate"][0]["sampling_params"]["json_schema"] == '{"const": 7}'
+    recorded.events = [{"error": {"message": "Failed to compile json grammar: no such type"}}]
+    with pytest.raises(RequestRefused, match="no such type"):
+        await said(server, asked)
+    with pytest.raises(EngineError, match="failed in a response"):
+        await said(server, ASK)
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+async def test_alternatives_are_the_likeliest_with_what_was_sampled(
+    client: ServerClient, manner: Manner, recorded: Recorded, incremental: bool
+) -> None:
+    tops = [[[-0.25, 7, None], [-1.5, 8, None]], [[-0.5, 21, None], [-2.5, 8, None]]]
+    one, two = (-3.5, 20), (-0.5, 21)
+    events = [event(one), event(two, end=LENGTH) if incremental else event(one, two, end=LENGTH)]
+    events[0]["meta_info"]["output_top_logprobs"] = tops[:1]
+    events[1]["meta_info"]["output_top_logprobs"] = tops[1:] if incremental else tops
+    recorded.events = events
+    pieces = await said(SglangServer(client, replace(manner, incremental=incremental)), replace(ASK, top=2))
+    assert [place for piece in pieces for place in piece.tops] == [
+        (-3.5, (7, 8), (-0.25, -1.5)),
+        (-0.5, (21, 8), (-0.5, -2.5)),
+    ]
+    assert recorded.asked["/generate"][0]["top_logprobs_num"] == 2
+    recorded.events = [event(one, end=LENGTH)]
+    (piece,) = await said(SglangServer(client, manner), replace(ASK, top=0))
+    assert piece.tops == ((-3.5, (), ()),)

@@ -77,7 +77,10 @@ class Recorded:
             "/health": {},
             "/version": {"version": self.version},
             "/v1/models": {
-                "data": [{"id": "tiny", "root": self.model, "parent": None, "max_model_len": 2048}]
+                "data": [
+                    {"id": "tiny", "root": self.model, "parent": None, "max_model_len": 2048},
+                    *({"id": name, "root": name, "parent": "tiny"} for name in sorted(self.adapters)),
+                ]
             },
             "/tokenize": {"tokens": self._tokens(body)},
             "/v1/unload_lora_adapter": {},

@@ -73,9 +73,6 @@ async def test_an_adapter_answers_as_peft_does_and_the_base_beside_it_as_before(
     assert (set(said.versions), set(of_base.versions)) == ({1}, {0})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="on a CPU, vLLM 0.32 sends base tokens in a batch with adapters through its last slot"
-)
 async def test_the_base_answers_as_before_in_one_batch_with_an_adapter_after_many_swaps(
     servers: Servers, qwen: Path, adapters: list[Path]
 ) -> None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
+from safetensors.torch import load_file
 
-from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece
+from afterwit.engines.server.server import CUT, Ask, Piece, Place
+from afterwit.engines.vllm.inspect import inspect
 from afterwit.engines.vllm.server import GENERATE, VllmServer, _place
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
+
+
+@pytest.fixture
+def adapter(adapters: list[Path], tmp_path: Path) -> Path:
+    """In a folder of its own."""
+    return Path(shutil.copytree(adapters[0], tmp_path / "versions" / "000001"))
+
 
 SCORED = orjson.loads(golden("generate"))["prompt_token_ids"]
 
@@ -114,20 +126,128 @@ async def test_an_adapter_that_the_server_forgot_means_that_it_was_started_anew(
             await server.score(SCORED, "gone")
 
 
-async def test_an_adapter_is_loaded_by_its_folder_and_asked_by_its_name(qwen: Path) -> None:
+async def test_an_adapter_is_loaded_by_its_folder_and_asked_by_its_name(qwen: Path, adapter: Path) -> None:
     recorded = Recorded(qwen)
     async with over(recorded) as server:
-        await server.load_adapter("one", Path("/versions/000001"))
+        await server.load_adapter("one", adapter)
         await server.score(SCORED, "one")
-    assert recorded.bodies("/v1/load_lora_adapter") == [{"lora_name": "one", "lora_path": "/versions/000001"}]
+    assert recorded.bodies("/v1/load_lora_adapter")[-1] == {"lora_name": "one", "lora_path": str(adapter)}
     assert recorded.bodies(GENERATE)[0]["model"] == "one"
 
 
-async def test_a_refusal_of_new_weights_has_the_servers_words(qwen: Path) -> None:
+async def test_beside_adapters_the_base_is_asked_for_as_an_adapter_of_zeros(
+    qwen: Path, adapter: Path
+) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.score(SCORED, None)
+        await server.load_adapter("one", adapter)
+        await server.load_adapter("two", adapter)
+        await server.score(SCORED, None)
+        zeros, *_ = loaded = recorded.bodies("/v1/load_lora_adapter")
+        folder = Path(zeros["lora_path"])
+        written = load_file(folder / "adapter_model.safetensors")
+        assert {name: each.shape for name, each in written.items()} == {
+            name: each.shape for name, each in load_file(adapter / "adapter_model.safetensors").items()
+        }
+        assert not any(each.any() for each in written.values())
+        assert (folder / "adapter_config.json").read_text() == (adapter / "adapter_config.json").read_text()
+        await server.close()
+    assert [body["lora_name"] for body in loaded] == [zeros["lora_name"], "one", "two"]
+    assert [body["model"] for body in recorded.bodies(GENERATE)] == ["tiny", zeros["lora_name"]]
+    assert recorded.bodies("/v1/unload_lora_adapter") == [{"lora_name": zeros["lora_name"]}]
+    assert list(adapter.parent.glob(".*")) == [], "nothing is left behind"
+
+
+async def test_no_adapter_comes_before_the_responses_that_asked_for_the_base_without_one_have_ended(
+    qwen: Path, adapter: Path
+) -> None:
+    recorded = Recorded(qwen)
+    recorded.stream, recorded.stays_open = chunk((7, -0.5)), True
+    async with over(recorded) as server:
+        async with aclosing(server.sample(an_ask())) as running:
+            await anext(running)
+            loading = asyncio.create_task(server.load_adapter("one", adapter))
+            while not recorded.adapters:  # noqa: ASYNC110 - the pretended server has no event
+                await asyncio.sleep(0.01)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not loading.done()
+        await loading
+    assert "one" in recorded.adapters
+
+
+async def test_a_server_that_was_started_anew_gets_the_adapter_of_zeros_again(
+    qwen: Path, adapter: Path
+) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_adapter("one", adapter)
+        await server.check()
+        recorded.adapters.clear()
+        with pytest.raises(EngineUnavailable, match="no longer has the adapter afterwit-base-"):
+            await server.score(SCORED, None)
+        await server.check()
+        await server.score(SCORED, None)
+        await server.load_adapter("one", adapter)
+        await server.score(SCORED, None)
+    names = [body["lora_name"] for body in recorded.bodies("/v1/load_lora_adapter")]
+    assert [body["model"] for body in recorded.bodies(GENERATE)] == [names[0], "tiny", names[2]]
+    assert names[0] != names[2]
+
+
+async def test_another_process_finds_the_adapter_of_zeros_by_its_name(qwen: Path, adapter: Path) -> None:
+    recorded = Recorded(qwen)
+    async with over(recorded) as server:
+        await server.load_adapter("one", adapter)
+        async with listening(recorded) as url:
+            client = ServerClient(url, key=None, silence_s=10)
+            fit = await inspect(client, qwen, None, any_weights=True)
+            await fit.server.score(SCORED, None)
+            await client.close()
+    assert recorded.bodies(GENERATE)[-1]["model"].startswith("afterwit-base-")
+
+
+async def test_a_schema_is_asked_for_from_the_first_id_on_and_a_refused_one_is_the_clients_fault(
+    qwen: Path,
+) -> None:
+    recorded = Recorded(qwen)
+    asked = replace(an_ask(), schema='{"const": 7}')
+    await pieces(recorded, asked)
+    (body,) = recorded.bodies(GENERATE)
+    assert (body["sampling_params"]["structured_outputs"], body["reasoning_ended"]) == (
+        {"json": '{"const": 7}'},
+        True,
+    )
+    recorded.stream = b'data: {"error": {"message": "Grammar error: no such type", "code": 400}}\n\n'
+    with pytest.raises(RequestRefused, match="no such type"):
+        await pieces(recorded, asked)
+    with pytest.raises(EngineError, match="in the middle"):
+        await pieces(recorded, an_ask())
+
+
+async def test_alternatives_are_the_likeliest_with_what_was_sampled(qwen: Path) -> None:
+    recorded = Recorded(qwen)
+    likely = [(7, -0.25), (9, -1.5), (8, -9999.0)]
+    content = {
+        "token_id": 9,
+        "logprob": -1.5,
+        "top_logprobs": [{"token_id": index, "logprob": value} for index, value in likely],
+    }
+    choice = {"token_ids": [9], "logprobs": {"content": [content]}, "finish_reason": "length"}
+    recorded.stream = b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
+    (piece,) = await pieces(recorded, replace(an_ask(), top=3))
+    assert piece.tops == (Place(-1.5, (7, 9, 8), (-0.25, -1.5, -math.inf)),)
+    assert recorded.bodies(GENERATE)[0]["sampling_params"]["logprobs"] == 3
+
+
+async def test_a_refusal_of_new_weights_has_the_servers_words(qwen: Path, adapter: Path) -> None:
     recorded = Recorded(qwen)
     recorded.refuses = True
     async with over(recorded) as server:
-        with pytest.raises(EngineError, match=r"/versions/1 does not fit.*No adapter found"):
+        with pytest.raises(EngineError, match=rf"{adapter} does not fit.*No adapter found"):
+            await server.load_adapter("one", adapter)
+        with pytest.raises(EngineError, match=r"/versions/1 cannot be read"):
             await server.load_adapter("one", Path("/versions/1"))
         with pytest.raises(EngineError, match=r"do not fit the served model.*shapes differ"):
             await server.load_weights(qwen, "afterwit-1")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.engines.server.door import Door
+from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 from afterwit.engines.server.gathered import gathered
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
@@ -49,6 +52,7 @@ class ServerEngine:
         self.facts = facts
         self.capabilities = capabilities
         self._server, self._patience_s = server, settings.patience_s
+        self._base = base
         self._door = Door()
         self._watch = Watch(self._door, check=self._check, recover=self._recover, every_s=settings.watch_s)
         self._swap: Swap
@@ -94,7 +98,7 @@ class ServerEngine:
         """Steps as the server streams them. Close the generator to end the response there too."""
         self._check_open()
         check_fits(request, self.facts)
-        response, interruptions = ServedResponse(request, self.facts), 0
+        response, interruptions = ServedResponse(request, self.facts, self._text_of), 0
         while True:
             await self._door.passed(self._patience_s)
             self._check_open()
@@ -112,17 +116,31 @@ class ServerEngine:
                     if interruptions > MOST_INTERRUPTIONS:
                         raise
 
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return tokenizer_of(self._base)
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        """Read for responses that have a form: their marks are texts."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
     async def _steps(self, response: ServedResponse, lease: Lease) -> AsyncGenerator[Step, None]:
         """The rest of a response, up to its end or until the lease is cut."""
         version = lease.of.version
         if (forced := response.forced(version)) is not None:
             yield forced
-        ask = response.rest(lease.of.name)
         try:
-            async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
-                async for piece in pieces:
-                    if (step := response.take(piece, version)) is not None:
-                        yield step
+            turns = True
+            while turns:
+                ask = response.rest(lease.of.name)
+                async with aclosing(lease.pieces(self._server.sample(ask))) as pieces:
+                    async for piece in pieces:
+                        if (step := response.take(piece, version)) is not None:
+                            yield step
+                        if response.turns:
+                            break
+                turns = response.turns and not lease.cut
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise EngineError("the server answered in a form that is not known here") from error
 

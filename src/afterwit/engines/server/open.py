@@ -30,6 +30,8 @@ class Fit:
     basis: Basis
     scored_ids: int
     """Most ids of a place that it tells beside the one that is there."""
+    keeps_schemas: bool
+    """It keeps a response to a JSON schema."""
 
 
 Inspect = Callable[[ServerClient, Path, Swap | None], Awaitable[Fit]]
@@ -58,7 +60,7 @@ async def open_server(
         facts = await asyncio.to_thread(
             facts_of, folder, settings, kind=kind, context_length=context, dtype=fit.dtype
         )
-        can = capabilities(fit.basis, context, fit.scored_ids, swap)
+        can = capabilities(fit.basis, context, fit.scored_ids, swap, keeps_schemas=fit.keeps_schemas)
         return await ServerEngine.open(fit.server, folder, settings, facts=facts, capabilities=can)
     except EngineError as error:
         await client.close()

@@ -25,6 +25,20 @@ class Ask:
     weights: str | None
     """The adapter's name; None: the model without one."""
     background: bool
+    schema: str | None = None
+    """A JSON schema that it keeps to, from its first id on; None: it is free."""
+    top: int | None = None
+    """Tell this many alternatives of each id; None: do not."""
+
+
+class Place(NamedTuple):
+    """What weights say of one place of a text. In a response: of the basis that the server tells."""
+
+    logprob: float
+    """Of the id that is there. -inf: they rule it out."""
+    top_ids: tuple[int, ...]
+    """The likeliest, falling; equal ones by the lower id."""
+    top_logprobs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +47,27 @@ class Piece:
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    tops: tuple[Place, ...] = ()
+    """One for each id if the ask wants alternatives, else none."""
     ended: str | None = None
     """"stop" (an end id, its last), "length", or CUT."""
 
+    def first(self, count: int) -> Piece:
+        """Its first ids, without its end if that lies behind them."""
+        if count >= len(self.ids):
+            return self
+        return Piece(ids=self.ids[:count], logprobs=self.logprobs[:count], tops=self.tops[:count])
 
-class Place(NamedTuple):
-    """What weights say of one place of a text, at temperature 1."""
+    def __add__(self, more: Piece) -> Piece:
+        return Piece(
+            ids=self.ids + more.ids,
+            logprobs=self.logprobs + more.logprobs,
+            tops=self.tops + more.tops,
+            ended=more.ended,
+        )
 
-    logprob: float
-    """Of the id that is there. -inf: they rule it out."""
-    top_ids: tuple[int, ...]
-    """The likeliest, falling; equal ones by the lower id."""
-    top_logprobs: tuple[float, ...]
+
+NOTHING = Piece(ids=(), logprobs=())
 
 
 def place_of(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> Place:
@@ -67,6 +90,7 @@ class Server(Protocol):
         """Stream a response; closing the generator ends it on the server.
 
         EngineUnavailable too if the server knows no adapter of this name: then it was restarted.
+        RequestRefused("constraint") for a schema that it cannot follow.
         """
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:

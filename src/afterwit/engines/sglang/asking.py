@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from afterwit.core.turn import Sampling
+from afterwit.engines.server.server import Ask
 
 
 def is_cut_off(sampling: Sampling) -> bool:
@@ -12,9 +13,9 @@ def is_cut_off(sampling: Sampling) -> bool:
     return sampling.truncated and not sampling.greedy
 
 
-def params_of(sampling: Sampling, ends: frozenset[int], own: frozenset[int]) -> dict[str, Any]:
+def params_of(ask: Ask, own: frozenset[int]) -> dict[str, Any]:
     """Text is made here, not there; so are stops that the server would ignore with its own end ids."""
-    greedy = sampling.greedy
+    sampling, ends, greedy = ask.sampling, ask.end_ids, ask.sampling.greedy
     params: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,
         "temperature": 0.0 if greedy else sampling.temperature,
@@ -27,6 +28,8 @@ def params_of(sampling: Sampling, ends: frozenset[int], own: frozenset[int]) -> 
         "stop_token_ids": sorted(ends),
         "ignore_eos": not own <= ends,
     }
+    if ask.schema is not None:
+        params["json_schema"] = ask.schema
     if sampling.seed is not None:
         params["sampling_seed"] = sampling.seed
     if sampling.logit_bias:

@@ -24,7 +24,12 @@ def command(folder: Path, settings: SglangSettings, *, host: str, port: int, lor
 
 def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[str, ...]:
     """The flags that the engine needs, whoever starts the server."""
-    needed = ("--incremental-streaming-output", "--enable-priority-scheduling")
+    needed = (
+        "--incremental-streaming-output",
+        "--enable-priority-scheduling",
+        "--grammar-backend",
+        "llguidance",
+    )
     if settings.swap == "whole":
         return needed
     modules = adapted_modules(folder)

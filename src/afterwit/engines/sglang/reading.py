@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.sglang.asking import is_cut_off
 from afterwit.engines.sglang.manner import Manner
 
 ENDS = {"stop": "stop", "length": "length"}
+GRAMMAR = "grammar"
+"""In what the server says of a schema that it cannot follow."""
+WORDS = 200
 UNKNOWN = ("never been loaded", "not loaded")
 """What the server says of an adapter that it does not have."""
 
@@ -20,6 +24,7 @@ class Reader:
 
     def __init__(self, ask: Ask, manner: Manner) -> None:
         self._ends, self._weights, self._incremental = ask.end_ids, ask.weights, manner.incremental
+        self._top, self._has_schema = ask.top, ask.schema is not None
         self._column = "output_token_sampling_logprobs" if is_cut_off(ask.sampling) else None
         self._read = 0
         self.ended = False
@@ -28,12 +33,16 @@ class Reader:
         """EngineError if the server reports a fault in place of the rest."""
         if "error" in event:
             self.ended = True
-            words = f"the server failed in a response: {event['error'].get('message')}"
+            said = str(event["error"].get("message"))
+            if self._has_schema and GRAMMAR in said:
+                raise RequestRefused(f"The schema cannot be followed: {said[:WORDS]}", field="constraint")
+            words = f"the server failed in a response: {said}"
             raise lost_adapter(EngineError(words), words, self._weights)
         meta = event["meta_info"]
         rows = self._new(meta["output_token_logprobs"])
         ids = tuple(row[1] for row in rows)
         logprobs = tuple(row[0] for row in rows)
+        tops = self._tops(meta, rows)
         if self._column is not None:
             logprobs = tuple(self._new(meta[self._column]))
         self._read += len(ids)
@@ -41,9 +50,19 @@ class Reader:
         self.ended = reason is not None
         end = next((place for place, token in enumerate(ids) if token in self._ends), None)
         if end is not None:  # the server stops there too, if it may: what it says behind it was not asked for
-            return Piece(ids=ids[: end + 1], logprobs=logprobs[: end + 1], ended="stop")
+            piece = Piece(ids=ids, logprobs=logprobs, tops=tops)
+            return replace(piece.first(end + 1), ended="stop")
         ended = None if reason is None else ENDS.get(reason["type"], CUT)
-        return Piece(ids=ids, logprobs=logprobs, ended=ended)
+        return Piece(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
+
+    def _tops(self, meta: Mapping[str, Any], rows: list[Any]) -> tuple[Place, ...]:
+        if self._top is None:
+            return ()
+        told = self._new(meta["output_top_logprobs"]) if self._top else [()] * len(rows)
+        return tuple(
+            place_of(row[1], [*((each[1], each[0]) for each in others), (row[1], row[0])], self._top)
+            for row, others in zip(rows, told, strict=True)
+        )
 
     def _new(self, column: list[Any]) -> list[Any]:
         return column if self._incremental else column[self._read :]

@@ -69,9 +69,10 @@ class SglangServer:
         body: dict[str, Any] = {
             "rid": rid,
             "input_ids": ask.prompt_ids,
-            "sampling_params": params_of(ask.sampling, ask.end_ids, self.manner.ends),
+            "sampling_params": params_of(ask, self.manner.ends),
             "return_logprob": True,
             "return_sampling_mask": is_cut_off(ask.sampling),
+            "top_logprobs_num": ask.top or 0,
             "stream": True,
         }
         if ask.weights is not None:

@@ -14,8 +14,8 @@ from afterwit.engines.vllm.settings import VllmSettings
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The largest ranks that vLLM can be told to make room for."""
-ADAPTERS = 4
-"""Adapters that answer at one time: the live one, a staged one, two that responses under way still use."""
+ADAPTERS = 5
+"""Adapters that answer at one time: the base's, the live one, a staged one, two of responses under way."""
 
 
 def command(folder: Path, settings: VllmSettings, *, host: str, port: int, lora_rank: int) -> ServerCommand:
@@ -40,6 +40,7 @@ def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str,
         "--enable-scale-out",
         *("--logprobs-mode", "processed_logprobs"),
         *("--scheduling-policy", "priority"),
+        *("--structured-outputs-config.backend", "guidance"),
     )
     if settings.swap == "whole":
         return (*needed, "--worker-extension-cls", EXTENSION)

@@ -16,6 +16,7 @@ from afterwit.engines.server.fitness.modules import restriction_of
 from afterwit.engines.server.fitness.tokenizer import same_tokens
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
+from afterwit.engines.vllm.neutral import known_neutral
 from afterwit.engines.vllm.server import BACKGROUND, GENERATE, VllmServer
 
 OLDEST = (0, 32)
@@ -57,11 +58,13 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
             root=root,
             priorities=(await client.ask("POST", GENERATE, background)).status == 200,
             labels=(await client.ask("GET", "/weight_info")).status == 200,
+            neutral=known_neutral(await _models(client)) if any_weights else None,
         ),
         context_length=context_length,
         dtype=await _dtype(client),
         basis=await basis_of(top_at),
         scored_ids=await _scored_ids(client, model, tokens),
+        keeps_schemas=await _keeps_schemas(client, model, tokens),
     )
 
 
@@ -85,6 +88,10 @@ async def _require_version(client: ServerClient) -> None:
     if numbers is None or tuple(map(int, numbers.groups())) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise SettingError(f"the server at {client.url} is vLLM {said}: version {wanted} or newer is needed")
+
+
+async def _models(client: ServerClient) -> set[str]:
+    return {each["id"] for each in (await client.get("/v1/models")).json["data"]}
 
 
 async def _base_model(client: ServerClient) -> tuple[str, str, int]:
@@ -146,6 +153,13 @@ async def _scored_ids(client: ServerClient, model: str, tokens: Sequence[int]) -
         if (named := re.search(r"max allowed: (\d+)", answer.words)) is not None:
             return int(named[1])
     return 0
+
+
+async def _keeps_schemas(client: ServerClient, model: str, tokens: Sequence[int]) -> bool:
+    body = _body(model, tokens)
+    params = {**body["sampling_params"], "structured_outputs": {"json": '{"const": 7}'}}
+    answer = await client.ask("POST", GENERATE, {**body, "sampling_params": params, "reasoning_ended": True})
+    return answer.status == 200
 
 
 def _body(

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
-from afterwit.core.turn import Sampling
+from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.engines.server.client import Refused, ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.server.swaps.tensors import weights_of
+from afterwit.engines.vllm.neutral import NeutralBase
 
 GENERATE = "/inference/v1/generate"
 CHECK_S = 30.0
 UNLOAD_S = 10.0
 BACKGROUND = 1
 """vLLM serves lower numbers first; people's requests have 0."""
+REFUSED = 400
+WORDS = 200
+"""Characters of the server's words about a schema."""
 NOTHING = -9999.0
 """What vLLM writes in place of -inf, which JSON does not have."""
 ENDS = {"stop": "stop", "length": "length"}
@@ -28,17 +31,27 @@ class VllmServer:
     """Implements `server.Server`."""
 
     def __init__(
-        self, client: ServerClient, *, model: str, root: str, priorities: bool, labels: bool
+        self,
+        client: ServerClient,
+        *,
+        model: str,
+        root: str,
+        priorities: bool,
+        labels: bool,
+        neutral: str | None = None,
     ) -> None:
         """`model` is the name of the model without adapter, `root` where the server read it from.
 
-        `priorities`: the server takes them. `labels`: it says which weights it has.
+        `priorities`: the server takes them. `labels`: it says which weights it has. `neutral`: the base as
+        an adapter, which an engine has put on it.
         """
         self._client, self._model, self._root = client, model, root
         self._priorities, self._labels = priorities, labels
+        self._neutral = NeutralBase(neutral)
 
     async def check(self) -> str | None:
         await self._client.get("/health", within_s=CHECK_S)
+        neutral = self._neutral.name
         models = (await self._client.get("/v1/models", within_s=CHECK_S)).json
         base = next((each for each in models["data"] if each["id"] == self._model), None)
         if base is None or base["root"] != self._root:
@@ -46,53 +59,61 @@ class VllmServer:
             raise SettingError(
                 f"the server at {self._client.url} now serves another model: {found}, not {self._root}"
             )
+        if neutral is not None and neutral not in {each["id"] for each in models["data"]}:
+            self._neutral.lost(neutral)
         if not self._labels:
             return None
         label: str = (await self._client.get("/weight_info", within_s=CHECK_S)).json["weight_version"]
         return label
 
     async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
-        body = {
-            "model": ask.weights or self._model,
-            "token_ids": ask.prompt_ids,
-            "sampling_params": _params(ask.sampling, ask.end_ids),
-            "stream": True,
-        }
+        body = {"token_ids": ask.prompt_ids, "sampling_params": _params(ask), "stream": True}
+        if ask.schema is not None:
+            body["reasoning_ended"] = True  # it is dealt with here: the schema holds from the first id on
         if self._priorities and ask.background:
             body["priority"] = BACKGROUND
-        try:
-            async with aclosing(self._client.events(GENERATE, body)) as events:
-                async for event in events:
-                    yield _piece(event)
-        except Refused as error:
-            raise self._without_adapter(error, ask.weights) from error
+        with self._named(ask.weights) as name:
+            try:
+                async with aclosing(self._client.events(GENERATE, {"model": name, **body})) as events:
+                    async for event in events:
+                        yield _piece(event, ask)
+            except Refused as error:
+                if ask.schema is not None and error.answer.status == REFUSED:
+                    raise _unfollowed(error.answer.words) from error
+                raise self._without_adapter(error, name) from error
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
-        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "detokenize": False}
-        body = {"model": weights or self._model, "token_ids": list(ids), "sampling_params": params}
-        try:
-            answer = (await self._client.post(GENERATE, body)).json
-        except Refused as error:
-            raise self._without_adapter(error, weights) from error
-        rows = answer["prompt_logprobs"][1:]
+        rows = (await self._prompt_logprobs(ids, weights, 0))[1:]
         return [row[str(token)]["logprob"] for token, row in zip(ids[1:], rows, strict=True)]
 
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
-        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top, "detokenize": False}
-        body = {"model": weights or self._model, "token_ids": list(ids), "sampling_params": params}
-        try:
-            answer = (await self._client.post(GENERATE, body)).json
-        except Refused as error:
-            raise self._without_adapter(error, weights) from error
-        rows = answer["prompt_logprobs"][first:]
+        rows = (await self._prompt_logprobs(ids, weights, top))[first:]
         return [_place(token, row, top) for token, row in zip(ids[first:], rows, strict=True)]
 
+    async def _prompt_logprobs(self, ids: Sequence[int], weights: str | None, top: int) -> list[Any]:
+        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top, "detokenize": False}
+        body = {"token_ids": list(ids), "sampling_params": params}
+        with self._named(weights) as name:
+            try:
+                answer = (await self._client.post(GENERATE, {"model": name, **body})).json
+            except Refused as error:
+                raise self._without_adapter(error, name) from error
+        rows: list[Any] = answer["prompt_logprobs"]
+        return rows
+
     async def load_adapter(self, name: str, folder: Path) -> None:
-        body = {"lora_name": name, "lora_path": str(folder)}
+        if self._neutral.name is None:
+            zeros, at = await self._neutral.make(folder)
+            await self._load(zeros, at, like=folder)
+            await self._neutral.serves(zeros)
+        await self._load(name, folder, like=folder)
+
+    async def _load(self, name: str, at: Path, *, like: Path) -> None:
+        body = {"lora_name": name, "lora_path": str(at)}
         try:
             await self._client.post("/v1/load_lora_adapter", body)
         except Refused as error:
-            raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+            raise EngineError(f"The adapter in {like} does not fit the served model: {error}") from error
 
     async def unload_adapter(self, name: str) -> None:
         await self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, within_s=UNLOAD_S)
@@ -111,18 +132,35 @@ class VllmServer:
             await self._client.post("/resume")
 
     async def close(self) -> None:
+        if (name := self._neutral.made) is not None:
+            with suppress(EngineError):
+                await self.unload_adapter(name)
+        await self._neutral.remove()
         await self._client.close()
 
-    def _without_adapter(self, error: Refused, weights: str | None) -> EngineError:
+    @contextmanager
+    def _named(self, weights: str | None) -> Iterator[str]:
+        """What the server calls an adapter, or the model without one."""
+        if weights is not None:
+            yield weights
+            return
+        with self._neutral.asking() as name:
+            yield name or self._model
+
+    def _without_adapter(self, error: Refused, weights: str) -> EngineError:
         """A server that knows an adapter no more was started anew."""
-        if weights is not None and error.answer.status == 404:
+        if weights != self._model and error.answer.status == 404:
             return EngineUnavailable(f"the server at {self._client.url} no longer has the adapter {weights}")
         return error
 
 
-def _params(sampling: Sampling, end_ids: frozenset[int]) -> dict[str, Any]:
+def _unfollowed(words: str) -> RequestRefused:
+    return RequestRefused(f"The schema cannot be followed: {words[:WORDS]}", field="constraint")
+
+
+def _params(ask: Ask) -> dict[str, Any]:
     """The server's own end ids are ignored: ours are named. Text is made here, not there."""
-    greedy = sampling.greedy
+    sampling, greedy = ask.sampling, ask.sampling.greedy
     params: dict[str, Any] = {
         "max_tokens": sampling.max_tokens,
         "temperature": 0.0 if greedy else sampling.temperature,
@@ -132,11 +170,13 @@ def _params(sampling: Sampling, end_ids: frozenset[int]) -> dict[str, Any]:
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "repetition_penalty": sampling.repetition_penalty,
-        "stop_token_ids": sorted(end_ids),
+        "stop_token_ids": sorted(ask.end_ids),
         "ignore_eos": True,
-        "logprobs": 0,
+        "logprobs": ask.top or 0,
         "detokenize": False,
     }
+    if ask.schema is not None:
+        params["structured_outputs"] = {"json": ask.schema}
     if sampling.seed is not None:
         params["seed"] = sampling.seed
     if sampling.logit_bias:
@@ -146,19 +186,32 @@ def _params(sampling: Sampling, end_ids: frozenset[int]) -> dict[str, Any]:
 
 def _place(token: int, row: Mapping[str, Any], top: int) -> Place:
     """The server tells the `top` likeliest and the id itself."""
-    told = ((int(name), each["logprob"]) for name, each in row.items())
-    return place_of(token, ((name, -math.inf if value <= NOTHING else value) for name, value in told), top)
+    return place_of(token, ((int(name), _value(each["logprob"])) for name, each in row.items()), top)
 
 
-def _piece(event: Mapping[str, Any]) -> Piece:
+def _sampled_place(said: Mapping[str, Any], top: int) -> Place:
+    token = said["token_id"]
+    told = {each["token_id"]: _value(each["logprob"]) for each in said["top_logprobs"]}
+    return place_of(token, ({token: said["logprob"]} | told).items(), top)
+
+
+def _value(logprob: float) -> float:
+    return -math.inf if logprob <= NOTHING else logprob
+
+
+def _piece(event: Mapping[str, Any], ask: Ask) -> Piece:
     """EngineError if the server reports a fault in the middle of a response."""
     if "error" in event:
-        raise EngineError(f"the server failed in the middle of a response: {event['error'].get('message')}")
+        words = event["error"].get("message")
+        if ask.schema is not None and event["error"].get("code") == REFUSED:
+            raise _unfollowed(words)
+        raise EngineError(f"the server failed in the middle of a response: {words}")
     choice = event["choices"][0]
     content = (choice["logprobs"] or {}).get("content") or ()
     reason = choice["finish_reason"]
     return Piece(
         ids=tuple(choice["token_ids"]),
         logprobs=tuple(each["logprob"] for each in content),
+        tops=() if ask.top is None else tuple(_sampled_place(each, ask.top) for each in content),
         ended=None if reason is None else ENDS.get(reason, CUT),
     )

@@ -35,11 +35,13 @@ def check_capabilities(request: ModelRequest, can: Capabilities) -> None:
     if must_call and not can.forced_prefix:
         raise _unsupported("tool_choice", "This server's engine cannot force a tool call.", Field.TOOL_CHOICE)
     if request.form is not None and not can.constraint:
-        raise _unsupported(
-            "response_format", "This server's engine cannot force a form of text.", Field.FORMAT
-        )
+        message = f"This server's engine cannot force a form of text{_remedy(can, 'constraint')}."
+        raise _unsupported("response_format", message, Field.FORMAT)
     if request.logprobs and request.top_logprobs > can.top_logprobs:
-        message = f"This server's engine tells at most {can.top_logprobs} alternatives of a token."
+        message = (
+            f"This server's engine tells at most {can.top_logprobs} alternatives of a token"
+            f"{_remedy(can, 'top_logprobs')}."
+        )
         raise _unsupported("parameter", message, Field.TOP_LOGPROBS)
     if request.prefill:
         _check_prefill(request, can, must_call=must_call)
@@ -54,6 +56,10 @@ def _check_prefill(request: ModelRequest, can: Capabilities, *, must_call: bool)
     if must_call or request.form is not None:
         message = "A message of the assistant that is gone on from cannot be made a tool call or a JSON text."
         raise _unsupported("prefill", message, Field.MESSAGES)
+
+
+def _remedy(can: Capabilities, name: str) -> str:
+    return f": {can.remedies[name]}" if name in can.remedies else ""
 
 
 def _unsupported(what: str, message: str, field: Field) -> RequestError:
