@@ -55,6 +55,7 @@ class Bench:
     rested: list[float] = field(default_factory=list)
     on_rest: Callable[[int], object] = lambda times: None
     trainer: type[Trainer] = Trainer
+    watch: Callable[[Phase], object] = lambda phase: None
 
     @property
     def versions(self) -> Versions:
@@ -69,6 +70,7 @@ class Bench:
             chosen,
             now=lambda: 5.0,
             report=lambda ok, message: self.said.append((ok, message)),
+            watch=self.watch,
         )
 
     def run(self, steps: int | None, *, rests: int = 10, **settings: Any) -> int:

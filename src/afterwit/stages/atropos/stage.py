@@ -10,7 +10,7 @@ from afterwit.core.errors import RankLost, UpdateRefused, VersionTaken
 from afterwit.core.version import Version
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update import Phase
+from afterwit.learner.update import Phase, Progress
 from afterwit.stages.atropos.intake import Intake, Limits, intake
 from afterwit.stages.atropos.server import (
     AtroposServer,
@@ -27,11 +27,15 @@ FOR_EVER = 10**9
 """Steps that environments are told of if there is no end."""
 
 
+def _unwatched(phase: Phase) -> None:
+    """Nobody watches."""
+
+
 class Consumer:
     """One trainer of one server. Hold `versions.learning()` while it runs.
 
     `report` takes the stage's health and a sentence, `committed` every version that is on disk.
-    `paused` says why no batch is asked for now; None: one may be.
+    `paused` says why no batch is asked for now; None: one may be. `watch` is told how far an update has come.
     """
 
     def __init__(
@@ -44,10 +48,11 @@ class Consumer:
         report: Callable[[bool, str], object],
         committed: Callable[[Version], object] = lambda version: None,
         paused: Callable[[], str | None] = lambda: None,
+        watch: Progress = _unwatched,
     ) -> None:
         self._server, self._trainer, self._settings = server, trainer, settings
         self._now, self._report, self._committed = now, report, committed
-        self._paused = paused
+        self._paused, self._watch = paused, watch
         self._registered = False
         self._failures = 0
 
@@ -170,7 +175,7 @@ class Consumer:
             found.items,
             (),
             now=self._now(),
-            progress=_unwatched,
+            progress=self._watch,
             objective=found.objective,
             metrics={
                 "groups": float(found.groups),
@@ -201,7 +206,3 @@ def _counts(found: Intake) -> str:
         + (f"; {len(found.refused)} groups refused" if found.refused else "")
         + (f"; sequences left out: {left}" if left else "")
     )
-
-
-def _unwatched(phase: Phase) -> None:
-    """Nobody watches."""

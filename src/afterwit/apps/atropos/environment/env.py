@@ -18,6 +18,7 @@ from afterwit.apps import build
 from afterwit.apps.atropos.environment.board import Board
 from afterwit.apps.atropos.environment.config import AgenticOPDConfig
 from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
+from afterwit.apps.atropos.environment.outlasting import outlasting
 from afterwit.apps.atropos.environment.player import Player, group_data
 from afterwit.apps.atropos.environment.server import EngineServer
 from afterwit.apps.atropos.environment.settings import hindsight_settings, settings_of
@@ -84,6 +85,15 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
             self._players.append(
                 Player(self._tasks, server, self._sampling(), self._hindsight(server, settings))
             )
+
+    async def get_status(self) -> None:
+        """As the library's, for a server that may be killed and started again."""
+        await outlasting(super().get_status, self._register_again, url=self.config.rollout_server_url)
+
+    async def _register_again(self) -> None:
+        """What is played and followed goes on."""
+        await super().register_env()
+        await self.get_server_info()
 
     @property
     def _follows(self) -> bool:

@@ -1,0 +1,100 @@
+"""A run goes on when its trainer is killed, and when run-api is; each is a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="needs the extra atropos")
+
+from afterwit.apps import build
+from afterwit.apps.atropos.demo.run import MODEL, SETTINGS
+from afterwit.core.version import Version
+from tests.servers.server import Launch, Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.atropos]
+STEPS = 6
+LONGEST_S = 900.0
+BATCH = 16.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    found = Server(Launch(server="atropos", model=MODEL), tmp_path / "run-api.log")
+    found.start()
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts commands of Afterwit, each with a log; ends those that still run."""
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: object) -> subprocess.Popen[bytes]:
+            log = stack.enter_context((tmp_path / f"{name}.log").open("ab"))
+            command = [sys.executable, "-m", "afterwit", *map(str, arguments)]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def test_a_run_outlives_its_trainer_and_its_server(
+    server: Server, started: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    learns = ("train", MODEL, "--from", "atropos", "--url", server.url, "--home", home, "--config", SETTINGS)
+    plays = {
+        "task_set": "tools_world",
+        "engine": "embedded",
+        "afterwit_config": SETTINGS,
+        "rollout_server_url": server.url,
+        "agent_temperature": 0.6,
+        "max_agent_turns": 8,
+        "max_token_length": 96,
+        "total_steps": STEPS,
+        "steps_per_eval": 1000,
+        "use_wandb": False,
+    }
+    flags = [part for name, value in plays.items() for part in (f"--env.{name}", value)]
+    trainer = started("trainer", *learns)
+    playing = started("environment", "atropos", "serve", "--openai.model_name", MODEL, *flags)
+
+    wait(home, 2, playing)
+    trainer.kill()
+    trainer.wait()
+    started("trainer", *learns)
+    wait(home, 4, playing)
+    server.kill()
+    server.start()
+    assert playing.wait(LONGEST_S) == 0
+    wait(home, STEPS, None)
+
+    assert "it registers again" in (tmp_path / "environment.log").read_text()
+    assert (tmp_path / "trainer.log").read_text().count("registered with") >= 3
+    for version in written(home):
+        assert version.metrics["samples"] + version.metrics["sequences_left_out"] == BATCH
+
+
+def wait(home: Path, number: int, playing: subprocess.Popen[bytes] | None) -> None:
+    """Until the home has this version."""
+    until = time.monotonic() + LONGEST_S
+    while build.versions_of(home, MODEL).newest() < number:
+        assert time.monotonic() < until, f"there is no version {number}"
+        assert playing is None or playing.poll() is None, "the environment ended too early"
+        time.sleep(0.2)
+
+
+def written(home: Path) -> list[Version]:
+    found = [version for version in build.versions_of(home, MODEL).all() if version.number]
+    assert [version.number for version in found] == list(range(1, len(found) + 1))
+    return found

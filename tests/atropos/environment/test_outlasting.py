@@ -1,0 +1,82 @@
+"""The server may be killed and started again: it is waited for, and told of the environment anew."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="needs the extra atropos")
+
+import aiohttp
+from tenacity import RetryError, retry, stop_after_attempt
+
+from afterwit.apps.atropos.environment.outlasting import outlasting
+
+AWAY = aiohttp.ClientConnectionError("refused")
+
+
+def forgot() -> aiohttp.ClientResponseError:
+    return aiohttp.ClientResponseError(None, (), status=500)  # type: ignore[arg-type]  # nobody asked
+
+
+class Calls:
+    """A call with these outcomes, in order; then it succeeds. Tried twice, as the library does."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.left, self.made = list(outcomes), 0
+
+    async def __call__(self) -> None:
+        self.made += 1
+        outcome = self.left.pop(0) if self.left else None
+
+        @retry(stop=stop_after_attempt(2))
+        async def tried() -> None:
+            if outcome is not None:
+                raise outcome
+
+        await tried()
+
+
+async def ran(ask: Calls, register: Calls) -> int:
+    """How often it slept."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    await outlasting(ask, register, url="http://server", sleep=sleep)
+    return len(slept)
+
+
+async def test_a_server_that_answers_is_asked_once() -> None:
+    ask, register = Calls(), Calls()
+    assert await ran(ask, register) == 0
+    assert (ask.made, register.made) == (1, 0)
+
+
+async def test_a_server_that_is_away_is_waited_for_and_that_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ask, register = Calls(AWAY, AWAY, AWAY), Calls()
+    with caplog.at_level(logging.WARNING):
+        assert await ran(ask, register) == 3
+    assert (ask.made, register.made) == (4, 0)
+    assert caplog.messages == ["waiting for http://server: refused"]
+
+
+async def test_a_server_that_forgot_is_registered_with_again_even_if_it_goes_away_meanwhile() -> None:
+    ask, register = Calls(AWAY, forgot(), forgot()), Calls(AWAY)
+    assert await ran(ask, register) == 2
+    assert (ask.made, register.made) == (4, 2)
+
+
+async def test_what_is_no_failure_of_the_server_ends_the_run() -> None:
+    async def ask() -> Any:
+        raise ValueError("no number")
+
+    with pytest.raises(ValueError, match="no number"):
+        await outlasting(ask, Calls(), url="http://server")
+    with pytest.raises(RetryError):
+        await ran(Calls(ValueError("no number")), Calls())
