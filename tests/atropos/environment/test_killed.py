@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,8 @@ pytest.importorskip("atroposlib", reason="needs the extra atropos")
 from afterwit.apps import build
 from afterwit.apps.atropos.demo.run import MODEL, SETTINGS
 from afterwit.core.version import Version
-from tests.servers.server import Launch, Server
+from tests.atropos.environment.conftest import Start
+from tests.servers.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.atropos]
 STEPS = 6
@@ -24,40 +22,14 @@ LONGEST_S = 900.0
 BATCH = 16.0
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    found = Server(Launch(server="atropos", model=MODEL), tmp_path / "run-api.log")
-    found.start()
-    yield found
-    found.end()
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts commands of Afterwit, each with a log; ends those that still run."""
-    with ExitStack() as stack:
-
-        def start(name: str, *arguments: object) -> subprocess.Popen[bytes]:
-            log = stack.enter_context((tmp_path / f"{name}.log").open("ab"))
-            command = [sys.executable, "-m", "afterwit", *map(str, arguments)]
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
-        yield start
-
-
-def test_a_run_outlives_its_trainer_and_its_server(
-    server: Server, started: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_a_run_outlives_its_trainer_and_its_server(run_api: Server, started: Start, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    learns = ("train", MODEL, "--from", "atropos", "--url", server.url, "--home", home, "--config", SETTINGS)
+    learns = ("train", MODEL, "--from", "atropos", "--url", run_api.url, "--home", home, "--config", SETTINGS)
     plays = {
         "task_set": "tools_world",
         "engine": "embedded",
         "afterwit_config": SETTINGS,
-        "rollout_server_url": server.url,
+        "rollout_server_url": run_api.url,
         "agent_temperature": 0.6,
         "max_agent_turns": 8,
         "max_token_length": 96,
@@ -74,8 +46,8 @@ def test_a_run_outlives_its_trainer_and_its_server(
     trainer.wait()
     started("trainer", *learns)
     wait(home, 4, playing)
-    server.kill()
-    server.start()
+    run_api.kill()
+    run_api.start()
     assert playing.wait(LONGEST_S) == 0
     wait(home, STEPS, None)
 

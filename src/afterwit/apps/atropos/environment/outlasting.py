@@ -1,4 +1,4 @@
-"""A server that is away, or has forgotten this environment, ends no run: it keeps all in memory, and restarts."""
+"""A server that is away, or has forgotten this environment, ends no run: it keeps all in memory alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def outlasting(
     url: str,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Ask the server at `url` until it answers. One that fails does not know who asks: `register`, then again."""
+    """Ask the server at `url` until it answers. One that fails does not know who asks: `register` first."""
     away = False
     while (error := await _failure(ask)) is not None:
         if isinstance(error, aiohttp.ClientResponseError):
@@ -34,7 +34,7 @@ async def outlasting(
 
 
 async def _failure(call: Callable[[], Awaitable[object]]) -> Exception | None:
-    """Why the server did not answer; None if it did. The library tries thrice, and says so in its own error."""
+    """Why the server did not answer; None if it did. The library tries thrice, with an error of its own."""
     try:
         await call()
     except RetryError as error:
