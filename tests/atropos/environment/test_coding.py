@@ -44,7 +44,7 @@ async def test_a_policy_that_cheats_gains_nothing_in_any_task(
     async with listening(Scripted(model)) as url:
         flags = {
             "env.rollout_server_url": run_api.url,
-            "env.total_steps": trained,
+            "env.total_steps": trained - 1,  # it ends when more batches than these were given out
             "env.max_token_length": 4096,
             "env.tokenizer_name": model,
             "env.tensorboard_dir": tmp_path / "metrics",
@@ -54,11 +54,14 @@ async def test_a_policy_that_cheats_gains_nothing_in_any_task(
         }
         environment = started("environment", "atropos", "serve", *(f"--{k}={v}" for k, v in flags.items()))
         found: list[Any] = []
-        while len(found) < trained:
-            assert environment.poll() is None, (tmp_path / "environment.log").read_text()[-2000:]
+        while environment.poll() is None:
             found += await asyncio.to_thread(trainer.batch) or ()
             await asyncio.sleep(0.2)
 
+    log = (tmp_path / "environment.log").read_text()
+    assert environment.returncode == 0, log[-2000:]
+    assert len(found) >= trained
+    assert "Traceback" not in log
     for data in found[:trained]:
         group = read(data, vocabulary=renderer.vocabulary)
         assert sorted(data["scores"]) == pytest.approx([WORTHLESS, WORTHLESS, WORTH, WORTH])

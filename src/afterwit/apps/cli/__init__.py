@@ -17,7 +17,7 @@ from afterwit.core.errors import AfterwitError
 EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
-    "atropos": {"atroposlib", "datasets", "tensorboardX"},
+    "atropos": {"atroposlib", "datasets", "tenacity", "tensorboardX"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
 

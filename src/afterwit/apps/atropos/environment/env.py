@@ -243,11 +243,13 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
             await asyncio.sleep(LOOK_S)
 
     async def _close(self) -> None:
+        """Rollouts under way close their boxes before the loop does."""
         self._signals.stop.set()
         self._board.close()
-        for running in self._following:
+        ending = [*self._following, *self.workers]
+        for running in ending:
             running.cancel()
-        await asyncio.gather(*self._following, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         for player in self._players:
             await player.engine.close()
 

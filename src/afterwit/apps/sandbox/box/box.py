@@ -47,6 +47,7 @@ class Box:
     def __init__(self, process: asyncio.subprocess.Process, walls: Walls, limits: BoxLimits) -> None:
         self._process, self._walls, self._limits = process, walls, limits
         self._turn = asyncio.Lock()
+        self._level = logging.DEBUG if walls.isolated else logging.WARNING
 
     async def run(self, argv: Sequence[str]) -> Ran:
         """Run a command to its end, or to the end of its limits. All that it started ends with it."""
@@ -54,7 +55,7 @@ class Box:
         said = await self._ask("run", seconds=self._limits.seconds, argv=list(argv), limits=self._for_init())
         ran = Ran(**said)
         seconds, cut = time.monotonic() - began, ran.ended_for or f"status {ran.status}"
-        LOG.info("command in a box (%s): %s after %.2f s", self._walls.name, cut, seconds)
+        LOG.log(self._level, "command in a box (%s): %s after %.2f s", self._walls.name, cut, seconds)
         return ran
 
     async def read(self, path: str) -> str:
@@ -70,7 +71,7 @@ class Box:
 
     async def start(self, argv: Sequence[str]) -> None:
         """Start a program that answers lines with lines: it is talked to by `ask` until `stop`."""
-        LOG.info("program in a box (%s) is started", self._walls.name)
+        LOG.log(self._level, "program in a box (%s) is started", self._walls.name)
         _done(await self._ask("start", argv=list(argv), limits=self._for_init()))
 
     async def ask(self, line: str) -> str | None:
