@@ -152,6 +152,14 @@ def test_an_event_is_one_line_whatever_is_said(data):
     assert json.loads(event[6:]) == data
 
 
+@given(st.text(), st.text(), st.text())
+def test_a_frame_around_a_text_is_the_event_with_that_text(text, other, behind):
+    def event(said: str) -> bytes:
+        return sse.event({"name": other, "delta": {"text": said}, "more": behind})
+
+    assert sse.Frame.of(event(""), "text").around(text) == event(text)
+
+
 def test_errors_have_openais_form_and_its_names_of_the_fields():
     error = RequestError(400, "context_length_exceeded", "too long", param=Field.MESSAGES)
     assert OPENAI_CHAT.error_body(error) == {

@@ -57,6 +57,18 @@ def test_any_ids_at_all_become_the_text_of_all_of_them(renderer, data, cuts):
     assert "".join([*pieces, detokenizer.finish()]) == renderer.decode(ids)
 
 
+@shared
+@given(data=st.data(), cuts=cuts)
+def test_pieces_of_a_decoder_that_joins_bytes_are_those_of_any_decoder(renderer, data, cuts):
+    assert renderer.joins_bytes
+    ids = data.draw(st.lists(st.integers(min_value=0, max_value=renderer.vocabulary - 1), max_size=30))
+    direct = Detokenizer.of(renderer)
+    in_context = Detokenizer(renderer.decode, silent=renderer.silent_ids)
+    for part in split(ids, cuts):
+        assert direct.push(part) == in_context.push(part)
+    assert direct.finish() == in_context.finish()
+
+
 def test_a_character_cut_by_the_end_is_shown_as_broken(renderer):
     detokenizer = Detokenizer.of(renderer)
     assert detokenizer.push(renderer.encode("🙂")[:-1]) == ""

@@ -113,20 +113,30 @@ def test_a_stream_has_anthropics_events_in_their_order():
     ]
 
 
-def test_a_stream_begins_with_the_tokens_of_the_prompt():
-    (start, _) = events_of(encoder(stream=True).delta(ChoiceDelta(choice=0, events=(), version=7)))
-    message = start["message"]
-    assert message["usage"]["input_tokens"] == 3
-    assert (message["id"], message["role"], message["model"]) == ("msg_" + TURN, "assistant", "tiny")
-    assert (message["content"], message["stop_reason"], message["stop_sequence"]) == ([], None, None)
-
-
 EVENTS = st.lists(
     st.builds(TextDelta, text=st.text(min_size=1, max_size=4))
     | st.builds(ReasoningDelta, text=st.text(min_size=1, max_size=4))
     | st.sampled_from([READ, WROTE]),
     max_size=8,
 )
+
+
+@given(EVENTS)
+def test_a_stream_has_the_same_bytes_whether_events_come_one_by_one_or_together(events):
+    together = encoder(stream=True)
+    data = together.delta(ChoiceDelta(choice=0, events=events, version=7))
+    one_by_one = encoder(stream=True)
+    pieces = [one_by_one.delta(ChoiceDelta(choice=0, events=(), version=7))]
+    pieces += [one_by_one.delta(ChoiceDelta(choice=0, events=(event,), version=7)) for event in events]
+    assert b"".join(pieces) == data
+
+
+def test_a_stream_begins_with_the_tokens_of_the_prompt():
+    (start, _) = events_of(encoder(stream=True).delta(ChoiceDelta(choice=0, events=(), version=7)))
+    message = start["message"]
+    assert message["usage"]["input_tokens"] == 3
+    assert (message["id"], message["role"], message["model"]) == ("msg_" + TURN, "assistant", "tiny")
+    assert (message["content"], message["stop_reason"], message["stop_sequence"]) == ([], None, None)
 
 
 @given(events=EVENTS, shown=st.booleans())

@@ -72,9 +72,9 @@ class ResponseHead:
         return ids.call_id(ids.choice_turn(self.turn, choice), index)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ChoiceDelta:
-    """What one engine step added to one choice."""
+    """What one engine step added to one choice. Not frozen: one is made for every token, in half the time."""
 
     choice: int
     events: Sequence[ResponseEvent]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -17,6 +17,8 @@ from afterwit.wire.surrogates import without_halves
 JsonObject = dict[str, Any]
 
 CALL_PREFIX = "toolu"
+TEXT_BLOCKS: Mapping[type[ResponseEvent], str] = {TextDelta: "text", ReasoningDelta: "thinking"}
+"""The type of the block that an event adds text to, which is also the name of the text in it."""
 PIECE = 64
 """Characters of one piece of a tool call's arguments."""
 
@@ -44,7 +46,12 @@ class BlockStream:
         self._ids = ids
         self._open: str | None = None
         """The type of the open block."""
-        self._index = -1
+        self.index = -1
+        """Of the block that was opened last."""
+
+    def only_grows(self, event: ResponseEvent) -> TypeGuard[TextDelta | ReasoningDelta]:
+        """Whether the event is no more than text for the open block."""
+        return self._open is not None and self._open == TEXT_BLOCKS.get(type(event))
 
     def grow(self, event: ResponseEvent) -> Iterator[JsonObject]:
         """What an event adds. A call is a block of its own, and complete."""
@@ -69,7 +76,7 @@ class BlockStream:
         if self._open == "thinking":
             yield self._delta({"type": "signature_delta", "signature": self._ids.signature})
         if self._open is not None:
-            yield {"type": "content_block_stop", "index": self._index}
+            yield {"type": "content_block_stop", "index": self.index}
         self._open = None
 
     def _enter(self, block: JsonObject) -> Iterator[JsonObject]:
@@ -77,11 +84,11 @@ class BlockStream:
             return
         yield from self.close()
         self._open = block["type"]
-        self._index += 1
-        yield {"type": "content_block_start", "index": self._index, "content_block": block}
+        self.index += 1
+        yield {"type": "content_block_start", "index": self.index, "content_block": block}
 
     def _delta(self, delta: JsonObject) -> JsonObject:
-        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+        return {"type": "content_block_delta", "index": self.index, "delta": delta}
 
 
 def whole_blocks(events: Iterable[ResponseEvent], ids: BlockIds) -> list[JsonObject]:

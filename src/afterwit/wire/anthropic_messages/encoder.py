@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,7 +11,7 @@ import orjson
 from afterwit.core.errors import RequestError
 from afterwit.core.turn import Finish
 from afterwit.wire import sse
-from afterwit.wire.anthropic_messages.blocks import BlockIds, BlockStream, whole_blocks
+from afterwit.wire.anthropic_messages.blocks import TEXT_BLOCKS, BlockIds, BlockStream, whole_blocks
 from afterwit.wire.anthropic_messages.errors import error_body
 from afterwit.wire.dialect import Encoder
 from afterwit.wire.request import ModelRequest
@@ -20,6 +21,7 @@ from afterwit.wire.response import (
     ReasoningDelta,
     ResponseEvent,
     ResponseHead,
+    TextDelta,
     Usage,
 )
 
@@ -47,15 +49,27 @@ class StreamEncoder:
         self._show_reasoning = request.show_reasoning
         self._blocks = BlockStream(BlockIds(head=head))
         self._begun = False
+        self._frames: dict[int, sse.Frame] = {}
+        """Of events that add text to a block, by its index."""
         self._hidden = 0
         self._stop: JsonObject = {}
 
     def delta(self, delta: ChoiceDelta) -> bytes:
+        if len(delta.events) == 1 and self._blocks.only_grows(event := delta.events[0]):
+            return self._frame(event).around(event.text)
         events = [] if self._begun else [_start(self._head), PING]
         self._begun = True
         for event in delta.events:
             events += self._grow(event)
         return _sent(events)
+
+    def _frame(self, event: TextDelta | ReasoningDelta) -> sse.Frame:
+        frame = self._frames.get(self._blocks.index)
+        if frame is None:
+            (added,) = self._blocks.grow(replace(event, text=""))
+            frame = sse.Frame.of(sse.named_event(added), TEXT_BLOCKS[type(event)])
+            self._frames[self._blocks.index] = frame
+        return frame
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         self._stop = _stop(end)

@@ -14,9 +14,17 @@ LONGEST_CHARACTER = 4
 class Detokenizer:
     """Text of a response as its ids arrive. Never emits half a character; control tokens have no text."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], *, silent: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        silent: Collection[int] = (),
+        joins_bytes: bool = False,
+    ) -> None:
+        """`joins_bytes`: `decode` joins the bytes of its ids, see `Renderer.joins_bytes`."""
         self._decode = decode
         self._silent = silent
+        self._joins_bytes = joins_bytes
         self._ids: list[int] = []
         # decoding depends on the ids before: each new text is decoded behind the piece last emitted
         self._context = 0
@@ -25,13 +33,18 @@ class Detokenizer:
     @classmethod
     def of(cls, renderer: Renderer) -> Detokenizer:
         """For one response."""
-        return cls(renderer.decode, silent=renderer.silent_ids)
+        return cls(renderer.decode, silent=renderer.silent_ids, joins_bytes=renderer.joins_bytes)
 
     def push(self, ids: Iterable[int]) -> str:
         """The text that these ids complete."""
-        self._ids += [index for index in ids if index not in self._silent]
-        text = self._pending(len(self._ids))
+        new = [index for index in ids if index not in self._silent]
+        begins = self._emitted == len(self._ids)
+        self._ids += new
         end = len(self._ids)
+        if begins and self._joins_bytes and _BROKEN not in (text := self._decode(new)):
+            self._context, self._emitted = self._emitted, end
+            return text
+        text = self._pending(end)
         if not text or text.endswith(_BROKEN):
             text, end = self._never_completed(text)
         if not text:

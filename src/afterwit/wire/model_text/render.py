@@ -69,8 +69,10 @@ class Renderer:
         """Ids that end a turn."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: int = len(vocabulary)
-        text = tokenizer.to_str()
-        self._characters_per_token = characters_per_token(json.loads(text), max(map(len, vocabulary)))
+        data = json.loads(tokenizer.to_str())
+        self._characters_per_token = characters_per_token(data, max(map(len, vocabulary)))
+        self.joins_bytes: bool = (data["decoder"] or {}).get("type") == "ByteLevel"
+        """Whole characters have the same text by themselves as behind other ids."""
         self.tokenizer_hash = _hash(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = {index: token.content for index, token in added.items() if token.special}

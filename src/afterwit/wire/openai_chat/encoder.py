@@ -42,25 +42,22 @@ class StreamEncoder:
         self._include_usage = request.include_usage
         self._envelope = Envelope(head=head, null_usage=request.include_usage)
         self._opened: set[int] = set()
-        self._frames: dict[tuple[int, int], tuple[bytes, bytes]] = {}
-        """Of chunks that bring content alone, by choice and version: what is before and behind the text."""
+        self._frames: dict[tuple[int, int], sse.Frame] = {}
+        """Of chunks that bring content alone, by choice and version."""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         if len(delta.events) == 1 and delta.choice in self._opened and not delta.logprobs:
             event = delta.events[0]
             if type(event) is TextDelta:
-                before, behind = self._frame(delta.choice, delta.version)
-                return before + orjson.dumps(event.text) + behind
+                return self._frame(delta.choice, delta.version).around(event.text)
         return self._chunks(delta)
 
-    def _frame(self, choice: int, version: int) -> tuple[bytes, bytes]:
-        """Nearly all chunks of a stream differ in their text alone: the rest is encoded once."""
+    def _frame(self, choice: int, version: int) -> sse.Frame:
         frame = self._frames.get((choice, version))
         if frame is None:
             content = next(event_deltas(TextDelta(text=""), ""))
-            whole = sse.event(self._envelope.chunk(version, [delta_choice(choice, content)]))
-            before, key, behind = whole.rpartition(b'"content":')
-            frame = self._frames[choice, version] = (before + key, behind.removeprefix(b'""'))
+            chunk = self._envelope.chunk(version, [delta_choice(choice, content)])
+            frame = self._frames[choice, version] = sse.Frame.of(sse.event(chunk), "content")
         return frame
 
     def _chunks(self, delta: ChoiceDelta) -> bytes:

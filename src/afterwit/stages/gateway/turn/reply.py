@@ -152,6 +152,8 @@ class Reply:
 
     def _keep(self, events: list[ResponseEvent]) -> list[ResponseEvent]:
         """Count the calls; if only one may be made, leave out the others. Leave out what is unsaid."""
+        if not self._unsaid and len(events) == 1 and type(events[0]) is TextDelta:
+            return events
         kept: list[ResponseEvent] = []
         for event in events:
             if self._unsaid and isinstance(event, TextDelta):

@@ -23,7 +23,7 @@ from afterwit.stages.gateway.turn.recorder import Recorder
 from afterwit.stages.gateway.turn.request import PreparedRequest
 from afterwit.stages.gateway.turn.writer import ResponseWriter
 from afterwit.wire.request import Field
-from afterwit.wire.response import Usage
+from afterwit.wire.response import ResponseEvent, Usage
 
 FIELDS: Mapping[str, str] = {"prompt": Field.MESSAGES, "constraint": Field.FORMAT}
 """What a client's request calls a field of `Generate`, if it differs."""
@@ -87,7 +87,7 @@ class RunningResponse:
             async with self._gateway.in_flight.within(self._gateway.settings.response_timeout_s):
                 async with aclosing(self._steps(choice)) as steps:
                     async for step in steps:
-                        await self._take(choice, step)
+                        await self._writer.grow(choice, self._take(choice, step))
                         if choice.reply.done:
                             return
         except TimeoutError as error:
@@ -110,10 +110,10 @@ class RunningResponse:
         """Whether the engine is asked for the model's own log-probs. Else the recorded ones do."""
         return self._request.asked.logprobs and self._gateway.engine.capabilities.top_logprobs > 0
 
-    async def _take(self, choice: Choice, step: Step) -> None:
+    def _take(self, choice: Choice, step: Step) -> list[ResponseEvent]:
         if not choice.reply.completion:
             self._gateway.metrics.first_token.observe(perf_counter() - self._started)
-        await self._writer.grow(choice, choice.reply.push(step))
+        return choice.reply.push(step)
 
     async def _fail(self, error: EngineError) -> None:
         """Report the engine's fault: by a status if nothing was sent yet, else inside the stream."""

@@ -25,8 +25,8 @@ class ResponseWriter:
     async def grow(self, choice: Choice, events: Sequence[ResponseEvent]) -> None:
         """A choice has grown by these events, perhaps by none."""
         version = choice.reply.version
-        if version is not None:
-            await self._write(self._delta(choice, events, version))
+        if version is not None and (data := self._delta(choice, events, version)):
+            await self._write(data)
 
     async def end_choice(self, choice: Choice, events: Sequence[ResponseEvent], version: int) -> None:
         """A choice has ended with these events, and is recorded."""
@@ -39,7 +39,8 @@ class ResponseWriter:
             version=version,
             logprobs=choice.reply.logprobs(),
         )
-        await self._write(last + self._encoder.end_choice(end))
+        if data := last + self._encoder.end_choice(end):
+            await self._write(data)
 
     async def end(self, usage: Usage, version: int) -> None:
         """All choices have ended."""
@@ -58,8 +59,6 @@ class ResponseWriter:
         )
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
-        if not data and not last:
-            return
         if not self._started:
             self._started = True
             await self._send(

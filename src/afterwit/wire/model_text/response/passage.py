@@ -25,6 +25,7 @@ class Passage:
     def __init__(self, marks: Sequence[str], *, trim: bool) -> None:
         self._marks = marks
         self._found = re.compile("|".join(map(re.escape, marks))) if marks else None
+        self._firsts = frozenset(mark[0] for mark in marks)
         self._trim = trim
         """Drop white space until the first text."""
         self._space: list[str] = []
@@ -36,6 +37,8 @@ class Passage:
         """Reads more text."""
         if self._found is None:
             return Cleared(self._trimmed(text), None, "")
+        if not self._tail and self._firsts.isdisjoint(text):
+            return Cleared(self._clear(text), None, "")
         text = self._tail + text
         found = self._found.search(text)
         if found:
@@ -55,13 +58,14 @@ class Passage:
 
     def _clear(self, text: str) -> str:
         """The text with the white space held back before it, without the white space at its end."""
-        text = self._trimmed(text)
+        if self._trim:
+            text = self._trimmed(text)
         core = text.rstrip()
         if not core:
             self._space.append(text)
             return ""
-        cleared = "".join(self._space) + core
-        self._space = [text[len(core) :]]
+        cleared = "".join((*self._space, core)) if self._space else core
+        self._space = [text[len(core) :]] if len(core) < len(text) else []
         return cleared
 
     def _trimmed(self, text: str) -> str:
