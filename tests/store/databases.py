@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
 
 from afterwit.store import Store
 from afterwit.store.sql.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect, migrate
+
+if TYPE_CHECKING:
+    from afterwit.store.postgresql import PostgresqlStore
 
 MODEL = "model"
 
@@ -65,8 +71,33 @@ def _empty_store() -> bytes:
         return path.read_bytes()
 
 
-DATABASES: Mapping[str, Callable[[Path], Database]] = {"sqlite": SqliteFile}
+class PostgresqlSchema:
+    """A schema of the session's server."""
+
+    def __init__(self, folder: Path) -> None:
+        from tests.store.postgresql.server import server
+
+        self._server = server()
+        self._name = self._server.empty_store()
+        self.url = self._server.url(self._name)
+        weakref.finalize(self, self._server.unused.append, self._name)
+
+    def open(self) -> PostgresqlStore:
+        from afterwit.store.postgresql import PostgresqlStore
+
+        return PostgresqlStore.open(self.url, fingerprint=MODEL)
+
+    def crash(self) -> None:
+        """The server drops what is open, as it does when a client dies."""
+        self._server.drop_clients(self._name)
+
+
+DATABASES: Mapping[str, Callable[[Path], Database]] = {"sqlite": SqliteFile, "postgresql": PostgresqlSchema}
 """From an empty folder to a database."""
+KINDS = [
+    pytest.param(kind, marks=[pytest.mark.cluster] if kind == "postgresql" else []) for kind in DATABASES
+]
+"""Of the table, each with the mark of what it needs."""
 
 
 def store_in_memory() -> SqliteStore:

@@ -17,6 +17,7 @@ AfterwitError
 ├── StoreError          the store refuses
 │   ├── StoreMismatch        it belongs to another model or a newer Afterwit
 │   ├── StoreUnavailable     it cannot take or give anything now; asking again later may help
+│   │   └── StoreConflict        another process changes the same: asking again at once may help
 │   ├── TurnNotFound         it has no such turn, or no longer its content
 │   ├── TurnAmbiguous        several turns begin like this
 │   └── IllegalMove          the table of moves has no such move
@@ -118,6 +119,10 @@ class StoreMismatch(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store can take or give nothing now: its disk is full, or another process holds it."""
+
+
+class StoreConflict(StoreUnavailable):
+    """Another process changes the same now. Nothing of the call is stored: it may be made again at once."""
 
 
 class TurnNotFound(StoreError):

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from afterwit.core.errors import StoreUnavailable
+from afterwit.core.errors import StoreConflict, StoreUnavailable
 from afterwit.store.port import Store
 
 T = TypeVar("T")
+
+TRIES = 5
+"""Times that a call is made whose way another process crosses."""
 
 TOGETHER = 32
 """Most calls that share one transaction if they wait together: pages that several touch are written once."""
@@ -91,13 +94,21 @@ class AsyncStore:
         except BaseException as error:  # the commit failed: nothing of any call is stored
             for call in calls:
                 call.error = call.error or error
+        for call in calls:
+            if isinstance(call.error, StoreConflict):
+                _work(call, self._store)
 
 
 def _work(call: _Call, store: Store) -> None:
-    try:
-        call.result = call.work(store)
-    except BaseException as error:  # for the caller, whatever it is
-        call.error = error
+    """By itself; again if another process was in its way."""
+    for left in reversed(range(TRIES)):
+        try:
+            call.result, call.error = call.work(store), None
+        except BaseException as error:  # for the caller, whatever it is
+            call.error = error
+            if isinstance(error, StoreConflict) and left:
+                continue
+        return
 
 
 def _work_in_savepoint(call: _Call, store: Store) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from afterwit.store import Store
-from tests.store.databases import DATABASES, Database
+from tests.store.databases import DATABASES, KINDS, Database
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=KINDS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return DATABASES[request.param](tmp_path / "database")
 

@@ -14,7 +14,7 @@ from afterwit.core.lifecycle import State
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin, Version
-from tests.store.databases import DATABASES, Database
+from tests.store.databases import DATABASES, KINDS, Database
 from tests.store.examples import HINTED, NO, a_version, add
 
 LEASE = 10.0
@@ -126,13 +126,13 @@ def live(kind: str, steps: list[Callable[[World], None]]) -> None:
         world.store.close()
 
 
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", range(len(ROUND) + 1))
 def test_a_crash_after_any_step_of_a_round_loses_and_repeats_nothing(kind: str, place: int) -> None:
     live(kind, [*ROUND[:place], World.crash, *ROUND])
 
 
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example([*ROUND, World.crash, *ROUND, World.praise])
 @given(st.lists(st.sampled_from(STEPS), min_size=10, max_size=50))

@@ -28,7 +28,7 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.core.verdict import Feedback
 from afterwit.core.version import Origin, Version
-from tests.store.databases import DATABASES, Database
+from tests.store.databases import DATABASES, KINDS, Database
 from tests.store.examples import HINTED, a_version, add
 
 LEASE = 10.0
@@ -402,13 +402,13 @@ QUICK = settings(
 MANY = settings(QUICK, max_examples=1000)
 
 
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_store_agrees_with_a_model_of_it(kind: str) -> None:
     run_state_machine_as_test(lambda: Lifecycle(DATABASES[kind]), settings=QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", DATABASES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_store_agrees_with_a_model_of_it_in_many_lives(kind: str) -> None:
     run_state_machine_as_test(lambda: Lifecycle(DATABASES[kind]), settings=MANY)

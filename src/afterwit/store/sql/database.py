@@ -78,6 +78,10 @@ class Database(ABC):
         """Bytes in use, without the room that deleted rows left."""
 
     @abstractmethod
+    def turns_beyond(self, max_bytes: int) -> int:
+        """About how many turns are stored beyond so many bytes; 0 if `size` is within them."""
+
+    @abstractmethod
     def wipe(self) -> None:
         """Rows were deleted: have them unreadable in the files, once the transaction is over."""
 

@@ -110,6 +110,10 @@ class SqliteDatabase(Database):
         )
         return int((pages - free) * size)
 
+    def turns_beyond(self, max_bytes: int) -> int:
+        """So many that asking again is cheap beside removing them: the size is known exactly at any time."""
+        return 32 if self.size() > max_bytes else 0
+
     def wipe(self) -> None:
         """Move the log into the file and empty it: it holds what was deleted.
 

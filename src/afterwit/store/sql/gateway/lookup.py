@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text
+from afterwit.core.errors import TurnNotFound
 from afterwit.core.kept import Kept
 from afterwit.core.turn import Kind
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.database import Database, Row, marks
 from afterwit.store.sql.gateway.relatives import CHILDREN, shape_of
 from afterwit.store.sql.rows.codec import read_message
-from afterwit.store.sql.rows.turn_state import turn_state_of
 
 FIRST_HASHES = 4
 """Prefix hashes looked up first, the deepest ones; then twice as many, and so on. A request's parent nearly
@@ -133,8 +133,10 @@ class SqlParentLookup(Component):
         return [_branch(row) for row in reversed(rows)]
 
     def full_depth(self, turn: str) -> int:
-        current = turn_state_of(self._database, turn)
-        return int(self._database.rows("SELECT full_depth FROM turns WHERE seq = ?", (current.seq,))[0][0])
+        row = self._database.row("SELECT full_depth FROM turns WHERE id = ?", (turn,))
+        if row is None:
+            raise TurnNotFound(f"there is no turn {turn}")
+        return int(row["full_depth"])
 
 
 def _branch(row: Row) -> Branch:

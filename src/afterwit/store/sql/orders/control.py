@@ -15,13 +15,13 @@ NOTE = "note:{}"
 
 class SqlControl(Component):
     def pause(self, words: str, *, now: float) -> Pause:
-        with self._database.transaction():
+        with self._database.alone():
             pause = replace(self.paused() or Pause(since=now, words=words), words=words)
             self._set(PAUSED, orjson.dumps(pause).decode())
         return pause
 
     def resume(self) -> Pause | None:
-        with self._database.transaction():
+        with self._database.alone():
             pause = self.paused()
             self._database.execute("DELETE FROM meta WHERE key = ?", (PAUSED,))
         return pause

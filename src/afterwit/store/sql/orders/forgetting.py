@@ -19,7 +19,8 @@ ORDER = "forget:{}"
 
 class SqlForgetting(Component):
     def order_forgetting(self, session: str, *, replay: bool, now: float) -> None:
-        self._write_order(ForgetOrder(session=session, replay=replay, at=now, error=None))
+        with self._database.transaction():
+            self._write_order(ForgetOrder(session=session, replay=replay, at=now, error=None))
 
     def forget_orders(self) -> list[ForgetOrder]:
         rows = self._database.rows(
@@ -30,13 +31,14 @@ class SqlForgetting(Component):
         return sorted(orders, key=lambda order: (order.at, order.session))
 
     def forgetting_failed(self, session: str, error: str) -> None:
-        with self._database.transaction():
+        with self._database.alone():
             for order in self.forget_orders():
                 if order.session == session:
                     self._write_order(replace(order, error=error))
 
     def cancel_forgetting(self, session: str) -> None:
-        self._database.execute("DELETE FROM meta WHERE key = ?", (ORDER.format(session),))
+        with self._database.transaction():
+            self._database.execute("DELETE FROM meta WHERE key = ?", (ORDER.format(session),))
 
     def _write_order(self, order: ForgetOrder) -> None:
         row = {"key": ORDER.format(order.session), "value": orjson.dumps(order).decode()}
@@ -47,7 +49,7 @@ class SqlForgetting(Component):
         return tuple(row["id"] for row in rows)
 
     def forget(self, session: str, *, now: float) -> int:
-        with self._database.transaction():
+        with self._database.alone():
             found = forget_session(self._database, session, now=now)
         self._database.wipe()
         return found

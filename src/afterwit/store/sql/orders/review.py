@@ -45,7 +45,7 @@ class SqlReview(Component):
         return row is not None and bool(row["trains"])
 
     def exclude(self, session: str, *, now: float) -> Excluded:
-        with self._database.transaction():
+        with self._database.alone():
             self._database.execute(
                 "INSERT INTO excluded VALUES (?, ?) ON CONFLICT DO NOTHING", (session, now)
             )
@@ -76,7 +76,7 @@ class SqlReview(Component):
         )
 
     def include(self, session: str) -> bool:
-        with self._database.transaction():
+        with self._database.alone():
             known = self._database.execute("DELETE FROM excluded WHERE session = ?", (session,))
         return known > 0
 

@@ -55,7 +55,8 @@ class SqlLeases(Component):
         among = "" if only is None else f" AND seq IN ({marks(len(only))})"
         found = self._database.rows(
             f"SELECT {COLUMNS} FROM turns WHERE state = ? AND reason IS NULL"
-            f" AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?{among} ORDER BY seq LIMIT ?",
+            f" AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?{among} ORDER BY seq LIMIT ?"
+            f"{self._database.UNLOCKED}",
             (state, now, now, *(only or ()), limit),
         )
         return [TurnState.of(row) for row in found]

@@ -103,6 +103,8 @@ class SqlReading(Component):
         newest_first: bool = False,
     ) -> Iterator[Record]:
         clauses, values = clauses_of(where or Filter())
+        if not newest_first:
+            clauses, values = f"{clauses} AND t.seq <= ?", [*values, self._database.decided()]
         order, past = ("DESC", "<") if newest_first else ("ASC", ">")
         position = after if after or not newest_first else ALL
         left = limit

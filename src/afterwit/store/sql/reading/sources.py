@@ -8,7 +8,7 @@ from afterwit.core.teaching import Flag, Votes
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
 
-CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"')"
+CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"') > 0"
 VOTES = f"""
     SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
         count(*) FILTER (WHERE v.reward < 0) AS rejected
@@ -26,6 +26,7 @@ EARLIER = f"""
 
 class SqlSources(Component):
     def votes_on(self, signature: str) -> Mapping[str, Votes]:
+        self._database.hold(f"votes {signature}")
         rows = self._database.rows(VOTES, (signature,))
         return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
 

@@ -69,7 +69,8 @@ COLUMNS = "seq, id, kind, state, reason, revision, owner, lease_until, claimed_r
 
 
 def find_turn_state(database: Database, turn: str) -> TurnState | None:
-    row = database.row(f"SELECT {COLUMNS} FROM turns WHERE id = ?", (turn,))
+    """Within a transaction: nobody else moves the turn until it ends."""
+    row = database.row(f"SELECT {COLUMNS} FROM turns WHERE id = ?{database.LOCKED}", (turn,))
     return None if row is None else TurnState.of(row)
 
 
@@ -129,7 +130,8 @@ def skip_open(database: Database, which: str, value: float | str, *, now: float)
     """Skip the OPEN turns that the condition `which` holds for, and return their number."""
     with database.transaction():
         rows = database.rows(
-            f"SELECT {COLUMNS} FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq", (value,)
+            f"SELECT {COLUMNS} FROM turns WHERE state = 'OPEN' AND {which} ORDER BY seq{database.LOCKED}",
+            (value,),
         )
         for row in rows:
             move(database, TurnState.of(row), State.SKIPPED, now=now, reason=Reason.NO_NEXT_STATE)

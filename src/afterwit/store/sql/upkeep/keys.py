@@ -12,7 +12,7 @@ from afterwit.store.sql.database import Row
 
 class SqlKeys(Component):
     def add_key(self, name: str, scopes: Collection[str], hash: str, *, now: float) -> None:
-        with self._database.transaction():
+        with self._database.alone():
             taken = "SELECT 1 FROM keys WHERE hash = ? OR (name = ? AND revoked IS NULL)"
             if self._database.row(taken, (hash, name)):
                 raise StoreError(f"there is a key {name!r} already: choose another name")
@@ -24,7 +24,7 @@ class SqlKeys(Component):
         return [_key(row) for row in self._database.rows("SELECT * FROM keys ORDER BY created, name")]
 
     def revoke_key(self, name: str, *, now: float) -> None:
-        with self._database.transaction():
+        with self._database.alone():
             known = self._database.execute(
                 "UPDATE keys SET revoked = coalesce(revoked, ?) WHERE name = ?", (now, name)
             )

@@ -27,23 +27,36 @@ class SqlRetention(Component):
     def prune(
         self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
     ) -> Pruned:
-        """The file keeps its length: new turns take the free pages before it grows."""
         removed = 0
         if max_age_s is not None:
-            while removed < limit and (batch := self._ended(min(BATCH, limit - removed), now - max_age_s)):
-                removed += self._remove(batch)
+            removed = self._remove_oldest(limit, now - max_age_s)
         if max_bytes is not None:
-            while removed < limit and self.size() > max_bytes and (batch := self._ended(BATCH)):
-                removed += self._remove(batch)
+            while removed < limit and (excess := self._database.turns_beyond(max_bytes)):
+                gone = self._remove_oldest(min(excess, limit - removed))
+                if not gone:
+                    break
+                removed += gone
         if removed:
             self._database.wipe()
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
 
+    def _remove_oldest(self, limit: int, created_before: float = float("inf")) -> int:
+        """Remove the oldest turns that ended, in transactions between which others can write; how many."""
+        removed = 0
+        while removed < limit:
+            with self._database.alone():
+                batch = self._ended(min(BATCH, limit - removed), created_before)
+                if not batch:
+                    break
+                self._remove(batch)
+            removed += len(batch)
+        return removed
+
     def size(self) -> int:
         return self._database.size()
 
-    def _ended(self, limit: int, created_before: float = float("inf")) -> Sequence[Row]:
+    def _ended(self, limit: int, created_before: float) -> Sequence[Row]:
         """The oldest turns that ended and have content, up to the first one that is younger."""
         young = self._database.row(
             "SELECT c.seq FROM contents c CROSS JOIN turns t WHERE t.seq = c.seq AND t.created > ?"
@@ -56,21 +69,19 @@ class SqlRetention(Component):
             (ALL if young is None else young["seq"], limit),
         )
 
-    def _remove(self, batch: Sequence[Row]) -> int:
+    def _remove(self, batch: Sequence[Row]) -> None:
         seqs = [row["seq"] for row in batch]
         here = marks(len(seqs))
-        with self._database.transaction():
-            detach(self._database, seqs)
-            for table in CONTENT_TABLES:
-                self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
-            self._database.execute(
-                f"DELETE FROM turns WHERE seq IN ({here}) AND id NOT IN (SELECT turn FROM trained)", seqs
-            )
-        return len(batch)
+        detach(self._database, seqs)
+        for table in CONTENT_TABLES:
+            self._database.execute(f"DELETE FROM {table} WHERE seq IN ({here})", seqs)
+        self._database.execute(
+            f"DELETE FROM turns WHERE seq IN ({here}) AND id NOT IN (SELECT turn FROM trained)", seqs
+        )
 
     def requeue(self, turns: Sequence[str] | None = None, *, reason: Reason | None = None, now: float) -> int:
         allowed = FAILED if turns is None else BY_HAND
-        with self._database.transaction():
+        with self._database.alone():
             named = self._skipped() if turns is None else turns
             found = [
                 current for turn in named if (current := find_turn_state(self._database, turn)) is not None

@@ -35,7 +35,7 @@ TO_TRAINED: Mapping[State, tuple[State, ...]] = {
 
 class SqlLineage(Component):
     def commit_version(self, version: Version, *, now: float) -> Committed:
-        with self._database.transaction():
+        with self._database.alone():
             if self._knows(version):
                 return Committed(trained=0, unknown=0, repeated=())
             self._write_version(version, now)
@@ -111,7 +111,7 @@ class SqlLineage(Component):
         return tuple(row["turn"] for row in rows)
 
     def reconcile(self, manifests: Sequence[Version], *, now: float, error: str | None = None) -> Reconciled:
-        with self._database.transaction():
+        with self._database.alone():
             lost = self._lost(manifests)
             returned = sum(self._forget(row, now) for row in lost)
             missing = [m for m in sorted(manifests, key=lambda m: m.number) if not self._knows(m)]
@@ -128,7 +128,7 @@ class SqlLineage(Component):
     def _free_leases(self, *, now: float, error: str | None) -> tuple[str, ...]:
         """Take back all leases of a learner that is gone; the turns, in the order of arrival."""
         held = "state = 'JUDGED' AND owner IS NOT NULL"
-        with self._database.transaction():
+        with self._database.alone():
             self._database.execute(
                 f"UPDATE turns SET attempts = attempts + ?, error = coalesce(?, error) WHERE {held}",
                 (error is not None, error),

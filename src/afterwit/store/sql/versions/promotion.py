@@ -12,6 +12,8 @@ from afterwit.store.sql.database import ALL, Row, marks
 from afterwit.store.sql.reading.reading import records_by_seq
 from afterwit.store.sql.rows.packing import pack_flags, pack_ids, unpack_flags, unpack_ids
 
+PROMOTION = "promotion"
+"""Held while episodes end: what is decided follows from all that ended before."""
 KEPT_PER_STRATUM = 32
 """Items of one stratum that the suite keeps, the newest ones."""
 APPROVED_SINCE = 2
@@ -49,6 +51,7 @@ class SqlPromotion(Component):
 
     def end_episode(self, ended: Episode, items: Sequence[Item], *, steps: Sequence[str], now: float) -> None:
         with self._database.transaction():
+            self._database.hold(PROMOTION)
             self._database.execute(
                 f"DELETE FROM episodes WHERE turn IN ({marks(len(steps))}) AND turn <> ?",
                 (*steps, ended.turn),
@@ -122,6 +125,7 @@ class SqlPromotion(Component):
 
     def decided(self, event: Event) -> None:
         with self._database.transaction():
+            self._database.hold(PROMOTION)
             (newest,) = self._database.rows("SELECT coalesce(max(number), 0) FROM episodes")[0]
             row = {
                 "kind": event.kind,

@@ -1,0 +1,88 @@
+"""One connection to the server, made again if it was lost between two transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from afterwit.store.postgresql.dialect import query
+from afterwit.store.postgresql.rows import Named, adapt, places_of
+
+DEFAULTS: Mapping[str, str] = {
+    "application_name": "afterwit",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "tcp_user_timeout": "30000",
+}
+"""Of libpq. What the URL says counts instead. A server that went silent is given up after half a minute."""
+SESSION = (
+    "SET client_encoding = 'UTF8'; SET default_transaction_isolation = 'read committed';"
+    " SET default_transaction_read_only = off; SET lock_timeout = '10s';"
+    " SET idle_in_transaction_session_timeout = '60s'; SET jit = off"
+)
+"""A statement waits ten seconds for another process's transaction, as with SQLite. A process that stands still
+within a transaction for a minute loses it."""
+
+
+class Link:
+    """Runs statements. Raises what psycopg raises."""
+
+    def __init__(self, url: str) -> None:
+        self._conninfo = make_conninfo(**{**DEFAULTS, **conninfo_to_dict(url)})
+        self._places: dict[str, tuple[int, dict[str, int]]] = {}
+        """Of each statement, how many values a row has, and where each name's stands."""
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = psycopg.connect(
+            self._conninfo, autocommit=True, cursor_factory=psycopg.RawCursor[Any]
+        )
+        adapt(self._connection)
+        self._cursor = self._connection.cursor(binary=True)
+        self.order(SESSION)
+
+    @property
+    def lost(self) -> bool:
+        return self._connection.closed
+
+    @property
+    def failed(self) -> bool:
+        """Whether a statement failed within the transaction that is open: no other can follow."""
+        return self._connection.info.transaction_status is TransactionStatus.INERROR
+
+    def again(self) -> None:
+        """Connect anew."""
+        self.close()
+        self._connect()
+
+    def order(self, statements: str) -> str:
+        """Run statements without values in one round trip; the last one's answer, as `COMMIT`."""
+        connection = self._connection.pgconn
+        result = connection.exec_(statements.encode())
+        if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            if connection.status != psycopg.pq.ConnStatus.OK:
+                self._connection.close()
+            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        return (result.command_status or b"").decode()
+
+    def execute(self, sql: str, values: Sequence[Any]) -> int:
+        return self._cursor.execute(query(sql), values).rowcount
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[Named]:
+        cursor = self._cursor.execute(query(sql), values)
+        found = cast(list[tuple[Any, ...]], cursor.fetchall())
+        if not found:
+            return []
+        width, places = self._places.get(sql, (0, {}))
+        if len(found[0]) != width:
+            names = [column.name for column in cursor.description or ()]
+            places = places_of(names)
+            self._places[sql] = (len(names), places)
+        return [Named(places, values) for values in found]
+
+    def close(self) -> None:
+        self._connection.close()

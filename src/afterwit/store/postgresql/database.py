@@ -1,0 +1,199 @@
+"""One PostgreSQL connection, with nested transactions, locks and errors in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from zlib import crc32
+
+import psycopg
+
+from afterwit.core.errors import StoreConflict, StoreError
+from afterwit.store.postgresql.connection import Link
+from afterwit.store.postgresql.rows import Named
+from afterwit.store.postgresql.words import in_plain_words
+from afterwit.store.sql.database import Database, inserting
+
+STORED = """
+    SELECT (SELECT coalesce(sum(pg_column_size(conversation) + pg_column_size(prompt_ids)
+            + pg_column_size(ids) + pg_column_size(logprobs) + pg_column_size(message)), 0) FROM contents)::bigint
+        + (SELECT coalesce(sum(pg_column_size(messages)), 0) FROM next_states)::bigint
+        + (SELECT count(*) FROM turns) * ?
+"""
+ROW_BYTES = 1500
+"""What a turn takes besides what was said and sampled: its narrow rows and ten entries of indexes."""
+
+
+class PostgresqlDatabase(Database):
+    """Used by one thread at a time. Other processes use the same database.
+
+    Transactions that write share one advisory lock, and lock the turns that they change, row by row; one that
+    must be alone takes that lock for itself. Each statement sees what was committed before it.
+    """
+
+    LOCKED = " FOR UPDATE"
+    UNLOCKED = " FOR UPDATE SKIP LOCKED"
+    EACH = "CROSS JOIN LATERAL ({}) x"
+
+    def __init__(self, link: Link, place: str) -> None:
+        super().__init__(place)
+        self._link = link
+        self._depth = self._parts = 0
+        self._alone = False
+        self._ended_by: StoreError | None = None
+        """What made the server give up the transaction."""
+        self.number = 0
+        """Tells this store's advisory locks from those of others in the database."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self._depth:
+            yield
+            return
+        with self._outermost(f"pg_advisory_xact_lock_shared({self.number}, 0)"):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        lock = f"pg_advisory_xact_lock({self.number}, 0)"
+        if not self._depth:
+            with self._outermost(lock):
+                self._alone = True
+                yield
+            return
+        if self._parts and not self._alone:
+            raise StoreConflict(f"{self.place}: this cannot be stored together with other calls")
+        if not self._alone:
+            self.rows(f"SELECT {lock}")
+            self._alone = True
+        yield
+
+    @contextmanager
+    def _outermost(self, lock: str) -> Iterator[None]:
+        self._begin(f"BEGIN; SELECT {lock}")
+        self._depth = 1
+        try:
+            yield
+            self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._depth, self._alone, self._ended_by = 0, False, None
+
+    def _begin(self, statements: str) -> None:
+        """On a new connection if the old one was lost since the last transaction."""
+        try:
+            self._link.order(statements)
+        except psycopg.Error as error:
+            if not self._link.lost:
+                self._roll_back()
+                raise self._failed(error) from error
+            self._reconnect()
+            self._order(statements)
+
+    def _commit(self) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
+        if self._order("COMMIT") != "COMMIT":
+            raise StoreError(
+                f"{self.place}: a statement failed within the transaction: nothing of it is stored"
+            )
+
+    def _roll_back(self) -> None:
+        with suppress(psycopg.Error):
+            self._link.order("ROLLBACK")
+
+    def _reconnect(self) -> None:
+        try:
+            self._link.again()
+        except psycopg.Error as error:
+            raise in_plain_words(error, self.place) from error
+
+    def _order(self, statements: str) -> str:
+        try:
+            return self._link.order(statements)
+        except psycopg.Error as error:
+            raise self._failed(error) from error
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        if self._ended_by is not None:
+            raise self._ended_by
+        if not self._depth:
+            raise StoreError(f"{self.place}: a savepoint needs a transaction around it")
+        self._order("SAVEPOINT part")
+        self._parts += 1
+        try:
+            yield
+        except BaseException:
+            if not self._link.lost:
+                self._order("ROLLBACK TO part; RELEASE part")
+                self._ended_by = None
+            raise
+        else:
+            self._order("RELEASE part")
+        finally:
+            self._parts -= 1
+
+    def hold(self, name: str) -> None:
+        """Calls that share a transaction do not wait for one another's names: the one that would is made again."""
+        if not self._depth:
+            return
+        key = f"{self.number}, {crc32(name.encode()) - 2**31}"
+        if not self._parts:
+            self.rows(f"SELECT pg_advisory_xact_lock({key})")
+        elif not self.rows(f"SELECT pg_try_advisory_xact_lock({key})")[0][0]:
+            raise StoreConflict(f"{self.place}: another process holds {name}")
+
+    def decided(self) -> int:
+        if self._depth:
+            return self._newest()
+        with self.alone():
+            return self._newest()
+
+    def _newest(self) -> int:
+        return int(self.rows("SELECT coalesce(max(seq), 0) FROM turns")[0][0])
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> int:
+        try:
+            return self._link.execute(sql, values)
+        except psycopg.Error as error:
+            raise self._failed(error) from error
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Named]:
+        try:
+            return self._link.rows(sql, values)
+        except psycopg.Error as error:
+            if self._depth or not self._link.lost:
+                raise self._failed(error) from error
+        self._reconnect()
+        return self.rows(sql, values)
+
+    def add(self, table: str, row: Mapping[str, Any], *, number: str) -> int:
+        sql = f"{inserting(table, tuple(row))} RETURNING {number}"
+        return int(self.rows(sql, tuple(row.values()))[0][0])
+
+    def _failed(self, error: psycopg.Error) -> StoreError:
+        failure = in_plain_words(error, self.place)
+        if self._depth and (self._link.lost or self._link.failed):
+            self._ended_by = self._ended_by or failure
+        return failure
+
+    def size(self) -> int:
+        """Reckoned from the values: a table keeps the room of deleted rows until the server's vacuum."""
+        return int(self.rows(STORED, (ROW_BYTES,))[0][0])
+
+    def turns_beyond(self, max_bytes: int) -> int:
+        size = self.size()
+        if size <= max_bytes:
+            return 0
+        turns = int(self.rows("SELECT count(*) FROM contents")[0][0])
+        return max(1, turns * (size - max_bytes) // size)
+
+    def wipe(self) -> None:
+        """Left to the server's vacuum, which has its own time."""
+
+    def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,29 @@
+"""The store in one PostgreSQL database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from afterwit.store.postgresql.database import PostgresqlDatabase
+from afterwit.store.postgresql.opening import open_database
+from afterwit.store.sql import SqlStore
+
+
+class PostgresqlStore(SqlStore):
+    """Implements the port `Store` over one schema of a database. Processes on any machine may open it."""
+
+    _database: PostgresqlDatabase
+
+    @classmethod
+    def open(cls, url: str, *, fingerprint: str | None) -> Self:
+        """Open or create the store at `postgresql://...`, as libpq reads it.
+
+        `fingerprint` binds it to tokenizer and base weights; None: any store. What was written survives a
+        killed client, a killed server and a power loss, as far as the server's `synchronous_commit` says so.
+        Raises StoreMismatch for a newer schema, another fingerprint or foreign tables, which stay untouched.
+        """
+        return cls(open_database(url, fingerprint=fingerprint))
+
+    def copy_to(self, path: Path) -> None:
+        raise NotImplementedError
