@@ -25,9 +25,9 @@ def make_home(home: Path) -> Path:
     return home
 
 
-def store_url(home: Path) -> str:
-    """Where the home's store is: the scheme says which kind."""
-    return f"sqlite:{home / STORE}"
+def store_url(home: Path, url: str | None = None) -> str:
+    """Where the home's store is: at `url` (the setting `store.url`), else in the home."""
+    return url or f"sqlite:{home / STORE}"
 
 
 def remember_model(home: Path, folder: Path) -> None:

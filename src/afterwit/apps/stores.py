@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,43 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 
-def _sqlite(place: str, fingerprint: str | None, synchronous: str) -> Store:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of store. Both take the URL."""
+
+    open: Callable[[str, str | None, str], Store]
+    """From the URL, the model's fingerprint and the durability to an open store."""
+    exists: Callable[[str], bool]
+
+
+def _open_sqlite(url: str, fingerprint: str | None, synchronous: str) -> Store:
     from afterwit.store.sqlite import SqliteStore
 
-    return SqliteStore.open(Path(place), fingerprint=fingerprint, synchronous=synchronous)
+    return SqliteStore.open(_path(url), fingerprint=fingerprint, synchronous=synchronous)
 
 
-STORES: Mapping[str, Callable[[str, str | None, str], Store]] = {"sqlite": _sqlite}
-"""From what follows the scheme, the model's fingerprint and the durability to an open store."""
+def _path(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:"))
+
+
+def _open_postgresql(url: str, fingerprint: str | None, synchronous: str) -> Store:
+    from afterwit.store.postgresql import PostgresqlStore
+
+    return PostgresqlStore.open(url, fingerprint=fingerprint)
+
+
+def _postgresql_exists(url: str) -> bool:
+    from afterwit.store.postgresql import PostgresqlStore
+
+    return PostgresqlStore.exists(url)
+
+
+POSTGRESQL = Kind(open=_open_postgresql, exists=_postgresql_exists)
+STORES: Mapping[str, Kind] = {
+    "sqlite": Kind(open=_open_sqlite, exists=lambda url: _path(url).exists()),
+    "postgresql": POSTGRESQL,
+    "postgres": POSTGRESQL,
+}
 
 
 def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
@@ -28,7 +58,18 @@ def open_store(url: str, *, fingerprint: str | None, synchronous: str) -> Store:
     `synchronous` is the setting `store.synchronous`. Raises SettingError for an unknown scheme, StoreMismatch
     for a store of another model.
     """
-    scheme, _, place = url.partition(":")
+    return _kind(url).open(url, fingerprint, synchronous)
+
+
+def store_exists(url: str) -> bool:
+    """Whether there is a store at `scheme:place`. Raises SettingError for an unknown scheme."""
+    return _kind(url).exists(url)
+
+
+def _kind(url: str) -> Kind:
+    scheme = url.partition(":")[0]
     if scheme not in STORES:
-        raise SettingError(f"{url}: there is no store of the kind {scheme}; known: {', '.join(STORES)}")
-    return STORES[scheme](place, fingerprint, synchronous)
+        raise SettingError(
+            f"{scheme}:...: there is no store of this kind; store.url begins with one of {', '.join(STORES)}"
+        )
+    return STORES[scheme]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from afterwit.apps.config import Settings, StoreSettings, home_of
+from afterwit.apps.config import Settings, home_of, store_settings
 from afterwit.apps.home import STORE, VERSIONS, make_home, remembered_model, store_url
-from afterwit.apps.stores import open_store
+from afterwit.apps.stores import open_store, store_exists
 from afterwit.core.errors import SettingError, StoreMismatch
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
     make_home(home)
     synchronous = settings.store.synchronous
     try:
-        return open_store(store_url(home), fingerprint=fingerprint(folder), synchronous=synchronous)
+        url = store_url(home, settings.store.url)
+        return open_store(url, fingerprint=fingerprint(folder), synchronous=synchronous)
     except StoreMismatch as error:
         made_with = remembered_model(home)
         if made_with is None or Path(made_with) == folder.resolve():
@@ -37,19 +38,21 @@ def store_of_model(settings: Settings, home: Path, folder: Path) -> Store:
 
 @contextmanager
 def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
-    """The home's store for as long as a command runs; it may be any model's.
+    """The home's store, or that of `store.url`, for as long as a command runs; it may be any model's.
 
     With `make`, a new home gets an empty one; without, SettingError says how to get one.
     """
     folder = home_of(home)
-    path = folder / STORE
+    settings = store_settings(folder)
+    url = store_url(folder, settings.url)
     if make:
         make_home(folder)
-    elif not path.exists():
+    elif not store_exists(url):
+        place = "store.url" if settings.url else folder / STORE
         raise SettingError(
-            f"there is no store at {path}: start `afterwit serve` first, or name another --home"
+            f"there is no store at {place}: start `afterwit serve` first, or name another --home"
         )
-    store = open_store(store_url(folder), fingerprint=None, synchronous=StoreSettings().synchronous)
+    store = open_store(url, fingerprint=None, synchronous=settings.synchronous)
     try:
         yield store
     finally:

@@ -18,6 +18,7 @@ EXTRAS = {
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},
     "atropos": {"atroposlib", "datasets", "tenacity", "tensorboardX"},
+    "postgresql": {"psycopg"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
 

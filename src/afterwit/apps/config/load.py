@@ -100,6 +100,17 @@ def load(
         raise SettingError(explain(error, sources)) from error
 
 
+def store_settings(home: Path, environment: Mapping[str, str] = os.environ) -> StoreSettings:
+    """The section `store` of environment and home, for commands that need no other. Raises SettingError."""
+    sources = [environment_source(environment, apart=NOT_SETTINGS)]
+    if (home / CONFIG).exists():
+        sources.append(file_source(home / CONFIG))
+    try:
+        return Settings.model_validate({"store": merged(sources).get("store", {})}).store
+    except ValidationError as error:
+        raise SettingError(explain(error, sources)) from error
+
+
 def explain(error: ValidationError, sources: Sequence[SettingsSource]) -> str:
     """The first fault in one line."""
     fault = error.errors()[0]

@@ -34,8 +34,12 @@ class StoreSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    url: str | None = None
+    """Where turns are stored; unset: in `store.db` of the home. `postgresql://user@host/database`: several
+    machines over one store. Write it in config.toml or the environment, so that every command finds it."""
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """NORMAL survives a killed process; FULL survives a power loss, at the price of a disk flush a turn."""
+    """Of SQLite. NORMAL survives a killed process; FULL survives a power loss, at the price of a disk flush a
+    turn. PostgreSQL survives both, unless its own `synchronous_commit` says otherwise."""
     keep_days: float = 90.0
     """Days that ended turns are kept; those still waiting to be judged or trained are never removed."""
     keep_gb: float = 20.0

@@ -9,14 +9,16 @@ from pathlib import Path
 from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, tested
-from afterwit.apps.home import STORE
+from afterwit.apps.home import STORE, store_url
+from afterwit.apps.stores import store_exists
 
 
 def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
     """Every test of the store, and the stages' last reports."""
-    path = home / STORE
-    if not path.exists():
-        yield Finding(name="store", ok=True, seen=f"none yet; it will be {path}")
+    url = store_url(home, settings.store.url)
+    if not store_exists(url):
+        place = "at store.url" if settings.store.url else home / STORE
+        yield Finding(name="store", ok=True, seen=f"none yet; it will be {place}")
     else:
         yield tested(
             "store",

@@ -18,21 +18,26 @@ DEFAULTS: Mapping[str, str] = {
     "keepalives_idle": "30",
     "tcp_user_timeout": "30000",
 }
-"""Of libpq. What the URL says counts instead. A server that went silent is given up after half a minute."""
+"""Of libpq; what the URL says counts instead. A server that went silent is given up after 30 seconds."""
 SESSION = (
     "SET client_encoding = 'UTF8'; SET default_transaction_isolation = 'read committed';"
     " SET default_transaction_read_only = off; SET lock_timeout = '10s';"
     " SET idle_in_transaction_session_timeout = '60s'; SET jit = off"
 )
-"""A statement waits ten seconds for another process's transaction, as with SQLite. A process that stands still
-within a transaction for a minute loses it."""
+"""A statement waits ten seconds for another process's transaction, as with SQLite. A process that
+stands still within a transaction for a minute loses it."""
+
+
+def _missing(url: str) -> dict[str, str]:
+    said = conninfo_to_dict(url)
+    return {name: value for name, value in DEFAULTS.items() if name not in said}
 
 
 class Link:
     """Runs statements. Raises what psycopg raises."""
 
     def __init__(self, url: str) -> None:
-        self._conninfo = make_conninfo(**{**DEFAULTS, **conninfo_to_dict(url)})
+        self._conninfo = make_conninfo(url, **_missing(url))
         self._places: dict[str, tuple[int, dict[str, int]]] = {}
         """Of each statement, how many values a row has, and where each name's stands."""
         self._connect()

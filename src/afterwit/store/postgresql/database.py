@@ -16,9 +16,9 @@ from afterwit.store.postgresql.words import in_plain_words
 from afterwit.store.sql.database import Database, inserting
 
 STORED = """
-    SELECT (SELECT coalesce(sum(pg_column_size(conversation) + pg_column_size(prompt_ids)
-            + pg_column_size(ids) + pg_column_size(logprobs) + pg_column_size(message)), 0) FROM contents)::bigint
-        + (SELECT coalesce(sum(pg_column_size(messages)), 0) FROM next_states)::bigint
+    SELECT ((SELECT coalesce(sum(pg_column_size(conversation) + pg_column_size(prompt_ids)
+            + pg_column_size(ids) + pg_column_size(logprobs) + pg_column_size(message)), 0) FROM contents)
+        + (SELECT coalesce(sum(pg_column_size(messages)), 0) FROM next_states))::bigint
         + (SELECT count(*) FROM turns) * ?
 """
 ROW_BYTES = 1500
@@ -138,7 +138,7 @@ class PostgresqlDatabase(Database):
             self._parts -= 1
 
     def hold(self, name: str) -> None:
-        """Calls that share a transaction do not wait for one another's names: the one that would is made again."""
+        """A call that shares its transaction with others does not wait: it is made again by itself."""
         if not self._depth:
             return
         key = f"{self.number}, {crc32(name.encode()) - 2**31}"

@@ -15,7 +15,7 @@ TYPES = {
     r"TEXT": 'TEXT COLLATE "C"',
     r"WITHOUT ROWID": "",
 }
-"""Integers have eight bytes and numbers are doubles, as in SQLite. Texts sort by their bytes, as in SQLite."""
+"""As in SQLite, integers have eight bytes, numbers are doubles, and texts sort by their bytes."""
 TYPE = re.compile("|".join(rf"\b{name}\b" for name in TYPES))
 
 BESIDE: Mapping[int, tuple[str, ...]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -30,11 +31,7 @@ def open_database(
     Raises StoreMismatch for a newer schema, another fingerprint or tables that are not a store's, which stay
     untouched; StoreUnavailable if the server does not answer; StoreError if it is too old or holds no UTF-8.
     """
-    place = place_of(url)
-    try:
-        database = PostgresqlDatabase(Link(url), place)
-    except psycopg.Error as error:
-        raise in_plain_words(error, place) from error
+    database = _connect(url)
     try:
         _check_server(database)
         _migrate(database, migrations)
@@ -44,6 +41,20 @@ def open_database(
         database.close()
         raise
     return database
+
+
+def store_exists(url: str) -> bool:
+    """Whether a store was made at `url`. Raises StoreMismatch for tables of others, StoreUnavailable."""
+    with closing(_connect(url)) as database:
+        return schema_of(database) > 0
+
+
+def _connect(url: str) -> PostgresqlDatabase:
+    place = place_of(url)
+    try:
+        return PostgresqlDatabase(Link(url), place)
+    except psycopg.Error as error:
+        raise in_plain_words(error, place) from error
 
 
 def place_of(url: str) -> str:
@@ -94,7 +105,8 @@ def _migrate(database: PostgresqlDatabase, migrations: Migrations) -> None:
         return
     if schema > newest:
         raise StoreMismatch(
-            f"{database.place} has schema {schema}; this Afterwit knows {newest} at most. Install a newer Afterwit."
+            f"{database.place} has schema {schema}; this Afterwit knows {newest} at most."
+            " Install a newer Afterwit."
         )
     database.number = MAKING
     with database.alone():

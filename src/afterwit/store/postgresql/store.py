@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from afterwit.store.postgresql.database import PostgresqlDatabase
-from afterwit.store.postgresql.opening import open_database
+from afterwit.store.postgresql.opening import open_database, store_exists
 from afterwit.store.sql import SqlStore
 
 
@@ -24,6 +24,11 @@ class PostgresqlStore(SqlStore):
         Raises StoreMismatch for a newer schema, another fingerprint or foreign tables, which stay untouched.
         """
         return cls(open_database(url, fingerprint=fingerprint))
+
+    @staticmethod
+    def exists(url: str) -> bool:
+        """Whether a store was made there. Raises what `open` raises."""
+        return store_exists(url)
 
     def copy_to(self, path: Path) -> None:
         raise NotImplementedError

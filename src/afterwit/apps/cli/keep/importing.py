@@ -38,9 +38,10 @@ def import_(
     from rich.progress import Progress
 
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.config import home_of
-    from afterwit.apps.home import STORE
+    from afterwit.apps.config import home_of, store_settings
+    from afterwit.apps.home import store_url
     from afterwit.apps.importing import counting, import_lines
+    from afterwit.apps.stores import store_exists
     from afterwit.core.errors import SettingError
 
     try:
@@ -49,7 +50,8 @@ def import_(
         raise SettingError(f"{file} cannot be read: {error.strerror}") from error
     with ExitStack() as stack:
         lines = stack.enter_context(source)
-        there = (home_of(home) / STORE).exists()
+        folder = home_of(home)
+        there = store_exists(store_url(folder, store_settings(folder).url))
         store = stack.enter_context(store_of_home(home, make=not dry_run)) if there or not dry_run else None
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = progress.add_task("importing", total=size)
