@@ -1,4 +1,4 @@
-"""What does it cost to ask an update for what people approved, against the update itself?
+"""What does it cost to ask an update for what people approved, and what it did, against the update itself?
 
 An update of 16 turns with two hints each, reference KL and base teacher, of prompts of 300 tokens and
 responses of 60, on a random Qwen3 of 3 M parameters. The suite holds five kinds of 32 approved responses of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -22,6 +22,8 @@ from afterwit.core.promotion import Episode, Item
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
+from afterwit.learner.update import effects, score, update_state
+from afterwit.learner.work import to_measure, work
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.promotion import Gate, PromotionSettings
 from afterwit.store.sqlite import SqliteStore
@@ -41,41 +43,64 @@ def rows(asked: Asked) -> Iterator[Row]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         base = tiny_qwen3(Path(folder), **SHAPE)
-        shares, tokens = [], 0
-        for run in range(1 if asked.quick else asked.runs):
-            share, tokens = _share(base, Path(folder) / f"home{run}")
-            shares.append(share)
+        runs = [_shares(base, Path(folder) / f"home{run}") for run in range(1 if asked.quick else asked.runs)]
     yield Row(
         id="P1",
         what=f"promotion: asking an update of {TURNS} turns for what was approved / the update",
-        values=tuple(shares),
+        values=tuple(run.gate for run in runs),
         target=at_most(0.2),
         floor="the update",
-        note=f"{tokens} tokens of approved responses",
+        note=f"{runs[0].tokens} tokens of approved responses",
+    )
+    yield Row(
+        id="P2",
+        what=f"promotion and the ledger: that, and what the update did to its {TURNS} turns / the update",
+        values=tuple(run.gate + run.effects for run in runs),
+        target=at_most(0.33),
+        floor="the update",
     )
 
 
-def _share(base: Path, home: Path) -> tuple[float, int]:
-    """Processor time of the gate over that of the update, and the tokens that it read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Processor time over that of the update, and the tokens that the gate read."""
+
+    gate: float
+    effects: float
+    tokens: int
+
+
+def _shares(base: Path, home: Path) -> Shares:
     renderer, random = Renderer.load(base), Random(0)
-    settings = LearnerSettings(device="cpu", lora_rank=0, lr=1e-6)
+    settings = LearnerSettings(device="cpu", lora_rank=0, lr=1e-6, measure_effects=False)
     home.mkdir()
     versions = Versions(root=home / "versions", base=base)
     store = SqliteStore.open(home / "store.db", fingerprint="tiny")
     for number in range(PER_KIND * len(KINDS)):
         item = _approved(number, random)
-        ended = Episode(turn=item.turn, session="s", source=item.source, version=0, bad=None, approved=())
+        ended = Episode(
+            turn=item.turn,
+            session="s",
+            source=item.source,
+            version=0,
+            bad=None,
+            complaint=False,
+            kind="",
+            approved=(),
+        )
         store.end_episode(ended, [item], steps=[item.turn], now=item.since)
     trainer = Trainer(versions, renderer, settings=settings, objective=ObjectiveSettings(beta=0.1))
     trainer.begin(now=0.0)
     items, _ = trainer.build([_turn(renderer, number) for number in range(TURNS)])
     gate = Gate(store, versions, PromotionSettings())
-    work = sum(3 * len(item.student) + sum(map(len, item.teachers)) for item in items)
-    asked_for = gate.items((), work=work)
+    asked_for = gate.items((), work=work(items))
     update = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
     asking = cpu_seconds(lambda: kept(trainer.policy(), asked_for, settings))
     store.close()
-    return asking / update, sum(map(len, asked_for))
+    state, _ = update_state(trainer.policy(), trainer.frozen, items, trainer.objective, settings)
+    score(state)
+    effect = cpu_seconds(lambda: effects(state, range(TURNS), measured=to_measure(items, TURNS)))
+    return Shares(gate=asking / update, effects=effect / update, tokens=sum(map(len, asked_for)))
 
 
 def _approved(number: int, random: Random) -> Item:

@@ -13,9 +13,10 @@ from afterwit.learner.batch import Item
 from afterwit.learner.scoring import Row, response_logits
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import UpdateState, effects, update
+from afterwit.learner.work import LEAST_OF_EFFECTS, SHARE_OF_EFFECTS, to_measure, work
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
-from tests.fakes.judged_samples import a_sample
+from tests.fakes.judged_samples import HINTS, a_sample
 from tests.learner.updates import EXACT, Given, items_of, policy_of, quiet, read_only
 
 OBJECTIVE = ObjectiveSettings(hint_selection="shortest")
@@ -47,7 +48,7 @@ def test_an_effect_is_what_the_weights_before_and_after_say(
 
     def ended(state: UpdateState) -> None:
         nonlocal found
-        found = effects(state, range(2))
+        found = effects(state, range(2), measured=range(2))
 
     given = Given(frozen if not settings.lora_rank else policy.trained.base, settings)
     update(policy, given, items, OBJECTIVE, settings, quiet, ended)
@@ -59,8 +60,7 @@ def test_an_effect_is_what_the_weights_before_and_after_say(
     hinted, unhinted = found
     teacher = items[0].teachers[0]
     assert hinted.hinted_before == pytest.approx(mean_logprob(frozen, teacher, items[0]), abs=1e-9)
-    assert hinted.hinted_after == pytest.approx(mean_logprob(policy.model, teacher, items[0]), abs=1e-9)
-    assert (unhinted.hinted_before, unhinted.hinted_after) == (None, None)
+    assert unhinted.hinted_before is None
 
 
 def test_what_is_of_no_store_has_no_effect(base: Path, renderer: Renderer) -> None:
@@ -73,6 +73,31 @@ def test_what_is_of_no_store_has_no_effect(base: Path, renderer: Renderer) -> No
         OBJECTIVE,
         EXACT,
         quiet,
-        lambda state: found.extend(effects(state, [0])),
+        lambda state: found.extend(effects(state, [0], measured=[])),
     )
     assert found == []
+
+
+def test_what_was_not_measured_says_where_the_response_and_the_teacher_were(
+    base: Path, renderer: Renderer
+) -> None:
+    items, found = items_of([a_sample(renderer, 0), a_sample(renderer, 1)], renderer, OBJECTIVE), []
+
+    def ended(state: UpdateState) -> None:
+        found.extend(effects(state, range(2), measured=[1]))
+
+    update(policy_of(base), Given(read_only(base)), items, OBJECTIVE, EXACT, quiet, ended)
+    assert [effect.after is None for effect in found] == [True, False]
+    assert None not in [effect.hinted_before for effect in found]
+
+
+def test_turns_with_hints_are_measured_first_and_few_of_a_large_update(renderer: Renderer) -> None:
+    samples = [a_sample(renderer, number, hints=() if number % 2 else HINTS) for number in range(6)]
+    items = items_of(samples, renderer, OBJECTIVE)
+    assert to_measure(items, 4) == [0, 1, 2, 3]
+    many = items * (10 * LEAST_OF_EFFECTS // sum(len(item.student) for item in items))
+    chosen = to_measure(many, len(many))
+    read = sum(len(many[index].student) for index in chosen)
+    assert LEAST_OF_EFFECTS < read <= SHARE_OF_EFFECTS * work(many)
+    assert all(many[index].hints for index in chosen)
+    assert to_measure([replace(items[0], turn=None)], 1) == []

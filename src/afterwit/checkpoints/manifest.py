@@ -38,7 +38,7 @@ def parse(text: str) -> Version:
         replays=tuple(data.get("replays", ())),
         forgets=tuple(data.get("forgets", ())),
         without=tuple(data.get("without", ())),
-        effects=tuple(Effect(**each) for each in data.get("effects", ())),
+        effects=tuple(Effect.from_dict(each) for each in data.get("effects", ())),
         suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from afterwit.core.promotion.suite import SuiteResult
 
@@ -44,12 +44,15 @@ class Effect:
     turn: str
     before: float
     """Under the weights that the update began with."""
-    after: float
-    """Under the weights that it made."""
+    after: float | None
+    """Under the weights that it made; None: this was not measured."""
     hinted_before: float | None = None
     """Of the teacher that was shown the hint, which the update pulled towards; None: no hint taught."""
-    hinted_after: float | None = None
-    """Under the weights that it made, shown the hint that taught most of the tokens."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON of its fields; what else stands there is left out."""
+        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ update       one step of the optimiser over one batch
 ranks        several processes that share an update
 suite        what a policy would say in the place of approved responses
 trainer      an update becomes a version on disk
+work         what an update costs, and what may be measured beside it
 explain      what an update computes for one turn
 failures     kinds of failure
 placed       which of several processes this one is

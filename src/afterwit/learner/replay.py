@@ -64,9 +64,9 @@ def run_again(
             then, objective, placement = settings_of(step.recipe)
             if policy is None:
                 policy = load(versions, start, then, ranks)
-            elif then != present:
+            elif not then.alike(present):
                 policy = _reloaded(policy, versions, then, ranks)
-            models = frozen if then == settings else FrozenModels(versions.base, then, server=server)
+            models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
             limits = TurnLimits(
                 max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
                 max_staleness=then.max_staleness,

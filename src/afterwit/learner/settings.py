@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
@@ -126,8 +126,8 @@ class LearnerSettings:
     threads: int = 0
     """CPU threads of torch; 0: as many as cores. For a tiny model 1 is best, above all on busy cores."""
     measure_effects: bool = True
-    """Whether an update measures what it did to each of its turns, for `afterwit ledger`: one more forward
-    pass over their responses, without and with the hint."""
+    """Whether an update measures what it did to its turns, for `afterwit ledger`: one more forward pass over
+    their responses, those with hints first, for a tenth of the update's work or 4,096 tokens."""
     keep_versions: int = 5
     """Newest versions whose weights stay on disk, to roll back to; beside them one at each doubling of the
     distance (the ladder), so that `forget` and `rollback` reach back. Manifests are never deleted."""
@@ -186,6 +186,10 @@ class LearnerSettings:
         if self.lr is not None:
             return self.lr
         return ADAPTER_RATE if self.lora_rank else WHOLE_RATE
+
+    def alike(self, other: LearnerSettings) -> bool:
+        """Whether they differ in nothing but the step size, which each update sets anew."""
+        return replace(self, lr=other.lr) == other
 
     @property
     def checkpoints(self) -> dict[str, str]:

@@ -125,12 +125,14 @@ class Trainer:
         now: float,
         progress: Progress,
         objective: ObjectiveSettings | None = None,
+        settings: LearnerSettings | None = None,
         metrics: Mapping[str, float] = MappingProxyType({}),
         examine: Examine = lambda policy: None,
     ) -> Version:
         """One update and its version, whose manifest is on disk on return.
 
-        `objective` replaces the trainer's own; `metrics` stand in the manifest beside the update's own.
+        `objective` replaces the trainer's own; `settings` replace its own but for the models; `metrics` stand
+        in the manifest beside the update's own.
         `examine` is called with the updated policy before anything is written; what it raises gives the
         update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
         first. After any error the next update starts from the newest version on disk.
@@ -139,10 +141,11 @@ class Trainer:
         number = policy.number + 1
         try:
             items, chosen = [*new, *replayed], objective or self.objective
+            how = settings or self.settings
             count = len(new) if self.settings.measure_effects else 0
-            order = Update(items=items, objective=chosen, settings=self.settings, measured=count)
+            order = Update(items=items, objective=chosen, settings=how, measured=count)
             with self._ranks.leading(order):
-                found, measured = order.run(policy, self.frozen, self.settings, progress, self._ranks)
+                found, measured = order.run(policy, self.frozen, how, progress, self._ranks)
             suite = examine(policy)
             version = Version(
                 number=number,
@@ -153,7 +156,7 @@ class Trainer:
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probe(policy.model),
                 metrics={**found, **metrics},
-                recipe=recipe_of(items, chosen, self.settings, self._placement),
+                recipe=recipe_of(items, chosen, how, self._placement),
                 effects=measured,
                 suite=suite,
             )

@@ -1,6 +1,6 @@
 import pytest
 
-from afterwit.core.promotion import Event, EventKind, braked, confirmed, held_in_a_row
+from afterwit.core.promotion import Event, EventKind, braked, confirmed, held_in_a_row, pace
 
 HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM
 
@@ -26,6 +26,21 @@ def events(*kinds: tuple[EventKind, int]) -> list[Event]:
 )
 def test_each_hold_or_alarm_since_the_last_confirmation_pulls_the_brake(beta, kinds, expected):
     assert braked(beta, events(*kinds)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], 1.0),
+        ([CONFIRM], 1.0),
+        ([HOLD], 1 / 3),
+        ([ALARM, HOLD, HOLD, HOLD], 1 / 9),
+        ([HOLD, CONFIRM], 1.25 / 3),
+        ([HOLD, *[CONFIRM] * 5], 1.0),
+    ],
+)
+def test_the_step_size_falls_fast_and_recovers_slowly(kinds, expected):
+    assert pace(events(*((kind, 1) for kind in kinds))) == pytest.approx(expected)
 
 
 def test_an_alarm_falls_back_to_the_last_confirmed_version_or_to_the_base():

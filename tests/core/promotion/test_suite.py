@@ -49,7 +49,17 @@ def test_the_newest_items_of_each_stratum_are_chosen_and_few_of_one_source():
     chosen = Suite().chosen(items)
     writes = [each for each in chosen if each.stratum == "write"]
     assert [each.turn for each in writes] == [f"t{n}" for n in range(39, 31, -1)]
-    assert [each.turn for each in chosen if each.stratum == "text"] == ["t59", "t58", "t57"]
+    assert [each.turn for each in chosen if each.stratum == "text"] == [
+        f"t{n}" for n in range(59, 51, -1)
+    ]  # nobody else approved any
+
+
+def test_several_sources_share_a_stratum_and_a_busy_one_has_an_equal_part_at_least():
+    busy = [item(n, source="busy") for n in range(20)]
+    of = [each.source for each in Suite().chosen([*busy, item(30, source="b"), item(31, source="c")])]
+    assert {name: of.count(name) for name in of} == {"busy": 3, "b": 1, "c": 1}
+    of = [each.source for each in Suite().chosen([*busy, *(item(n, source="b") for n in range(30, 40))])]
+    assert {name: of.count(name) for name in of} == {"busy": 4, "b": 4}
 
 
 def test_the_turns_of_the_batch_are_left_out():
@@ -70,6 +80,11 @@ def test_a_stratum_that_is_lost_holds_a_version_however_well_one_other_does():
 
 def test_a_version_with_two_of_three_lost_serves_but_nothing_falls_back_to_it():
     assert result(write=(2, 3)).standing is Standing.DOUBTFUL
+
+
+def test_one_lost_response_of_a_kind_without_another_is_no_doubt():
+    assert result(run=(1, 1), text=(0, 3)).standing is Standing.CLEAN
+    assert result(run=(2, 2), text=(0, 3)).standing is Standing.DOUBTFUL
 
 
 def test_the_evidence_is_the_mean_of_the_strata():

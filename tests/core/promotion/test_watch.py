@@ -5,13 +5,22 @@ GOOD = (0, 20)
 
 
 def test_a_version_is_confirmed_by_six_episodes_in_a_row():
-    watch = Watch()
-    assert not watch.confirms([False] * 5)
-    assert not watch.confirms([False] * 5 + [True])
-    assert watch.confirms([True] + [False] * 6)
-    assert not watch.confirms([False] * 7)
-    assert watch.confirms([False] * 12)
-    assert not watch.confirms([])
+    def confirms(*bad: bool) -> bool:
+        return Watch().confirms(bad, before=GOOD)
+
+    assert not confirms(*[False] * 5)
+    assert not confirms(*[False] * 5, True)
+    assert confirms(True, *[False] * 6)
+    assert not confirms(*[False] * 7)
+    assert confirms(*[False] * 12)
+    assert not confirms()
+
+
+def test_a_row_of_good_episodes_among_many_bad_ones_confirms_nothing():
+    bad = [True, False] * 9 + [False] * 5
+    assert not Watch().confirms(bad, before=GOOD)
+    assert Watch().confirms(bad, before=(10, 20))
+    assert Watch().confirms([*bad, *[False] * 18], before=GOOD)
 
 
 def test_many_bad_episodes_are_an_alarm_and_few_are_none():
@@ -25,5 +34,9 @@ def test_people_who_were_displeased_before_are_no_alarm():
     watch, bad = Watch(), [True, True, False] * 8
     assert watch.alarms(bad, before=GOOD)
     assert not watch.alarms(bad, before=(20, 30))
-    assert not watch.alarms([True] * 4, before=(0, 0))
-    assert watch.alarms([True] * 12, before=(0, 0))
+    assert not watch.alarms([True] * 8, before=(2, 2))
+    assert watch.alarms([True] * 4, before=(0, 0))
+
+
+def test_a_few_good_episodes_before_are_no_reason_to_expect_more_bad_ones():
+    assert Watch().evidence([True] * 3, before=(0, 2)) == Watch().evidence([True] * 3, before=GOOD)

@@ -13,6 +13,7 @@ import pytest
 from afterwit.core.errors import TurnNotFound
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
+from afterwit.core.promotion import Event, EventKind
 from afterwit.core.version import Origin
 from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
@@ -133,6 +134,25 @@ def test_each_update_runs_again_under_the_settings_that_it_had(
     without(first, replace(later, home=other.home), {"turn0002"}, versions=(3,))
     assert "2 updates run again" in forget(later)[0]
     assert tensors(first) == tensors(other)
+
+
+def test_an_update_under_the_brake_runs_again_under_it(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    place = busy(place, {})
+    learned(place, samples, (0, 1))
+    with place.store() as store:
+        store.decided(Event(kind=EventKind.HOLD, at=1.0, version=9, evidence=21.0, words="lost"))
+    learned(place, samples, (2, 3), (4, 6))
+    found = [version.recipe for version in place.versions.all()[1:] if version.recipe is not None]
+    assert [recipe.learner["lr"] for recipe in found] == pytest.approx([1e-3, 1e-3 / 3, 1e-3 / 3])
+    other = replace(place.but(lr=1e-3 / 3), home=place.home / "other")
+    other.home.mkdir()
+    braked = replace(place.objective, beta=0.3)
+    without(place, replace(other, settings=place.settings), {"turn0002"}, versions=(1,))
+    without(place, replace(other, objective=braked), {"turn0002"}, versions=(2, 3))
+    assert "2 updates run again" in forget(place)[0]
+    assert tensors(place) == tensors(other)
 
 
 def test_a_session_that_taught_alone_leaves_the_base(

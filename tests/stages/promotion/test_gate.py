@@ -15,6 +15,7 @@ from afterwit.learner.suite import kept
 from afterwit.learner.update.phase import Phase
 from afterwit.stages.promotion import PromotionSettings
 from afterwit.store import Store
+from tests.fakes.judged_samples import store_judged
 from tests.stages.learning import Place, fill, learn_and_die, states, status
 
 WORDS = 6
@@ -170,10 +171,21 @@ def test_an_alarm_takes_back_what_was_learned(place, samples):
     assert {found[f"turn{number:04d}"] for number in range(8, 12)} == {State.TRAINED}
 
 
-def test_the_brake_adds_the_reference(place, samples):
+def test_the_brake_adds_the_reference_and_takes_two_thirds_of_the_rate(place, samples):
     place = replace(place.but(lr=1e-6), objective=replace(place.objective, beta=0.0))
     with place.store() as store:
         store.decided(Event(kind=EventKind.HOLD, at=1.0, version=0, evidence=21.0, words="lost"))
     fill(place, samples(*range(4)))
     place.drain()
-    assert "kl" in " ".join(place.versions.all()[-1].metrics)
+    newest = place.versions.all()[-1]
+    assert "kl" in " ".join(newest.metrics)
+    assert newest.recipe is not None
+    assert newest.recipe.learner["lr"] == pytest.approx(1e-6 / 3)
+    with place.store() as store:
+        stage = place.but(min_batch=1, max_wait_s=0.0).learn(store)
+        stage.begin()
+        store_judged(store, samples(4))
+        assert stage.step()
+        said = status(store)
+    assert said.ok
+    assert "the brake is on: learner.lr is 3.3e-07 and objective.beta 0.1" in said.message

@@ -144,11 +144,10 @@ def judged(verdict: Verdict | None) -> Iterator[str]:
 
 def effect_line(effect: Effect) -> str:
     """Log-probs before and after, in nats a token."""
-    line = f"log-prob a token {effect.before:.3f} -> {effect.after:.3f}"
+    after = "not measured" if effect.after is None else f"{effect.after:.3f}"
+    line = f"log-prob a token {effect.before:.3f} -> {after}"
     if effect.hinted_before is not None:
         line += f"; of the teacher with the hint {effect.hinted_before:.3f}"
-    if effect.hinted_after is not None:
-        line += f"; with the hint now {effect.hinted_after:.3f}"
     return line
 
 

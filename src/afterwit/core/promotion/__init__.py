@@ -9,7 +9,7 @@ events     what was decided, and what follows from it
 """
 
 from afterwit.core.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
-from afterwit.core.promotion.events import Event, EventKind, braked, confirmed, held_in_a_row
+from afterwit.core.promotion.events import Event, EventKind, braked, confirmed, held_in_a_row, pace
 from afterwit.core.promotion.evidence import e_value, ongoing_evidence
 from afterwit.core.promotion.items import Item, stratum_of
 from afterwit.core.promotion.suite import Standing, Suite, SuiteResult
@@ -33,6 +33,7 @@ __all__ = [
     "episode",
     "held_in_a_row",
     "ongoing_evidence",
+    "pace",
     "stratum_of",
     "without_end",
 ]

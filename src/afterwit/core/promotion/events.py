@@ -34,6 +34,9 @@ class Event:
 
 FIRST_BETA, MOST_BETA, FACTOR = 0.1, 0.3, 3.0
 """The brake: the reference KL's weight is at least the first, at most the second, and grows by the factor."""
+SLOWER, LEAST_PACE, RECOVERY = 3.0, 1 / 9, 1.25
+"""The brake on the step size: a hold or an alarm divides it, down to the least share, and a confirmation
+gives some of it back. It recovers slowly, or the rate that ruined would be back after six requests."""
 PAUSE_AFTER = 8
 """Holds without a version between them, after which learning pauses until a person resumes it."""
 
@@ -44,6 +47,17 @@ def braked(beta: float, events: Sequence[Event]) -> float:
     for _ in _since_confirm(events):
         beta = max(beta, min(MOST_BETA, max(FIRST_BETA, FACTOR * beta)))
     return beta
+
+
+def pace(events: Sequence[Event]) -> float:
+    """The share of the step size that these events, oldest first, leave."""
+    share = 1.0
+    for event in events:
+        if event.kind is EventKind.CONFIRM:
+            share = min(1.0, share * RECOVERY)
+        else:
+            share = max(LEAST_PACE, share / SLOWER)
+    return share
 
 
 def confirmed(events: Sequence[Event]) -> int:

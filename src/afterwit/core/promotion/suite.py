@@ -67,11 +67,11 @@ class Suite:
     hold_at: float = 20.0
     """Evidence from which a version is held: a false hold in at most 1 of 20, were items independent."""
     clean_below: float = 3.0
-    """A version is clean if the e-value of each stratum is below this."""
+    """A version is clean if the e-value of each stratum is below this. One response alone is no doubt."""
     per_stratum: int = 8
     """Items of one stratum, the newest ones."""
     per_source: int = 3
-    """Items of one stratum that one source approved."""
+    """Items of one stratum that one source approved, or an equal part of them if that is more."""
 
     def chosen(
         self,
@@ -92,14 +92,17 @@ class Suite:
         return _within(found, tokens, turn)
 
     def _newest(self, items: Iterable[Item], without: Collection[str]) -> list[Item]:
+        left = sorted(
+            (item for item in items if item.turn not in without), key=lambda item: (-item.since, item.turn)
+        )
+        sources = Counter(stratum for stratum, _ in {(item.stratum, item.source) for item in left})
         room: Counter[str] = Counter()
         given: Counter[tuple[str, str]] = Counter()
         found = []
-        for item in sorted(items, key=lambda item: (-item.since, item.turn)):
+        for item in left:
             place = (item.stratum, item.source)
-            if item.turn in without or room[item.stratum] >= self.per_stratum:
-                continue
-            if given[place] >= self.per_source:
+            most = max(self.per_source, math.ceil(self.per_stratum / sources[item.stratum]))
+            if room[item.stratum] >= self.per_stratum or given[place] >= most:
                 continue
             room[item.stratum] += 1
             given[place] += 1
@@ -117,17 +120,18 @@ class Suite:
         lost = {name: (stills.count(False), len(stills)) for name, stills in sorted(outcomes.items())}
         values = [e_value(gone, of, bound=self.bound) for gone, of in lost.values()]
         evidence = math.fsum(values) / len(values) if values else 1.0
+        doubts = [value for value, (_, of) in zip(values, lost.values(), strict=True) if of > 1]
         return SuiteResult(
             lost=lost,
             evidence=evidence,
-            standing=self._standing(values, evidence),
+            standing=self._standing(doubts, evidence),
             lost_turns=tuple(lost_turns),
         )
 
-    def _standing(self, values: list[float], evidence: float) -> Standing:
+    def _standing(self, doubts: list[float], evidence: float) -> Standing:
         if evidence >= self.hold_at:
             return Standing.HELD
-        return Standing.CLEAN if max(values, default=1.0) < self.clean_below else Standing.DOUBTFUL
+        return Standing.CLEAN if max(doubts, default=1.0) < self.clean_below else Standing.DOUBTFUL
 
 
 def _within(items: Sequence[Item], tokens: int, turn: int) -> list[Item]:

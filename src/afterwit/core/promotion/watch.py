@@ -20,23 +20,34 @@ class Watch:
     of which an eighth ended badly, and an alarm after 46 at twice the bound, after 13 at a half."""
     confirm_after: int = 6
     """Episodes in a row that must not end badly before a version is confirmed."""
+    newest: int = 24
+    """Of so many episodes before a confirmation no larger share may have ended badly than the bound."""
 
     def evidence(self, bad: Sequence[bool], *, before: tuple[int, int]) -> float:
         """The evidence of the episodes since the last alarm, oldest first, against "no worse than before".
 
         `before`: how many of how many episodes ended badly under the versions that an alarm would return to.
-        People who are often displeased anyway are no reason to go back: their share (Laplace's estimate) is
-        the bound if it is the greater one.
         """
-        ended_badly, of = before
-        bound = max(self.bound, (ended_badly + 1) / (of + 2))
-        return [0.0, *ongoing_evidence(bad, bound=bound)][-1]
+        return [0.0, *ongoing_evidence(bad, bound=self._bound(before))][-1]
 
     def alarms(self, bad: Sequence[bool], *, before: tuple[int, int]) -> bool:
         """Whether these episodes are evidence enough to take the version back."""
         return self.evidence(bad, before=before) >= self.alarm_at
 
-    def confirms(self, bad: Sequence[bool]) -> bool:
-        """Whether the newest episode ends a row of good ones that confirms the version."""
+    def confirms(self, bad: Sequence[bool], *, before: tuple[int, int]) -> bool:
+        """Whether the newest episode ends a row of good ones that confirms the version.
+
+        A row comes by chance too, so the newest episodes together must have ended no worse than `before`.
+        """
         row = len(list(takewhile(lambda outcome: not outcome, reversed(bad))))
-        return row > 0 and row % self.confirm_after == 0
+        newest = bad[-self.newest :]
+        return row > 0 and row % self.confirm_after == 0 and sum(newest) <= self._bound(before) * len(newest)
+
+    def _bound(self, before: tuple[int, int]) -> float:
+        """The share that may end badly: people who are often displeased anyway are no reason to go back.
+
+        So it is their share before, if that is more; with one more episode added to them that ended as the
+        setting says, because few episodes say little.
+        """
+        ended_badly, of = before
+        return max(self.bound, (ended_badly + self.bound) / (of + 1))

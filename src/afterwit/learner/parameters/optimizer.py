@@ -26,6 +26,12 @@ def build(masters: Masters, settings: LearnerSettings) -> AdamW:
     return AdamW([group for group in groups if group["params"]], lr=settings.rate, betas=betas)
 
 
+def set_rate(optimizer: AdamW, rate: float) -> None:
+    """Change the step size; the moments stay."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
 def state(optimizer: AdamW, masters: Masters) -> dict[str, Tensor]:
     """`<moment>.<parameter>` -> tensor; empty before the first step."""
     return {

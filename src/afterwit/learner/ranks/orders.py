@@ -18,6 +18,7 @@ from afterwit.learner.ranks.weights import taken
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.suite import kept
 from afterwit.learner.update import Progress, UpdateState, effects, update
+from afterwit.learner.work import to_measure
 from afterwit.objective.settings import ObjectiveSettings
 
 OF_A_MACHINE = ("device", "teacher_device", "reference_device", "threads")
@@ -81,7 +82,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """Move the policy by a batch; the first `measured` items are those whose effects are measured."""
+    """Move the policy by a batch; the first `measured` items are those that have an effect."""
 
     items: Sequence[Item]
     objective: ObjectiveSettings
@@ -101,7 +102,9 @@ class Update:
 
         def ended(state: UpdateState) -> None:
             nonlocal measured
-            measured = effects(state, range(self.measured)) if self.measured else ()
+            if self.measured:
+                read = to_measure(self.items, self.measured)
+                measured = effects(state, range(self.measured), measured=read)
 
         found = update(policy, frozen, self.items, self.objective, settings, progress, ended, ranks)
         return found, measured
@@ -109,7 +112,7 @@ class Update:
     def follow(self, at: Follower) -> None:
         settings = at.own(self.settings)
         frozen = at.frozen
-        if settings != at.settings:
+        if not settings.alike(at.settings):
             frozen = FrozenModels(at.base, settings, server=at.server)
         self.run(at.held(), frozen, settings, at.watch, at.ranks)
 

@@ -52,6 +52,7 @@ def update(
     epoch may have moved it.
     """
     state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
+    adamw.set_rate(policy.optimizer, settings.rate)
     terms, norm = _epoch(state, settings, progress)
     found = {**terms, "grad_norm": norm} | metrics.batch(items, metrics.everywhere(state), state.samples)
     for _ in range(settings.epochs - 1):

@@ -9,12 +9,12 @@ from afterwit.core.errors import RankLost, UpdateRefused, VersionHeld, VersionTa
 from afterwit.core.lifecycle import Reason
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Version
-from afterwit.learner.batch import Item
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.policy import Policy
 from afterwit.learner.schedule import NextBatch
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
+from afterwit.learner.work import work
 from afterwit.stages.learn.blame import blamed, longest
 from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import LearnHealth
@@ -85,7 +85,7 @@ class Attempts:
             self._health.report(True, NOTHING_TO_LEARN)
             return None
         items = self._gate.items(
-            [item.turn for item in new if item.turn is not None], work=_work([*new, *replayed])
+            [item.turn for item in new if item.turn is not None], work=work([*new, *replayed])
         )
 
         def examine(policy: Policy) -> SuiteResult | None:
@@ -100,6 +100,7 @@ class Attempts:
             now=self._now(),
             progress=progress,
             objective=self._gate.objective(self._trainer.objective),
+            settings=self._gate.paced(self._settings),
             examine=examine,
         )
 
@@ -107,6 +108,8 @@ class Attempts:
         self._claims.commit(version, keep=self._gate.keep())
         progress(Phase.COMMITTED)
         ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
+        if (brake := self._gate.brake(self._settings, self._trainer.objective)) is not None:
+            message = f"{message}; {brake}"
         if choice.lags:
             lag = on_lag(choice, stale=self._claims.went_stale)
             self._health.report(False, f"{message}; {lag}", lasting=not ok)
@@ -125,13 +128,3 @@ class Attempts:
             self._claims.blame(record, sentence(error))
         wait_s = self._settings.retry_s if kind is FailureKind.DISK else 0.0
         self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)
-
-
-FORWARD_AND_BACKWARD = 3
-"""Work of a token that is trained on, in tokens that are only read."""
-
-
-def _work(items: Sequence[Item]) -> int:
-    """What an update of these items costs, in tokens that are only read."""
-    trained = sum(len(item.student) for item in items)
-    return FORWARD_AND_BACKWARD * trained + sum(len(row) for item in items for row in item.teachers)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from afterwit.checkpoints import Versions, roll_back
-from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row
+from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row, pace
 from afterwit.core.promotion.events import PAUSE_AFTER
 from afterwit.core.version import Version
+from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.stages.promotion import messages
 from afterwit.stages.promotion.fall_back import due, places_to_return_to
@@ -48,6 +49,18 @@ class Gate:
             return settings
         beta = braked(settings.beta, self._store.events())
         return settings if beta == settings.beta else replace(settings, beta=beta)
+
+    def paced(self, settings: LearnerSettings) -> LearnerSettings:
+        """The learner's settings with the step size that the brake leaves."""
+        share = pace(self._store.events()) if self._settings.enabled else 1.0
+        return settings if share == 1.0 else replace(settings, lr=share * settings.rate)
+
+    def brake(self, learner: LearnerSettings, objective: ObjectiveSettings) -> str | None:
+        """What the brake does to the next update; None: it is off."""
+        settings, braked_objective = self.paced(learner), self.objective(objective)
+        if (settings, braked_objective) == (learner, objective):
+            return None
+        return messages.on_brake(rate=settings.rate, beta=braked_objective.beta)
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
         """Keep that an update was held, and pause learning after too many in a row.

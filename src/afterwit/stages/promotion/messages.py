@@ -49,6 +49,11 @@ def on_fall_back(made: Version, event: Event) -> str:
     return f"{where}; taken back: {taken}; {event.words}"
 
 
+def on_brake(*, rate: float, beta: float) -> str:
+    """What holds and alarms have changed in the updates that come."""
+    return f"the brake is on: learner.lr is {rate:.2g} and objective.beta {beta:.2g} for now"
+
+
 def on_pause(holds: int) -> str:
     """Why learning waits for a person."""
     return (

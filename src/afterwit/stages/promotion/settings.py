@@ -23,12 +23,14 @@ class PromotionSettings:
     """Evidence (an e-value) of more loss than that from which an update is held: 1 in 20 is held
     for nothing at most."""
     clean_below: float = 3.0
-    """A version is a place to return to if no kind of response has more evidence of loss than this."""
+    """A version is a place to return to if no kind of response has more evidence of loss than this. A kind of
+    which only one response was approved is not counted."""
     per_kind: int = 8
     """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
     or text."""
     per_source: int = 3
-    """Of these, how many may come from one source (a key and its client)."""
+    """Of these, how many may come from one source (a key and its client) if others approved such responses
+    too; an equal part of them if that is more."""
     share_of_update: float = 0.2
     """Tokens of these responses, as a share of the update's own work, but at least 4,096; the kinds
     take turns."""
@@ -38,7 +40,8 @@ class PromotionSettings:
     alarm_at: float = 100.0
     """Evidence of more than that from which what was learned since the confirmed version is taken back."""
     confirm_after: int = 6
-    """Requests in a row that must end well: the version that served the first of them is then confirmed."""
+    """Requests in a row that must end well: the version that served the first of them is then confirmed, if
+    of the newest 24 no larger share ended badly than may."""
     no_end_s: float = 1800.0
     """Seconds without a result after a tool call from which the agent counts as one that came to no end."""
 

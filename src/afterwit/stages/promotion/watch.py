@@ -62,10 +62,11 @@ class WatchOver:
     def _decide(self, store: Store, episodes: Sequence[EndedEpisode], *, now: float) -> None:
         bad = [each.bad is not None for each in episodes]
         safe = confirmed(store.events())
-        evidence = self._watch.evidence(bad, before=store.ended_badly(until=safe))
+        before = store.ended_badly(until=safe)
+        evidence = self._watch.evidence(bad, before=before)
         if evidence >= self._watch.alarm_at:
             self._alarm(store, episodes, evidence, safe, now=now)
-        elif self._watch.confirms(bad):
+        elif self._watch.confirms(bad, before=before):
             self._confirm(store, episodes[-self._watch.confirm_after].version, now=now)
 
     def _alarm(

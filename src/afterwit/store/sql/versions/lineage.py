@@ -210,7 +210,7 @@ class SqlLineage(Component):
                 version=row["version"],
                 turn=row["turn"],
                 replayed=bool(row["replayed"]),
-                effect=None if row["effect"] is None else Effect(**orjson.loads(row["effect"])),
+                effect=None if row["effect"] is None else Effect.from_dict(orjson.loads(row["effect"])),
             )
             for row in rows
         ]
