@@ -104,7 +104,7 @@ class Memory:
         )
         store_turn(self.store, bound, stored, own=(turn,), now=now)
         if delivered:
-            self.store.delivered(turn)
+            self.store.delivered([turn])
         row = Row(store=self.store, incoming=incoming, binding=binding, response=said)
         self.rows.append(row)
         return row

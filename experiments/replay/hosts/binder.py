@@ -68,5 +68,5 @@ class BinderHost:
         )
         store_turn(self._store, bound, turn, own=(turn.id,), now=now)
         if ask.arrives:
-            self._store.delivered(turn.id)
+            self._store.delivered([turn.id])
         return Served(ask=ask, turn=turn.id, answer=answer)

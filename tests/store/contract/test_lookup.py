@@ -211,8 +211,8 @@ def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None
         add(store, f"t{number}", session=session, conversation=asked)
     add(store, "side", session="c", kind=Kind.SIDE)
     assert store.recent(SCOPE) == [
-        Recent(session="a", turn="t2", texts=("question 2", "Done."), asked=("question 2",), alone=True),
-        Recent(session="b", turn="t1", texts=("question 1", "Done."), asked=("question 1",), alone=True),
+        Recent(session="a", turn="t2", texts=("question 2", "Done."), asked=("question 2",), begins=True),
+        Recent(session="b", turn="t1", texts=("question 1", "Done."), asked=("question 1",), begins=True),
     ]
     assert [one.session for one in store.recent(SCOPE, limit=1)] == ["a"]
     assert store.recent("other/agent") == []

@@ -186,7 +186,7 @@ def test_a_superseded_turn_that_trained_stays_trained(store: Store) -> None:
 def test_delivery_is_recorded(store: Store) -> None:
     hashes = {"prompt_hash": b"p", "full_hash": b"f"}
     store.add_turn(a_turn("a"), **hashes, depth=1, full_depth=2, delivered=False, reason=None, now=0.0)
-    store.delivered("a")
+    store.delivered(["a"])
     assert store.turn("a").delivered
 
 

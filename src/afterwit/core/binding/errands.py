@@ -82,7 +82,8 @@ def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None
 
 
 def errands_of(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[str]:
-    """Earlier requests that turn out to be errands of the conversation that this request begins."""
+    """Earlier requests that turn out to be errands of the conversation that this request begins, if nobody
+    went on from them."""
     asked = next((text for text in _asked(incoming) if text), "")
     if not incoming.shape.tools or not asked:
         return []
@@ -92,7 +93,7 @@ def errands_of(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[str]
 
 def _ran_ahead(one: Recent, asked: str, system: str) -> bool:
     """Whether a request of its own, without tools, says the first words of a conversation that has tools."""
-    if not one.alone or one.shape is None or one.shape.tools or one.shape.system == system:
+    if not one.begins or one.shape is None or one.shape.tools or one.shape.system == system:
         return False
     said = [text for text in one.texts[:-1] if text]
     if len(said) > TINY or not any(asked in text for text in said):

@@ -38,8 +38,8 @@ class Recent:
     asked: tuple[str, ...] = ()
     """What its user messages say, the first one first, each cut to `LONGEST`; empty ones are left out."""
     shape: Shape | None = None
-    alone: bool = False
-    """Whether the newest turn is the only one."""
+    begins: bool = False
+    """Whether its newest turn follows no other."""
     client_session: bytes | None = None
     """Hash of the client's session id; None if it sent none."""
     pieces: frozenset[str] = field(init=False, repr=False, compare=False)

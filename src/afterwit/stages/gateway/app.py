@@ -16,6 +16,7 @@ from afterwit.core.errors import RequestError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
 from afterwit.stages.gateway.context import Gateway
+from afterwit.stages.gateway.deliveries import Deliveries
 from afterwit.stages.gateway.dialects import DIALECTS, dialect_of
 from afterwit.stages.gateway.endpoint import ModelEndpoint
 from afterwit.stages.gateway.feedback import FeedbackEndpoint
@@ -91,6 +92,7 @@ def build_app(
         engine=engine,
         renderer=renderer,
         store=store,
+        deliveries=Deliveries(store),
         dialects=dialects,
         settings=settings,
         keys=keys,

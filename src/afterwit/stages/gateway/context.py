@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
+from afterwit.stages.gateway.deliveries import Deliveries
 from afterwit.stages.gateway.http import InFlight
 from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.settings import GatewaySettings
@@ -31,6 +32,7 @@ class Gateway:
     engine: Engine
     renderer: Renderer
     store: AsyncStore
+    deliveries: Deliveries
     dialects: tuple[Dialect, ...]
     settings: GatewaySettings
     keys: KeyCache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+from random import getrandbits
 from time import perf_counter
-from uuid import uuid4
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -51,7 +51,7 @@ class Middleware:
         started = perf_counter()
         status = 0
         dialect = dialect_of(scope["path"], self._gateway.dialects)
-        request_id = REQUEST_PREFIX + uuid4().hex
+        request_id = f"{REQUEST_PREFIX}{getrandbits(128):032x}"
         identified = (dialect.request_id_header.encode(), request_id.encode())
 
         async def watched(message: Message) -> None:

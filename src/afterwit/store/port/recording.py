@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from afterwit.core.binding import Branch, Candidate, Recent, Shape
@@ -38,8 +38,8 @@ class Recording(Protocol):
         """
         ...
 
-    def delivered(self, turn: str) -> None:
-        """The client got the whole answer."""
+    def delivered(self, turns: Iterable[str]) -> None:
+        """The clients got the whole answers."""
         ...
 
     def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:

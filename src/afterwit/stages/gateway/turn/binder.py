@@ -66,8 +66,8 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
     )
     if sessions := continued_sessions(incoming, found):
         found = with_replies(found, store.replies(scope, sessions))
-    binding = bind(incoming, found)
-    if binding.parent is not None or binding.reason is not None:
+    binding = bind(incoming, found) if found else None
+    if binding is not None and (binding.parent is not None or binding.reason is not None):
         return binding
     recent = store.recent(scope)
     if sessions := resumed(incoming, recent):
@@ -113,9 +113,16 @@ def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: flo
     """
     recent = [one for one in store.recent(bound.scope) if one.turn not in own]
     for errand in errands_of(bound.incoming, recent) if bound.kind is Kind.MAIN else ():
-        store.set_kind(errand, Kind.SIDE, now=now)
+        if not _went_on(store, errand):
+            store.set_kind(errand, Kind.SIDE, now=now)
     said = bound.incoming.client.turn_type
     return bound.kind if said is not None or errand_of(bound.incoming, recent) is None else Kind.SIDE
+
+
+def _went_on(store: Store, turn: str) -> bool:
+    """Whether another turn follows it."""
+    branch = store.branch(turn)
+    return branch is not None and branch.children > 0
 
 
 def _resolved(store: Store, binding: Binding, *, own: Collection[str]) -> Resolution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from afterwit.core.errors import StoreError
@@ -40,14 +40,9 @@ class Recorder:
 
     async def delivered(self, choices: Iterable[Choice]) -> None:
         """The client has the whole response."""
-        turns = [choice.turn for choice in choices]
-
-        def mark(store: Store) -> None:
-            for turn in turns:
-                store.delivered(turn)
-
         if self._bound is not None:
-            await try_store(self._gateway, mark)
+            turns = [choice.turn for choice in choices]
+            await noting_faults(self._gateway, self._gateway.deliveries.tell(turns))
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
         bound = self._bound
@@ -87,8 +82,13 @@ class Recorder:
 
 async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
     """What the store returns, None if it fails. /readyz shows the fault until a turn is recorded again."""
+    return await noting_faults(gateway, gateway.store.call(work))
+
+
+async def noting_faults(gateway: Gateway, call: Awaitable[T]) -> T | None:
+    """What a call of the store returns, None if it fails."""
     try:
-        return await gateway.store.call(work)
+        return await call
     except StoreError as error:
         if "store" not in gateway.faults:
             log.error("turns are not recorded: %s", error)

@@ -5,7 +5,6 @@ Each is read once: every request that begins a session asks for the same ones ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
@@ -14,8 +13,8 @@ from afterwit.core.binding import LONGEST, Recent, plain_text
 from afterwit.core.kept import Kept
 from afterwit.core.message import Message
 from afterwit.store.sql.component import Component
-from afterwit.store.sql.database import Database, marks
-from afterwit.store.sql.gateway.relatives import CHILDREN, shape_of
+from afterwit.store.sql.database import Database, Row, marks
+from afterwit.store.sql.gateway.relatives import shape_of
 from afterwit.store.sql.rows.codec import read_message
 from afterwit.store.sql.rows.growing import whole_values
 
@@ -28,6 +27,11 @@ LARGEST_CONVERSATION = 4 << 20
 MOST_KEPT_BYTES = 16 << 20
 """Of texts that were read once."""
 
+END = "t.seq, t.id, t.parent IS NULL AS begins, c.conversation_shared + length(c.conversation) AS size"
+FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
+UNKNOWN = "(SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown')"
+"""The newest turn of the same session that may or may not be on its main line."""
+
 
 class _End(NamedTuple):
     """The newest turn of a conversation: all that decides its `Recent`."""
@@ -35,7 +39,7 @@ class _End(NamedTuple):
     seq: int
     id: str
     """A number is given again if the newest turns were deleted."""
-    alone: bool
+    begins: bool
 
 
 class SqlRecent(Component):
@@ -46,38 +50,27 @@ class SqlRecent(Component):
         self._recents = Kept(self._read_recent, most_bytes=MOST_KEPT_BYTES, size=_bytes)
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
-        seqs = self._ends(scope, limit)
-        rows = self._database.rows(
-            f"SELECT seq, t.id, t.parent IS NULL AND NOT {CHILDREN} AS alone"
-            f" FROM contents c JOIN turns t USING (seq) WHERE seq IN ({marks(len(seqs))})"
-            " AND c.conversation_shared + length(c.conversation) <= ? ORDER BY seq DESC",
-            (*seqs, LARGEST_CONVERSATION),
-        )
-        return [self._recents(_End(seq, turn, bool(alone))) for seq, turn, alone in rows]
+        rows = self._ends(scope, limit)
+        if unknown := [row["unknown"] for row in rows if row["unknown"] is not None]:
+            sql = f"SELECT {END} {FOUND} WHERE t.seq IN ({marks(len(unknown))})"
+            rows = sorted([*rows, *self._database.rows(sql, unknown)], key=_newest, reverse=True)
+        ends = (row for row in rows if row["size"] is not None and row["size"] <= LARGEST_CONVERSATION)
+        return [self._recents(_End(row["seq"], row["id"], bool(row["begins"]))) for row in ends]
 
-    def _ends(self, scope: str, limit: int) -> list[int]:
-        """The newest main-line turns of the newest sessions, from more turns until those are enough, and
-        what is unknown of these sessions."""
+    def _ends(self, scope: str, limit: int) -> list[Row]:
+        """The newest main-line turns of the newest sessions, looked for among more turns until those are
+        enough."""
         most, looked = limit * TURNS_OF_ONE, limit
         while True:
             rows = self._database.rows(
-                "SELECT seq, session FROM turns WHERE kind = 'main' AND scope = ? ORDER BY seq DESC LIMIT ?",
+                f"SELECT {END}, t.session, {UNKNOWN} AS unknown {FOUND}"
+                " WHERE t.kind = 'main' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?",
                 (scope, looked),
             )
-            newest = {row["session"]: row["seq"] for row in reversed(rows)}
+            newest = {row["session"]: row for row in reversed(rows)}
             if len(newest) >= limit or len(rows) < looked or looked >= most:
-                ends = sorted(newest.values(), reverse=True)[:limit]
-                return ends + self._newest_unknown([one for one, seq in newest.items() if seq in ends])
+                return sorted(newest.values(), key=_newest, reverse=True)[:limit]
             looked = min(2 * looked, most)
-
-    def _newest_unknown(self, sessions: Sequence[str]) -> list[int]:
-        """The newest turn of each session that may or may not be on its main line."""
-        rows = self._database.rows(
-            "SELECT max(seq) AS seq FROM turns WHERE kind = 'unknown'"
-            f" AND session IN ({marks(len(sessions))}) GROUP BY session",
-            tuple(sessions),
-        )
-        return [row["seq"] for row in rows]
 
     def _read_recent(self, end: _End) -> Recent:
         (row,) = self._database.rows(
@@ -97,9 +90,14 @@ class SqlRecent(Component):
             texts=(*texts, plain_text(read_message(row["message"]))),
             asked=tuple(text for text in asked if text),
             shape=shape_of(row),
-            alone=end.alone,
+            begins=end.begins,
             client_session=row["client_session"],
         )
+
+
+def _newest(row: Row) -> int:
+    seq: int = row["seq"]
+    return seq
 
 
 def _bytes(end: _End, recent: Recent) -> int:

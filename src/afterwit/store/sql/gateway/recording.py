@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
@@ -64,9 +64,10 @@ class SqlRecording(Component):
         sql = "SELECT 1 FROM excluded WHERE session = ?"
         return self._database.row(sql, (session,)) is not None
 
-    def delivered(self, turn: str) -> None:
+    def delivered(self, turns: Iterable[str]) -> None:
         with self._database.transaction():
-            self._database.execute("UPDATE turns SET delivered = 1 WHERE id = ?", (turn,))
+            for turn in turns:
+                self._database.execute("UPDATE turns SET delivered = 1 WHERE id = ?", (turn,))
 
     def answer(self, turn: str, messages: Sequence[Message], *, answered_by: str | None, now: float) -> State:
         packed = pack_messages(messages)
