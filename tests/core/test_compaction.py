@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from afterwit.core.binding import ClientSession, read_request
+from afterwit.core.binding.retelling import Recent, retold
 from afterwit.core.judging.hindsight import reactions
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.anthropic_messages.request import parse_request as parse_messages
-from tests.core.bindings import FINE, Memory, Row, calls, replay, says, talk, tree
+from tests.core.bindings import FINE, SCOPE, Memory, Row, calls, replay, says, talk, tree
 
 INSTRUCTION = says("system", "You are the keeper of the record. Condense what you are given.")
 SUMMARY = says("assistant", "The person had a command run by a tool, twice; both times it said hello. " * 2)
@@ -263,3 +265,21 @@ def test_words_in_one_message_with_the_summary_answer_the_last_reply(
     assert (side.kind, after.kind, after.binding.session) == (Kind.SIDE, Kind.MAIN, first.id)
     said = [message.content for message in reactions(first.next_state)]
     assert said == ([] if heard is None else [heard])
+
+
+def test_a_session_that_branched_is_retold_if_any_of_its_branches_is():
+    told = ("Run the tests of the parser", "Twelve tests have passed", "Now run those of the server")
+    other = ("What is in the file of notes?", "It holds the word plum alone")
+    incoming = read_request(
+        turn="side",
+        scope=SCOPE,
+        conversation=talk(says("user", "\n".join(told))),
+        client=ClientSession(),
+        streamed=True,
+    )
+    branches = [
+        Recent(session="one", turn="b", texts=told),
+        Recent(session="one", turn="a", texts=(told[0], *other)),
+        Recent(session="two", turn="c", texts=other),
+    ]
+    assert retold(incoming, branches) == retold(incoming, branches[::-1]) == {"one"}

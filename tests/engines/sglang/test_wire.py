@@ -266,6 +266,12 @@ async def test_a_schema_is_asked_for_and_a_refused_one_is_the_clients_fault(
     recorded.events = [{"error": {"message": "Failed to compile json grammar: no such type"}}]
     with pytest.raises(RequestRefused, match="no such type"):
         await said(server, asked)
+    abort = {"type": "abort", "message": "Failed to compile json grammar: a reference", "status_code": 400}
+    recorded.events.append(event(end=abort))
+    del recorded.events[0]
+    with pytest.raises(RequestRefused, match="a reference"):
+        await said(server, asked)
+    recorded.events = [{"error": {"message": "out of memory"}}]
     with pytest.raises(EngineError, match="failed in a response"):
         await said(server, ASK)
 

@@ -7,6 +7,7 @@ these instructions changes, the conversation inside does not.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -59,7 +60,9 @@ def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> l
 def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> set[str]:
     """The session that a message of the request retells; several if it holds as much of each."""
     carriers, own = carrying(incoming), of_the_same_client(incoming, recent)
-    held = {one.session: max((_held(text, one) for text in carriers), default=0) for one in own}
+    held: dict[str, int] = defaultdict(int)
+    for one in own:  # a session that branched is there once for each branch
+        held[one.session] = max(held[one.session], *(_held(text, one) for text in carriers), 0)
     most = max(held.values(), default=0)
     return {session for session, texts in held.items() if texts == most > 0}
 

@@ -34,8 +34,7 @@ class Reader:
         if "error" in event:
             self.ended = True
             said = str(event["error"].get("message"))
-            if self._has_schema and GRAMMAR in said:
-                raise RequestRefused(f"The schema cannot be followed: {said[:WORDS]}", field="constraint")
+            self._check_schema(said)
             words = f"the server failed in a response: {said}"
             raise lost_adapter(EngineError(words), words, self._weights)
         meta = event["meta_info"]
@@ -48,12 +47,19 @@ class Reader:
         self._read += len(ids)
         reason = meta["finish_reason"]
         self.ended = reason is not None
+        if reason is not None and reason["type"] == "abort":
+            self._check_schema(str(reason.get("message")))
         end = next((place for place, token in enumerate(ids) if token in self._ends), None)
         if end is not None:  # the server stops there too, if it may: what it says behind it was not asked for
             piece = Piece(ids=ids, logprobs=logprobs, tops=tops)
             return replace(piece.first(end + 1), ended="stop")
         ended = None if reason is None else ENDS.get(reason["type"], CUT)
         return Piece(ids=ids, logprobs=logprobs, tops=tops, ended=ended)
+
+    def _check_schema(self, said: str) -> None:
+        """RequestRefused if the server ends the response because of its schema: it is there and works."""
+        if self._has_schema and GRAMMAR in said:
+            raise RequestRefused(f"The schema cannot be followed: {said[:WORDS]}", field="constraint")
 
     def _tops(self, meta: Mapping[str, Any], rows: list[Any]) -> tuple[Place, ...]:
         if self._top is None:
