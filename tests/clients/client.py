@@ -29,6 +29,10 @@ class Client:
     room: str | None = None
     """The folder that it is installed in, if others share it; None: one of its name."""
 
+    @property
+    def place_of_install(self) -> str:
+        return self.room or self.name
+
 
 def driven(driver: str, *packages: str) -> Client:
     """An SDK: a program of ours calls it, two messages in one process, the third after a resume."""

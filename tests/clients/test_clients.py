@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.clients.captured import check
 from tests.clients.client import Client
-from tests.clients.install import NotInstallable, install
+from tests.clients.install import Installed, NotInstallable, install
 from tests.clients.place import Place
 from tests.clients.table import CLIENTS
 from tests.clients.world import gateway, long_reader
@@ -32,12 +34,26 @@ def until() -> float:
     return time.monotonic() + 60 * float(os.environ.get("MINUTES", "20"))
 
 
+@pytest.fixture(scope="session")
+def installs(request: pytest.FixtureRequest, until: float) -> Iterator[Mapping[str, Future[Installed]]]:
+    """Of each folder. One is installed while the clients before it run."""
+    chosen = [item.callspec.params["client"] for item in request.session.items if hasattr(item, "callspec")]
+    clients = {each.place_of_install: each for each in chosen if isinstance(each, Client)}
+    with ThreadPoolExecutor(1) as pool:
+        yield {name: pool.submit(install, name, each.packages, until=until) for name, each in clients.items()}
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 async def test_a_session_of_a_real_client_is_captured(
-    client: Client, tmp_path: Path, model: Path, until: float
+    client: Client,
+    tmp_path: Path,
+    model: Path,
+    until: float,
+    installs: Mapping[str, Future[Installed]],
 ) -> None:
     try:
-        installed = install(client.room or client.name, client.packages, until=until)
+        installed = installs[client.place_of_install].result()
     except NotInstallable as reason:
         pytest.skip(f"{client.name} could not be installed here: {reason}")
     async with gateway(tmp_path, model) as world:
