@@ -65,7 +65,13 @@ def test_the_ledger_for_programs_has_the_same(taught: Path) -> None:
             "version": 2,
             "replayed": False,
             "fate": "in what is served",
-            "effect": {"turn": "eeffect", "before": -2.0, "after": -2.5, "hinted_before": -4.0},
+            "effect": {
+                "turn": "eeffect",
+                "before": -2.0,
+                "after": -2.5,
+                "hinted_before": -4.0,
+                "advantages": [],
+            },
         }
     ]
     assert [each["replayed"] for each in again["learned"]] == [True]

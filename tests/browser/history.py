@@ -9,7 +9,7 @@ from random import Random
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.promotion import Event, EventKind, Standing, SuiteResult
+from afterwit.core.promotion import Episode, Event, EventKind, Standing, SuiteResult
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Finish, Sampled, Sampling, Turn
 from afterwit.core.verdict import Question, Source, Verdict, Vote
@@ -65,6 +65,7 @@ class History:
     now: float
     version: int = 0
     turns: int = 0
+    hinted: int = 0
     waiting: list[str] | None = None
 
     def play(self, sessions: int) -> None:
@@ -101,6 +102,17 @@ class History:
         words = self.random.choice(THANKS) if kept else COMPLAINTS[kind]
         hints = () if kept else (HINTS[kind],)
         self._judge(turn, [Message(role="user", content=words)], reward=1 if kept else -1, hints=hints)
+        ended = Episode(
+            turn=turn.id,
+            session=session,
+            source=turn.scope,
+            version=self.version,
+            bad=None,
+            complaint=not kept,
+            kind=CALLS[kind][0],
+            approved=(),
+        )
+        self.store.end_episode(ended, [], steps=[turn.id], now=self.now)
 
     def _call(self, name: str, more: dict[str, object]) -> ToolCall:
         return ToolCall(id=f"call{self.turns}", name=name, arguments=json.dumps(more))
@@ -153,7 +165,8 @@ class History:
         ]
         verdict = Verdict(reward=reward, source=Source.VOTES, hints=hints, votes=tuple(votes))
         reason = None if reward or hints else Reason.NO_SIGNAL
-        flags = [Flag.COMMAND] if hints and self.turns % 17 == 0 else []
+        self.hinted += bool(hints)
+        flags = [Flag.COMMAND] if hints and self.hinted % 7 == 0 else []
         self.store.judged(
             turn.id,
             verdict,
@@ -172,8 +185,13 @@ class History:
         turns, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
         self.version += 1
         n = self.version
+        noise = Random(n).random
         metrics = {
             "loss": 0.9 * 0.9**n + 0.05 * self.random.random(),
+            "rl": 0.1 * 0.9**n + 0.02 * noise(),
+            "opd": 0.8 * 0.9**n + 0.04 * noise(),
+            "entropy": 0.7 * 0.98**n + 0.02 * noise(),
+            "grad_norm": 1.5 + 0.5 * noise(),
             "reference_kl": 0.002 * n + 0.001 * self.random.random(),
             "mismatch_mean": 0.011 + 0.004 * self.random.random(),
             "teacher_gap": 0.6 * 0.93**n + 0.03 * self.random.random(),
@@ -181,10 +199,7 @@ class History:
             "staleness_mean": self.random.random(),
         }
         lost = {"edit": (0, 12), "text": (self.random.randrange(2), 20)}
-        effects = tuple(
-            Effect(turn=turn, before=-1.2 + 0.3 * k, after=-1.0 + 0.3 * k, hinted_before=-0.6)
-            for k, turn in enumerate(turns[:3])
-        )
+        effects = tuple(self._effect(turn) for turn in turns)
         suite = SuiteResult(lost=lost, evidence=0.4, standing=Standing.CLEAN)
         made = Version(
             number=n, parent=n - 1, origin=Origin.UPDATE, created=self.now, turns=tuple(turns), probe=PROBE,
@@ -202,6 +217,22 @@ class History:
                 "an update of 8 turns was held back: it would have lost 4 of 12 `edit` that people"
                 " had approved (evidence 31.2); its turns are set aside as held_back",
             )
+
+    def _effect(self, turn: str) -> Effect:
+        """A turn found bad falls, and its tokens are pushed down, some of them far; a good one rises."""
+        record = self.store.turn(turn)
+        reward, ids = record.verdict.reward if record.verdict else 0, record.sampled_turn.sampled.ids
+        hinted = bool(record.verdict and record.verdict.hints)
+        random = Random(turn)
+        pushed = (reward * 0.25 + (random.gauss(0, 0.5) if hinted else 0.0) for _ in ids)
+        before = -0.4 - 0.4 * random.random()
+        return Effect(
+            turn=turn,
+            before=before,
+            after=before + reward * 0.2 * random.random(),
+            hinted_before=before - 0.9 if hinted else None,
+            advantages=tuple(round(value, 3) for value in pushed),
+        )
 
     def _decide(self, kind: EventKind, words: str) -> None:
         self.store.decided(Event(kind=kind, at=self.now + 2, version=self.version, evidence=0.0, words=words))

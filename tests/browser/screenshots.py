@@ -16,6 +16,8 @@ SHOTS = {
     "overview-dark": ("/ui", "dark", 1180, 900),
     "overview-narrow": ("/ui", "light", 390, 844),
     "turn": ("/ui/turns/01k0000024", "light", 1180, 1000),
+    "curves": ("/ui/curves", "light", 1180, 1000),
+    "version": ("/ui/versions/3", "light", 1180, 1000),
     "review": ("/ui/review", "light", 1180, 800),
 }
 

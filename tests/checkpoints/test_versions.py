@@ -65,7 +65,7 @@ def test_a_manifest_reads_back_as_it_was() -> None:
         replays=(3, 4),
         forgets=("talk",),
         without=("a",),
-        effects=(Effect(turn="turn7", before=-1.0, after=-2.0),),
+        effects=(Effect(turn="turn7", before=-1.0, after=-2.0, advantages=(0.5, -1.25)),),
     )
     assert manifest.parse(manifest.dump(written)) == written
 

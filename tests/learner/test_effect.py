@@ -15,6 +15,7 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import UpdateState, effects, update
 from afterwit.learner.work import LEAST_OF_EFFECTS, SHARE_OF_EFFECTS, to_measure, work
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.terms import advantages, token_targets
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import HINTS, a_sample
 from tests.learner.updates import EXACT, Given, items_of, policy_of, quiet, read_only
@@ -61,6 +62,34 @@ def test_an_effect_is_what_the_weights_before_and_after_say(
     teacher = items[0].teachers[0]
     assert hinted.hinted_before == pytest.approx(mean_logprob(frozen, teacher, items[0]), abs=1e-9)
     assert unhinted.hinted_before is None
+
+
+@pytest.mark.parametrize("objective", ["hybrid", "hybrid_token", "hybrid_distill", "combine", "rl"])
+def test_its_advantages_are_the_weighted_sum_of_what_each_term_pushes_the_sampled_token_by(
+    base: Path, renderer: Renderer, objective: str
+) -> None:
+    weighted = ObjectiveSettings(objective=objective, hint_selection="shortest", w_rl=0.5, w_opd=2.0)
+    sample = a_sample(renderer, 1, tokens=4, forced=(False, True, False, False))
+    items, found, states = items_of([sample], renderer, weighted), list[Effect](), list[UpdateState]()
+
+    def ended(state: UpdateState) -> None:
+        states.append(state)
+        found.extend(effects(state, [0], measured=[0]))
+
+    update(policy_of(base), Given(read_only(base)), items, weighted, EXACT, quiet, ended)
+    (state,) = states
+    targets = token_targets(state.samples[0], state.targets[0], weighted)
+    expected = [0.0] * 4
+    for term in state.samples[0].carries(weighted):
+        ids_TJ, values_TJ = advantages(term, targets, weighted)
+        for at, (own, ids, values) in enumerate(
+            zip(items[0].student.response, ids_TJ.tolist(), values_TJ.tolist(), strict=True)
+        ):
+            pushed = dict(zip(ids, values, strict=True)).get(own, 0.0)
+            expected[at] += 0.0 if at == 1 else weighted.weights[term] * pushed
+    assert found[0].advantages == pytest.approx(expected, abs=6e-4)
+    assert found[0].advantages[1] == 0.0
+    assert any(found[0].advantages)
 
 
 def test_what_is_of_no_store_has_no_effect(base: Path, renderer: Renderer) -> None:

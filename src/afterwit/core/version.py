@@ -37,8 +37,8 @@ class Probe:
 class Effect:
     """What an update did to the response that it learned from.
 
-    Each number is the mean log-prob of the sampled tokens that train, in nats, at the temperature that they
-    train at.
+    `before`, `after` and their like are the mean log-prob of the sampled tokens that train, in nats, at the
+    temperature that they train at.
     """
 
     turn: str
@@ -48,11 +48,15 @@ class Effect:
     """Under the weights that it made; None: this was not measured."""
     hinted_before: float | None = None
     """Of the teacher that was shown the hint, which the update pulled towards; None: no hint taught."""
+    advantages: tuple[float, ...] = ()
+    """Of each sampled token, how strongly the update pushed it up or down: the sum of the terms' advantages,
+    each times its weight; 0 for a token that does not train. (): it was not kept."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From the JSON of its fields; what else stands there is left out."""
-        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
+        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        return cls(**{**known, "advantages": tuple(data.get("advantages", ()))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

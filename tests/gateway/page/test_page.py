@@ -93,7 +93,7 @@ async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_b
     await gateway.store.call(played)
     words = " ".join(Tags((await browser.get("/ui")).text).words.split())
     assert "Yes: 1 turn so far." in words
-    assert "Too early to say. 2 turns were judged so far." in words
+    assert "Too early to say. Somebody replied to 0 requests so far." in words
     assert "for the learner 1" in words
     assert "An update was held back." in words
     assert "Version 1 is served." in words
@@ -108,7 +108,7 @@ async def test_a_turn_shows_its_tokens_votes_hints_and_what_followed(
         lambda store: store.feedback(turn, Feedback(reward=-1, text="Too short."), now=1.0)
     )
     page = (await browser.get(f"/ui/turns/{turn[:10]}")).text
-    tokens = re.findall(r'<span class="t d(\d) v3"[^>]*>([^<]*)</span>', page)
+    tokens = re.findall(r'<span class="t none d(\d) v3"[^>]*>([^<]*)</span>', page)
     assert "".join(unescape(text) for _, text in tokens).startswith("Hello there.")
     assert "Too short." in page
     await gateway.store.call(played)

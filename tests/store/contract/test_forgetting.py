@@ -19,8 +19,9 @@ def test_everything_that_was_said_in_a_session_is_deleted(store: Store) -> None:
     add(store, "open", session="talk", parent="a")
     add(store, "ended", session="talk", reason=Reason.PENALTIES)
     add(store, "other", session="else", parent="open")
-    effect = Effect(turn="a", before=-1.0, after=-2.0)
+    effect = Effect(turn="a", before=-1.0, after=-2.0, advantages=(0.5, -0.25))
     store.commit_version(replace(a_version(1, ["a"]), effects=(effect,)), now=1.0)
+    assert [each.effect for each in store.learned(version=1)] == [effect]
     item = Item(
         turn="a", stratum="text", source="s", version=0, since=1.0, prompt_ids=(1,), ids=(2,), sure=(True,)
     )

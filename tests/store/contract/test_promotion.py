@@ -153,3 +153,11 @@ def test_what_a_version_lost_is_kept_with_it(store: Store) -> None:
     store.commit_version(replace(a_version(0), parent=None), now=1.0)
     store.commit_version(a_version(1, suite=suite), now=1.0)
     assert [version.suite for version in store.versions()] == [None, suite]
+
+
+def test_the_first_and_the_newest_episodes_come_in_their_order(store: Store) -> None:
+    for number, turn in enumerate("abcd"):
+        end(store, turn, now=float(number))
+    assert [each.turn for each in store.all_episodes(limit=2)] == ["c", "d"]
+    assert [each.turn for each in store.all_episodes(limit=2, newest=False)] == ["a", "b"]
+    assert [each.turn for each in store.all_episodes()] == ["a", "b", "c", "d"]

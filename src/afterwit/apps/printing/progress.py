@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from afterwit.apps.printing.tables import short_moment
 from afterwit.core.progress import Period, Progress, Request, Trend, by, progress
-from afterwit.core.promotion import BadEnd
-from afterwit.store import EndedEpisode
 
-UNKNOWN = "before kinds were kept"
 BAR = 20
 """Characters of a bar that stands for every session."""
 ANSWER = {
@@ -27,21 +26,6 @@ Parts = Mapping[str, Mapping[str, Progress]]
 """`all`, `source` and `kind`, each by name."""
 
 
-def requests_of(episodes: Sequence[EndedEpisode]) -> list[Request]:
-    """The requests that a person's words ended: an agent that never came back heard none."""
-    return [
-        Request(
-            session=each.session,
-            source=each.source,
-            kind=each.kind or UNKNOWN,
-            complaint=each.complaint,
-            at=each.at,
-        )
-        for each in episodes
-        if each.bad is not BadEnd.NO_END
-    ]
-
-
 def parts_of(requests: Sequence[Request]) -> Parts:
     """Progress over all requests, for each source, and for each kind of task."""
     return {
@@ -49,6 +33,20 @@ def parts_of(requests: Sequence[Request]) -> Parts:
         "source": by(requests, lambda request: request.source),
         "kind": by(requests, lambda request: request.kind),
     }
+
+
+def as_json(parts: Parts) -> dict[str, dict[str, dict[str, Any]]]:
+    """The same, for programs."""
+    return {name: {key: _facts(each) for key, each in part.items()} for name, part in parts.items()}
+
+
+def _facts(whole: Progress) -> dict[str, Any]:
+    periods = [
+        {name: value for name, value in asdict(period).items() if name != "counts"}
+        | {"per_session": period.per_session, "per_session_interval": asdict(period.per_session_interval)}
+        for period in whole.periods
+    ]
+    return {"periods": periods, "change": asdict(whole.change), "trend": whole.trend}
 
 
 def text_of(parts: Parts) -> Iterator[Text | Table]:

@@ -49,9 +49,8 @@ class Period:
     """Sessions with a complaint."""
     requests: int
     complaints: int
-    per_session: float
-    """Complaints a session."""
-    per_session_interval: Interval
+    counts: tuple[int, ...]
+    """Complaints of each session."""
     share_interval: Interval
     """Of the share of sessions with a complaint."""
 
@@ -59,14 +58,31 @@ class Period:
     def share(self) -> float:
         return self.complaining / self.sessions
 
+    @property
+    def per_session(self) -> float:
+        """Complaints a session."""
+        return self.complaints / self.sessions
+
+    @property
+    def per_session_interval(self) -> Interval:
+        """Of the complaints a session, by resampling sessions: up to a second of work."""
+        return bootstrap_mean(self.counts, seed=self.sessions)
+
 
 class Trend(StrEnum):
-    """Whether a smaller share of sessions has a complaint than at first."""
+    """Whether a share is smaller than at first."""
 
     LESS = "less"
     MORE = "more"
     UNCLEAR = "unclear"
-    """No difference, or too few sessions to tell."""
+    """No difference, or too little to tell."""
+
+    @classmethod
+    def of(cls, change: Interval) -> Trend:
+        """What the interval of a change tells: nothing if it holds zero."""
+        if change.high < 0:
+            return cls.LESS
+        return cls.MORE if change.low > 0 else cls.UNCLEAR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +95,8 @@ class Progress:
 
     @property
     def trend(self) -> Trend:
-        if self.change.high < 0:
-            return Trend.LESS
-        return Trend.MORE if self.change.low > 0 else Trend.UNCLEAR
+        """Whether a smaller share of sessions has a complaint than at first."""
+        return Trend.of(self.change)
 
 
 def progress(requests: Iterable[Request], *, periods: int = PERIODS) -> Progress:
@@ -126,7 +141,6 @@ def _period(sessions: Sequence[Sequence[Request]]) -> Period:
         complaining=complaining,
         requests=len(ends),
         complaints=sum(complaints),
-        per_session=sum(complaints) / len(sessions),
-        per_session_interval=bootstrap_mean(complaints, seed=len(sessions)),
+        counts=tuple(complaints),
         share_interval=wilson_interval(complaining, len(sessions)),
     )

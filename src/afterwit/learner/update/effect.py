@@ -11,6 +11,10 @@ from afterwit.core.version import Effect
 from afterwit.learner.scoring import stream_logits, stream_states
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.logprobs import at, logprobs
+from afterwit.objective.sample import Sample
+from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.target import Target
+from afterwit.objective.terms import advantages, token_targets
 
 CHUNK = 256
 """Tokens whose logits are in memory at once beside the fused head."""
@@ -41,7 +45,20 @@ def _effect(state: UpdateState, index: int, after: float | None) -> Effect:
         before=_mean(target.old_T, sample.mask_T),
         after=after,
         hinted_before=None if hinted is None else _mean(target.old_T + hinted.gap_T, sample.mask_T),
+        advantages=_pushes(sample, target, state.objective),
     )
+
+
+def _pushes(sample: Sample, target: Target, objective: ObjectiveSettings) -> tuple[float, ...]:
+    """`Effect.advantages`, to three decimals."""
+    targets = token_targets(sample, target, objective)
+    pushed_T = torch.zeros(len(sample.ids_T), dtype=torch.float64)
+    for name in sample.carries(objective):
+        ids_TJ, values_TJ = advantages(name, targets, objective)
+        own_T = (values_TJ * (ids_TJ == sample.ids_T[:, None])).sum(dim=-1)
+        own_T = torch.where(sample.mask_of(name), own_T, torch.zeros_like(own_T))
+        pushed_T += objective.weights[name] * own_T.double().cpu()
+    return tuple(round(value, 3) for value in pushed_T.tolist())
 
 
 def _now(state: UpdateState, chosen: Sequence[int]) -> Iterator[float]:

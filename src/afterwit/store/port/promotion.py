@@ -28,8 +28,8 @@ class Promotion(Protocol):
         """The episodes since the last alarm, in the order in which they ended."""
         ...
 
-    def all_episodes(self) -> list[EndedEpisode]:
-        """All episodes, in the order in which they ended."""
+    def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
+        """All episodes, or the newest or the first so many, in the order in which they ended."""
         ...
 
     def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:

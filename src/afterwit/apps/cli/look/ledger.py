@@ -88,22 +88,17 @@ def progress(
 
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
     """
-    from dataclasses import asdict
-
     import orjson
     from rich.console import Console
 
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.progress import draw, parts_of, requests_of, text_of
+    from afterwit.apps.printing.progress import as_json, draw, parts_of, text_of
+    from afterwit.stages.promotion.requests import requests_of
 
     with store_of_home(home) as store:
         parts = parts_of(requests_of(store.all_episodes()))
     if json_:
-        data = {
-            name: {key: asdict(each) | {"trend": each.trend} for key, each in part.items()}
-            for name, part in parts.items()
-        }
-        sys.stdout.buffer.write(orjson.dumps(data) + b"\n")
+        sys.stdout.buffer.write(orjson.dumps(as_json(parts)) + b"\n")
     else:
         console = Console()
         for line in text_of(parts):

@@ -1,19 +1,24 @@
-"""Whether learning helps: how often turns were found bad at first, and how often of late. Pure."""
+"""Whether learning helps: how often people complained at first, and how often of late. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from afterwit.core.progress import Interval, difference_interval
-from afterwit.store import Outcome
+from afterwit.core.progress import Interval, Request, Trend, difference_interval, wilson_interval
+from afterwit.stages.gateway.page.plot import Band
 
 BIN = 25
-"""Turns that one point of a curve counts."""
+"""Turns, or requests, that one point of a curve counts."""
 WINDOW = 100
-"""Turns that are compared: the first ones with the newest."""
+"""Requests that are compared: the first ones with the newest."""
 LEAST = 20
-"""Judged turns from which on there is anything to say."""
+"""Requests from which on there is anything to say."""
+ANSWERS = {
+    Trend.LESS: "Yes: you correct it less often than at first.",
+    Trend.MORE: "No: you correct it more often than at first.",
+    Trend.UNCLEAR: "It cannot be told yet: the difference may be chance.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +40,17 @@ class Helping:
     """Of the newest share minus the first, in 95 of 100 cases."""
 
 
-def helping(first: Sequence[Outcome], newest: Sequence[Outcome], judged: int) -> Helping | None:
-    """Whether turns are found bad less often than at first; None while too few were judged.
+def helping(first: Sequence[Request], newest: Sequence[Request], ended: int) -> Helping | None:
+    """Whether people complain of fewer requests than at first; None while too few ended.
 
-    The two windows do not overlap: of few turns, each is half.
+    The two windows do not overlap: of few requests, each is half.
     """
-    size = min(WINDOW, judged // 2)
-    if judged < LEAST:
+    size = min(WINDOW, ended // 2)
+    if ended < LEAST:
         return None
-    then, now = _bad(first[:size]), _bad(newest[-size:])
+    then, now = _complaints(first[:size]), _complaints(newest[-size:])
     change = difference_interval((then.count, then.of), (now.count, now.of))
-    if change.high < 0:
-        answer = "Yes: turns are found bad less often than at first."
-    elif change.low > 0:
-        answer = "No: turns are found bad more often than at first."
-    else:
-        answer = "It cannot be told yet: the difference may be chance."
-    return Helping(answer=answer, first=then, newest=now, change=change)
+    return Helping(answer=ANSWERS[Trend.of(change)], first=then, newest=now, change=change)
 
 
 def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
@@ -61,5 +60,11 @@ def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
     return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
 
 
-def _bad(outcomes: Sequence[Outcome]) -> Share:
-    return Share(count=sum(each.reward == -1 for each in outcomes), of=len(outcomes))
+def intervals(points: Sequence[tuple[float, float]], size: int = BIN) -> Band:
+    """The interval of each share, in 95 of 100 cases."""
+    found = [(x, wilson_interval(round(share * size), size)) for x, share in points]
+    return [(x, interval.low, interval.high) for x, interval in found]
+
+
+def _complaints(requests: Sequence[Request]) -> Share:
+    return Share(count=sum(each.complaint for each in requests), of=len(requests))

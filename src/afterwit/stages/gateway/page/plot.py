@@ -11,10 +11,14 @@ WIDTH, HEIGHT = 320.0, 96.0
 LEFT, RIGHT, TOP, BOTTOM = 6.0, 6.0, 8.0, 8.0
 
 Point = tuple[float, float]
+Band = Sequence[tuple[float, float, float]]
+"""x, lower end, upper end."""
 
 
-def line(points: Sequence[Point], *, title: str, share: bool = False) -> Markup:
+def line(points: Sequence[Point], *, title: str, share: bool = False, band: Band = ()) -> Markup:
     """A curve with its first and last value in words. With `share`, from 0 to 1 in per cent.
+
+    Below it is the area down to the floor or, where it is given, the `band` that the value lies in.
 
     A screen reader is told what the curve shows. Colours come from the page's style.
     """
@@ -42,7 +46,9 @@ def line(points: Sequence[Point], *, title: str, share: bool = False) -> Markup:
         said=said,
         floor=HEIGHT - BOTTOM,
         curve=_path(finite, low, high),
-        area=f"{_path(finite, low, high)}L{ends[0]:.1f} {HEIGHT - BOTTOM:g}L{LEFT:g} {HEIGHT - BOTTOM:g}Z",
+        area=_band(band, finite, low, high)
+        if band
+        else f"{_path(finite, low, high)}L{ends[0]:.1f} {HEIGHT - BOTTOM:g}L{LEFT:g} {HEIGHT - BOTTOM:g}Z",
     )
 
 
@@ -65,6 +71,13 @@ def _range(values: Sequence[float]) -> Point:
 def _path(points: Sequence[Point], low: float, high: float) -> str:
     places = (_place(point, points, low, high) for point in points)
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+
+
+def _band(band: Band, points: Sequence[Point], low: float, high: float) -> str:
+    """Along the upper ends, and back along the lower ones."""
+    around = [*((x, upper) for x, _, upper in band), *((x, lower) for x, lower, _ in reversed(band))]
+    places = (_place(point, points, low, high) for point in around)
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z"
 
 
 def _place(point: Point, points: Sequence[Point], low: float, high: float) -> Point:

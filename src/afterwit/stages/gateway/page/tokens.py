@@ -1,4 +1,5 @@
-"""A response token by token: its text, how sure the policy was of it, which version sampled it. Pure."""
+"""A response token by token: its text, how sure the policy was of it, which version sampled it, and how an
+update pushed it. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ LONGEST_CHARACTER = 4
 """Tokens that one character takes at most."""
 DOUBTS = (0.9, 0.5, 0.2, 0.05)
 """A token's doubt is the number of these probabilities that it had less than."""
+PUSHES = (0.02, 0.2, 0.8)
+"""A token's push is the number of these advantages that its own, without the sign, is above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class Token:
     """The sum, if they are several."""
     version: int
     forced: bool
+    advantage: float | None = None
+    """Of an update, the strongest if they are several tokens; None: not known."""
 
     @property
     def probability(self) -> float:
@@ -37,9 +42,22 @@ class Token:
         """0: the policy was sure of it, to 4: it was unlikely."""
         return sum(self.probability < bound for bound in DOUBTS)
 
+    @property
+    def push(self) -> str:
+        """`none`, or `up` or `down` with its strength from 1 to 3."""
+        strength = sum(abs(self.advantage or 0.0) > bound for bound in PUSHES)
+        return f"{'up' if (self.advantage or 0.0) > 0 else 'down'}{strength}" if strength else "none"
 
-def tokens_of(sampled: Sampled, decode: Callable[[Sequence[int]], str], *, limit: int) -> list[Token]:
-    """The first `limit` tokens. Those that are a part of a character only are put together."""
+
+def tokens_of(
+    sampled: Sampled,
+    decode: Callable[[Sequence[int]], str],
+    *,
+    limit: int,
+    advantages: Sequence[float] = (),
+) -> list[Token]:
+    """The first `limit` tokens, with the advantage of each id if they are known. Tokens that are a part of a
+    character only are put together."""
     return [
         Token(
             text=text,
@@ -47,6 +65,7 @@ def tokens_of(sampled: Sampled, decode: Callable[[Sequence[int]], str], *, limit
             logprob=math.fsum(sampled.logprobs[start:end]),
             version=sampled.versions[start],
             forced=all(sampled.forced[start:end]),
+            advantage=max(advantages[start:end], key=abs, default=None),
         )
         for start, end, text in _pieces(sampled.ids[:limit], decode)
     ]

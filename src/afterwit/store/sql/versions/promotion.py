@@ -101,8 +101,12 @@ class SqlPromotion(Component):
         )
         return [_episode(row) for row in rows]
 
-    def all_episodes(self) -> list[EndedEpisode]:
-        return [_episode(row) for row in self._database.rows("SELECT * FROM episodes ORDER BY number")]
+    def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
+        order = "DESC" if newest else "ASC"
+        most = (ALL if limit is None else limit,)
+        rows = self._database.rows(f"SELECT * FROM episodes ORDER BY number {order} LIMIT ?", most)
+        found = [_episode(row) for row in rows]
+        return found[::-1] if newest else found
 
     def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
         bad, of = self._database.rows(ENDED_BADLY, (until, until, newest))[0]

@@ -12,10 +12,12 @@ from afterwit.core.version import Origin
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page import plot
 from afterwit.stages.gateway.page.helping import WINDOW, helping, shares
+from afterwit.stages.gateway.page.views.curves import complaints
 from afterwit.stages.gateway.page.views.log import lines
 from afterwit.stages.gateway.page.views.view import Wanted
 from afterwit.stages.gateway.page.words import count
 from afterwit.stages.gateway.status.health import health_of
+from afterwit.stages.promotion.requests import requests_of
 from afterwit.store import Counts, Pause, Status, Store, VersionRecord
 
 TURNS = 1_000
@@ -31,12 +33,14 @@ def view(request: Request, gateway: Gateway) -> Wanted:
         versions = store.newest_versions(limit=UPDATES)
         pause = store.paused()
         stages = health_of(gateway, store.statuses(), pause).stages
-        first = outcomes if len(outcomes) < TURNS else store.outcomes(limit=WINDOW, newest=False)
+        asked = requests_of(store.all_episodes(limit=TURNS))
+        first = asked if len(asked) < TURNS else requests_of(store.all_episodes(limit=WINDOW, newest=False))
         return {
             "learning": learning(versions, counts, stages, pause),
             "pause": pause,
-            "helping": helping(first, outcomes, len(outcomes)),
-            "judged": len(outcomes),
+            "helping": helping(first, asked, len(asked)),
+            "requests": len(asked),
+            "complaints": complaints(asked),
             "bad": plot.line(
                 shares([each.reward == -1 for each in outcomes]), title="Turns found bad", share=True
             ),

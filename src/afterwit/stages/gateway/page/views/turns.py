@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +23,8 @@ CHARACTERS = 6_000
 """Of one message that are shown: its end."""
 TOKENS = 2_000
 """Of a response that are shown one by one."""
+TABLE = 400
+"""Of these, in the table."""
 
 
 def view(request: Request, gateway: Gateway) -> Wanted:
@@ -58,6 +60,11 @@ def one(request: Request, gateway: Gateway) -> Wanted:
         record = store.turn(store.resolve(request.path_params["turn"]))
         turn = record.turn
         messages = turn.conversation.messages
+        effects = [(each.version, each.effect) for each in store.learned(turns=[turn.id]) if each.effect]
+        taught, advantages = next(
+            ((version, effect.advantages) for version, effect in reversed(effects) if effect.advantages),
+            (None, ()),
+        )
         kept = messages if whole else messages[-MESSAGES:]
         return {
             "record": record,
@@ -69,18 +76,20 @@ def one(request: Request, gateway: Gateway) -> Wanted:
                 _cut(message, whole=whole)
                 for message in (record.next_state.messages if record.next_state else ())
             ],
-            "tokens": _tokens(turn, gateway),
-            "effects": [each for each in store.learned(turns=[turn.id]) if each.effect is not None],
+            "tokens": _tokens(turn, gateway, advantages),
+            "taught": taught,
+            "effects": effects,
             "whole": whole,
+            "most": TABLE,
         }
 
     return Wanted(template="turn.html", read=read)
 
 
-def _tokens(turn: object, gateway: Gateway) -> list[Token]:
+def _tokens(turn: object, gateway: Gateway, advantages: Sequence[float]) -> list[Token]:
     if not isinstance(turn, Turn):
         return []
-    return tokens_of(turn.sampled, gateway.renderer.decode, limit=TOKENS)
+    return tokens_of(turn.sampled, gateway.renderer.decode, limit=TOKENS, advantages=advantages)
 
 
 def _cut(message: Message, *, whole: bool) -> dict[str, Any]:

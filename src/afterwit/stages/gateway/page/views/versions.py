@@ -64,6 +64,7 @@ def one(request: Request, gateway: Gateway) -> Wanted:
             "changes": changes(version, around[1:]),
             "lost": sorted(version.suite.lost.items()) if version.suite else [],
             "turns": store.turn_lines(Filter(version=number), limit=TURNS),
+            "effects": {each.turn: each.effect for each in store.learned(version=number) if each.effect},
         }
 
     return Wanted(template="version.html", read=read)
