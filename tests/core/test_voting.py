@@ -222,3 +222,11 @@ def test_a_verified_verdict_counts_only_what_stands_together():
     assert verdict(Verify.UNANIMOUS, [1, 1, -1], [1, 1, 1]) == (0, (words,))
     assert verdict(Verify.UNANIMOUS, [-1, -1, -1], [1, 1, -1]) == (-1, ())
     assert verdict(Verify.UNANIMOUS, [-1, -1, None], [1, 1]) == (-1, (words,))
+
+
+def test_a_persons_thumb_and_a_hint_may_stand_together():
+    rules = VoteRules(
+        votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8, verify=Verify.CONSISTENT
+    )
+    votes = [read_hint(rf"\boxed{{1}} {HINT}")] * 3
+    assert tally(votes, rules, Decided(reward=1, source=Source.FEEDBACK)).hints

@@ -34,7 +34,7 @@ class Verify(StrEnum):
     OFF = "off"
     """Every one."""
     CONSISTENT = "consistent"
-    """No hint beside a reward of +1: one of the two is wrong."""
+    """No hint beside a reward of +1 by votes: one of the two is wrong."""
     UNANIMOUS = "unanimous"
     """Only what all valid votes on a question say."""
 
@@ -133,7 +133,8 @@ def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: boo
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
     """The verdict of these votes. A reward in `decided` counts instead of the votes."""
     found = decided or Decided(reward=_voted(votes, rules), source=Source.VOTES)
-    unfit = rules.verify is Verify.CONSISTENT and found.reward == 1
+    voted_good = found.reward == 1 and found.source is Source.VOTES
+    unfit = voted_good and rules.verify is Verify.CONSISTENT
     return Verdict(
         reward=found.reward,
         source=found.source,
