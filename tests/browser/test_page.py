@@ -18,7 +18,7 @@ VIEWS = (
     "/versions",
     "/versions/3",
 )
-VIEWS += ("/review", "/sources", "/curves", "/log", "/nothing")
+VIEWS += ("/review", "/sources", "/judge", "/curves", "/log", "/nothing")
 RUN_AXE = """
     () => axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
         violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 120)).join(" | ")}`))

@@ -54,6 +54,7 @@ def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path
     ("choice", "said"),
     [
         ({"world": "moon"}, "--world moon: it must be one of tools, chat"),
+        ({"people": "cats"}, "--people cats: it must be one of full, one, vague, thankless"),
         ({"judge": "jury"}, "--judge jury: it must be one of model, rules"),
         ({"objective": "hybird"}, "objective.objective = 'hybird' on the command line"),
         ({"interactions": 0}, "--interactions 0: at least one is needed"),
@@ -70,7 +71,7 @@ def test_a_choice_that_is_not_there_is_said_before_anything_starts(
 
 
 def test_to_ruin_a_model_takes_no_other_objective() -> None:
-    with pytest.raises(SettingError, match="--ruin has an objective and an engine of its own"):
+    with pytest.raises(SettingError, match="--ruin has settings and people of its own"):
         demo(ruin=True, objective="rl", world="chat")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from afterwit.apps.demo.live import Run, judge_accuracy, live
-from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, held_out
+from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Manner, held_out
 from afterwit.apps.demo.report import (
     Conversation,
     Decision,
@@ -44,6 +44,7 @@ def run(
     seed: int,
     out: Path,
     judge: str | None,
+    people: str = Manner.FULL,
     engine: str | None = None,
     engine_url: str | None = None,
     pairs: Sequence[str] = (),
@@ -64,6 +65,8 @@ def run(
         pairs=pairs,
         direct=direct,
     )
+    if people not in list(Manner):
+        raise SettingError(f"--people {people}: it must be one of {', '.join(Manner)}")
     if interactions < 1:
         raise SettingError(f"--interactions {interactions}: at least one is needed")
     if _make_fresh(home):
@@ -79,6 +82,7 @@ def run(
                 system=system,
                 world=played_in,
                 split=PEOPLE,
+                manner=Manner(people),
                 held_out=tasks,
                 seed=seed,
                 measured=measured or (REAL_DEFAULTS_MEASURED if real_defaults else MEASURED),

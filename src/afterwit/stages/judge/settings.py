@@ -41,8 +41,8 @@ class JudgeSettings:
     """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
     voice of three is more often wrong than right."""
     verify: Verify = Verify.OFF
-    """Which verdicts count: `off` all, `consistent` no hint beside a reward of +1 by votes, `unanimous` only what all
-    valid votes say."""
+    """Which verdicts count: `off` all, `consistent` no hint beside a reward of +1 by votes, `unanimous` only
+    what all valid votes say."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8

@@ -31,6 +31,13 @@ Out = Annotated[
     ),
 ]
 Judge = Annotated[str | None, typer.Option(help="model or rules. Default: the recipe's.")]
+People = Annotated[
+    str,
+    typer.Option(
+        help="full: name all that is wrong, and thank. one: name one thing at a time. vague: never say what."
+        " thankless: never thank."
+    ),
+]
 DemoEngine = Annotated[
     str | None,
     typer.Option(help="Which engine samples: vllm or sglang, started for the demo. Default: embedded."),
@@ -59,6 +66,7 @@ def demo(
     seed: Seed = 0,
     out: Out = None,
     judge: Judge = None,
+    people: People = "full",
     engine: DemoEngine = None,
     engine_url: DemoEngineUrl = None,
     ruin: Ruin = False,
@@ -75,8 +83,8 @@ def demo(
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)
-    if ruin and (objective or recipe or engine or engine_url or real_defaults):
-        raise SettingError("--ruin has an objective and an engine of its own: leave the other flags out")
+    if ruin and (objective or recipe or engine or engine_url or real_defaults or people != "full"):
+        raise SettingError("--ruin has settings and people of its own: leave the other flags out")
     if real_defaults and recipe:
         raise SettingError("--real-defaults are serve's own settings, and no recipe: leave one of them out")
     if ruin:
@@ -97,6 +105,7 @@ def demo(
         seed=seed,
         out=out or Path("demo-report" if world == "tools" else f"demo-report-{world}"),
         judge=judge,
+        people=people,
         engine=engine,
         engine_url=engine_url,
         pairs=set_ or (),

@@ -11,7 +11,16 @@ from typing import Protocol
 from openai import OpenAI
 
 from afterwit.apps.demo.live.system import LiveSystem
-from afterwit.apps.demo.people import MODEL, SIDE, Agent, Interaction, Score, evaluate, run_interaction
+from afterwit.apps.demo.people import (
+    MODEL,
+    SIDE,
+    Agent,
+    Interaction,
+    Manner,
+    Score,
+    evaluate,
+    run_interaction,
+)
 from afterwit.apps.demo.world import Split, Task, World
 from afterwit.core.promotion import Event
 
@@ -46,6 +55,7 @@ class Run:
     system: LiveSystem
     world: World
     split: Split
+    manner: Manner = Manner.FULL
     held_out: Sequence[Task]
     seed: int
     measured: Sequence[int]
@@ -73,7 +83,9 @@ class Run:
         """One task of one person; the next person meets what was learned from it."""
         headers = {"X-Session-Id": f"person-{self.seed}-{number}"}
         agent = Agent(client=client, model=MODEL, headers=headers)
-        one = run_interaction(agent, self.world, self.world.task(self.split, rng), self.split, rng)
+        one = run_interaction(
+            agent, self.world, self.world.task(self.split, rng), self.split, rng, self.manner
+        )
         self.interactions.append(one)
         self.system.wait_until_learned()
         events = self.system.store(lambda store: store.events())
