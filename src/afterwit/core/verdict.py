@@ -84,6 +84,12 @@ class Verdict:
             raise ValueError(f"a reward is -1, 0 or 1, not {self.reward}")
 
     @property
+    def undivided(self) -> bool:
+        """Whether every valid vote on the reward says the same; also if something else decided it."""
+        rewards = {vote.value for vote in self.votes if vote.question is Question.EVALUATION}
+        return len(rewards - {None}) < 2
+
+    @property
     def unread(self) -> bool:
         """Whether a question was asked and every vote on it is invalid."""
         asked = [vote for vote in self.votes if vote.question is not Question.BLIND]

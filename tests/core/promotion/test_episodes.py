@@ -5,7 +5,7 @@ import pytest
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Step, closes, episode, without_end
 from afterwit.core.turn import Finish
-from afterwit.core.verdict import Feedback, NextState, Source, Verdict
+from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
@@ -14,6 +14,11 @@ HINT = ("Ask first.",)
 
 def verdict(reward: int, hints: tuple[str, ...] = (), source: Source = Source.VOTES) -> Verdict:
     return Verdict(reward=reward, source=source, hints=hints)
+
+
+def voted(reward: int, *values: int | None) -> Verdict:
+    votes = tuple(Vote(question=Question.EVALUATION, words="", value=value) for value in values)
+    return replace(verdict(reward), votes=votes)
 
 
 def step(id: str, given: Verdict | None, finish: Finish = Finish.STOP) -> Step:
@@ -48,6 +53,10 @@ def test_an_episode_closes_when_a_person_speaks(next_state, expected):
         ([("a", verdict(1)), ("b", None)], None, ()),
         ([("a", verdict(1)), ("b", verdict(-1))], BadEnd.DISPLEASED, ()),
         ([("a", verdict(0, source=Source.REPEAT)), ("b", verdict(1))], BadEnd.REPEATED_CALL, ()),
+        ([("a", verdict(1)), ("b", voted(-1, -1, -1, None))], BadEnd.DISPLEASED, ()),
+        ([("a", verdict(1)), ("b", voted(-1, -1, -1, 1))], None, ()),
+        ([("a", verdict(1)), ("b", voted(1, 1, 1, -1))], None, ()),
+        ([("a", voted(1, 1, 1, 0)), ("b", verdict(1)), ("c", verdict(-1, HINT))], None, ("b",)),
     ],
 )
 def test_an_episode_ends_well_or_badly_and_approves_turns(steps, bad, approved):

@@ -17,7 +17,8 @@ from afterwit.core.verdict import NextState, Source, Verdict
 
 
 class BadEnd(StrEnum):
-    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it teaches."""
+    """Why an episode counts as bad, the gravest first. A complaint with a hint is none: it teaches. Nor is
+    one on which votes differ: a judge that is wrong now and then must not raise alarms."""
 
     DISPLEASED = "displeased"
     """A person was displeased, with nothing to learn: a reward of -1 and no hint."""
@@ -55,7 +56,7 @@ class Episode:
     """What it was about: the first tool that was called, with its flags, or text."""
     approved: tuple[str, ...]
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
-    complaint with a hint, the steps before it that were good."""
+    complaint with a hint, the steps before it that were good. Only what no vote denied."""
 
 
 def closes(next_state: NextState | None) -> bool:
@@ -109,7 +110,10 @@ def _version(turn: RecordedTurn) -> int:
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
     verdict = steps[-1].verdict
     found = {
-        BadEnd.DISPLEASED: verdict is not None and verdict.reward == -1 and not verdict.hints,
+        BadEnd.DISPLEASED: verdict is not None
+        and verdict.reward == -1
+        and verdict.undivided
+        and not verdict.hints,
         BadEnd.REPEATED_CALL: any(
             step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps
         ),
@@ -120,10 +124,14 @@ def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
 
 def _approved(steps: Sequence[Step]) -> Sequence[Step]:
     *before, last = steps
-    if last.verdict is None or last.verdict.reward == 0:
+    if last.verdict is None or last.verdict.reward == 0 or not last.verdict.undivided:
         return ()
-    good = [step for step in before if step.verdict is not None and step.verdict.reward == 1]
+    good = [step for step in before if _surely_good(step.verdict)]
     if last.verdict.reward == -1:
         return good
     kept = [step for step in before if step.verdict is None or step.verdict.reward >= 0]
     return [*kept, last]
+
+
+def _surely_good(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.reward == 1 and verdict.undivided
