@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from experiments.judges.runs import SEEDS, plans
-from experiments.judges.table import HEADS, table
+from experiments.judges.table import TABLES, tables
 from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
 from experiments.study.page import filled
@@ -20,7 +20,7 @@ from experiments.study.page import filled
 
 def main(
     only: Annotated[
-        list[str] | None, typer.Option(help=f"A table: {', '.join(HEADS)}; may be given again.")
+        list[str] | None, typer.Option(help=f"A table: {', '.join(TABLES)}; may be given again.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each case.", min=1, max=len(SEEDS))] = len(SEEDS),
     jobs: Annotated[int, typer.Option(help="Processes, one thread each.", min=1)] = 1,
@@ -29,17 +29,17 @@ def main(
 ) -> None:
     """Play what is missing with weak judges and other people, and print the tables."""
     for name in only or ():
-        if name not in HEADS:
-            raise typer.BadParameter(f"{name}: it must be one of {', '.join(HEADS)}", param_hint="--only")
+        if name not in TABLES:
+            raise typer.BadParameter(f"{name}: it must be one of {', '.join(TABLES)}", param_hint="--only")
     kept = KeptRuns(data)
     with Bar(Console()) as bar:
         play_all(plans(seeds, only or ()), kept, jobs=jobs, observer=bar)
-    for name in HEADS:
-        found = table(kept.read(), name)
+    for name in TABLES:
+        found = tables(list(kept.read().values()), name)
         print(found)
-        mark = f"judge: {name}"
-        if page.exists() and f"runs: {mark}" in page.read_text(encoding="utf-8"):
-            page.write_text(filled(page.read_text(encoding="utf-8"), mark, found), encoding="utf-8")
+        if page.exists():
+            text = page.read_text(encoding="utf-8")
+            page.write_text(filled(text, f"weak judges, {name}", found), encoding="utf-8")
 
 
 if __name__ == "__main__":

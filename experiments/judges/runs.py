@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.apps.demo.people import Manner
@@ -14,10 +14,12 @@ TASKS = 60
 """Held-out tasks of a measurement."""
 WRONG = (0.0, 0.1, 0.25, 0.4)
 QUARTER = 0.25
-MOMENTS = {"tools": (12, 36, 96), "chat": (6, 12, 36)}
-"""By world, the interactions after which a run of the judges' table is measured."""
-EARLY = {"tools": (12, 36), "chat": (6, 12)}
-"""In the other tables: while there is something left to learn."""
+MOMENTS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "judges": {"tools": (12, 36, 96), "chat": (6, 12, 36)},
+    "people": {"tools": (12, 36), "chat": (12, 36)},
+    "hints": {"tools": (12, 36), "chat": (6, 12)},
+}
+"""By table and world, the interactions after which a run is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +31,14 @@ class Case:
     settings: tuple[str, ...] = ()
     wrong: float = 0.0
     people: Manner = Manner.FULL
-    worlds: tuple[str, ...] = ("tools", "chat")
-    early: bool = False
-    """Measured early, and not to the end."""
+    played: str | None = None
+    """The runs of this name are its own: it has none beside them."""
 
 
 def _judges() -> Iterator[Case]:
     for wrong in WRONG:
         yield Case(table="judges", name=f"{wrong:.0%}", wrong=wrong)
-    for name in ("consistent", "unanimous"):
+    for name in ("off", "unanimous"):
         yield Case(
             table="judges",
             name=f"{QUARTER:.0%}, verify {name}",
@@ -48,24 +49,22 @@ def _judges() -> Iterator[Case]:
 
 def _hints() -> Iterator[Case]:
     varied = {
-        "own": (),
         "selection: shortest": ("objective.hint_selection=shortest",),
         "selection: token_optimal": ("objective.hint_selection=token_optimal",),
-        "selection: random": ("objective.hint_selection=random",),
         "votes: 1": ("judge.votes=1",),
-        "votes: 5": ("judge.votes=5",),
         "accept: any": ("judge.accept=any",),
         "K: 1": ("objective.k=1",),
-        "K: 16": ("objective.k=16",),
         "teacher: live": ("learner.teacher=live",),
     }
+    yield Case(table="hints", name="own settings", played=f"judges: {QUARTER:.0%}")
     for name, settings in varied.items():
-        yield Case(table="hints", name=name, settings=settings, wrong=QUARTER, early=True)
+        yield Case(table="hints", name=name, settings=settings, wrong=QUARTER)
 
 
 def _people() -> Iterator[Case]:
-    for manner in Manner:
-        yield Case(table="people", name=manner.value, people=manner, early=False)
+    yield Case(table="people", name=Manner.FULL.value, played="judges: 0%")
+    for manner in (Manner.ONE, Manner.VAGUE, Manner.THANKLESS):
+        yield Case(table="people", name=manner.value, people=manner)
 
 
 CASES = (*_judges(), *_people(), *_hints())
@@ -77,19 +76,24 @@ def plans(seeds: int, tables: Sequence[str] = ()) -> list[Plan]:
         replace(plan, seed=seed)
         for seed in SEEDS[:seeds]
         for case in CASES
-        if not tables or case.table in tables
+        if case.played is None and (not tables or case.table in tables)
         for plan in plans_of(case)
     ]
 
 
+def name_of(case: Case) -> str:
+    """What its runs are called."""
+    return case.played or f"{case.table}: {case.name}"
+
+
 def plans_of(case: Case) -> list[Plan]:
-    """A case's runs, of no seed yet. Those of people are the judges', so that each is played once."""
-    moments = EARLY if case.early else MOMENTS
+    """A case's runs, of no seed yet."""
+    moments = MOMENTS[case.table]
     return [
         Plan(
             world=world,
             seed=0,
-            name=f"{case.table}: {case.name}",
+            name=name_of(case),
             judge="rules",
             settings=case.settings,
             interactions=moments[world][-1],
@@ -99,5 +103,5 @@ def plans_of(case: Case) -> list[Plan]:
             people=case.people,
             wrong=case.wrong,
         )
-        for world in case.worlds
+        for world in moments
     ]

@@ -1,63 +1,55 @@
-"""The finished runs as tables: means over seeds."""
+"""The finished runs as tables: means over seeds, a table for each world."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.people import MEASURE
-from experiments.judges.runs import CASES, SEEDS, Case, plans_of
-from experiments.simulation.plan import Plan, RunResult, key
+from experiments.judges.runs import CASES, MOMENTS, Case, name_of
+from experiments.simulation.plan import RunResult
 
-HEADS = {
-    "judges": "| world, wrong answers | {} | success | least preference | alarms | as votes tell |\n",
-    "people": "| world, people | {} | success | least preference | alarms |\n",
-    "hints": "| world, changed | {} | success | least preference | alarms |\n",
-}
-COLUMNS = 3
-"""Measurements after the start."""
+TABLES: Mapping[str, str] = {"judges": "wrong answers", "people": "people", "hints": "changed"}
+"""What a row of each table is."""
 
 
-def table(kept: Mapping[str, RunResult], name: str) -> str:
-    """A row for each world and case of the table whose runs are there, of as many seeds as are."""
-    head = HEADS[name].format(
-        " | ".join(f"preference, {at}" for at in ("early", "then", "end")[-_width(name) :])
-    )
-    rule = "| --- " * (head.count("|") - 1) + "|\n"
-    cases = [case for case in CASES if case.table == name]
-    rows = [
-        _row(plan, case, runs)
-        for world in ("tools", "chat")
-        for case in cases
-        for plan in plans_of(case)
-        if plan.world == world and (runs := _runs(kept, plan))
-    ]
-    return head + rule + "".join(rows)
+def tables(results: Sequence[RunResult], name: str) -> str:
+    """Both worlds' tables of this name."""
+    return "\n".join(_table(results, name, world) for world in MOMENTS[name])
 
 
-def _width(name: str) -> int:
-    return 2 if name == "hints" else COLUMNS
+def _table(results: Sequence[RunResult], name: str, world: str) -> str:
+    measured = MOMENTS[name][world]
+    titles = [f"{world}: {TABLES[name]}", *(f"preference @{at}" for at in measured)]
+    titles += ["least", f"success @{measured[-1]}", "alarms, holds", "seeds"]
+    if name == "judges":
+        titles.append("wrong, as votes tell")
+    rows = [titles, ["---"] * len(titles)]
+    rows += [row for case in CASES if case.table == name for row in _row(results, case, world)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _runs(kept: Mapping[str, RunResult], plan: Plan) -> list[RunResult]:
-    wanted = [key(replace(plan, seed=seed).facts()) for seed in SEEDS]
-    return [kept[name] for name in wanted if name in kept]
-
-
-def _row(plan: Plan, case: Case, runs: Sequence[RunResult]) -> str:
-    points = [[run.at(at, MEASURE) for run in runs] for at in plan.measured[1:]]
-    last = points[-1]
-    cells = [
-        f"{plan.world}, {case.name}",
-        *(
-            f"{fmean(point.preference for point in each):.2f} @{at}"
-            for at, each in zip(plan.measured[1:], points, strict=True)
-        ),
-        f"{fmean(point.task_success for point in last):.2f}",
-        f"{min(point.preference for point in last):.2f}",
-        str(sum(run.alarms for run in runs)),
+def _row(results: Sequence[RunResult], case: Case, world: str) -> Iterator[list[str]]:
+    """Nothing for a case that was not played."""
+    runs = _runs(results, case, world)
+    if not runs:
+        return
+    points = [[run.at(at, MEASURE) for run in runs] for at in MOMENTS[case.table][world]]
+    row = [
+        case.name,
+        *(f"{fmean(point.preference for point in each):.2f}" for each in points),
+        f"{min(point.preference for point in points[-1]):.2f}",
+        f"{fmean(point.task_success for point in points[-1]):.2f}",
+        f"{sum(run.alarms for run in runs)}, {sum(run.holds for run in runs)}",
+        ", ".join(str(run.facts["seed"]) for run in runs),
     ]
     if case.table == "judges":
-        cells.append(f"{fmean(run.judge_wrong or 0.0 for run in runs):.0%}")
-    return "| " + " | ".join(cells) + " |\n"
+        row.append(f"{fmean(run.judge_wrong or 0.0 for run in runs):.0%}")
+    yield row
+
+
+def _runs(results: Sequence[RunResult], case: Case, world: str) -> list[RunResult]:
+    """A case's runs by their seeds, of each the newest."""
+    of_case = [run for run in results if run.name == name_of(case) and run.facts["world"] == world]
+    by_seed = {run.facts["seed"]: run for run in of_case}
+    return [by_seed[seed] for seed in sorted(by_seed)]

@@ -23,6 +23,24 @@ def test_more_than_half_of_enough_votes_is_a_fault(valid, invalid, warns):
     assert (recent.warning() is not None) is warns
 
 
+@pytest.mark.parametrize(
+    ("turns", "doubtful"),
+    [
+        ([(1, 1, 1)] * 60, False),
+        ([(1, 1, -1)] * 11, False),
+        ([(1, 1, -1)] * 12, True),
+        ([(1, 1, -1)] * 12 + [(1, 1, 1)] * 48, False),
+        ([(1, None, None)] * 60, False),
+        ([(1, 1, -1)] * 60 + [(1, 1, 1)] * 60, False),
+    ],
+)
+def test_votes_that_differ_too_often_make_a_judge_doubtful(turns, doubtful):
+    recent = RecentVotes()
+    for values in turns:
+        recent.add(verdict(*values))
+    assert recent.doubtful is doubtful
+
+
 def test_old_votes_are_forgotten():
     recent = RecentVotes()
     recent.add(verdict(*[None] * REMEMBERED))

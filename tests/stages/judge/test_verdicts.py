@@ -10,7 +10,7 @@ from afterwit.core.turn import Kind, Sampled, Sampling
 from afterwit.core.verdict import Feedback, Question, Source
 from afterwit.objective import ObjectiveSettings
 from tests.fakes.judge import HINT, HINT_WORDS, asks_for_hint
-from tests.stages.judge.house import TOOL
+from tests.stages.judge.house import TOOL, House
 from tests.store.examples import THANKS, add
 
 
@@ -137,3 +137,24 @@ async def test_a_turn_that_cannot_train_is_not_put_to_the_judge(house, changes, 
     await house.judge.step()
     assert (await house.record("t1")).reason is reason
     assert not house.client.asked
+
+
+async def test_a_judge_whose_votes_differ_gives_no_hint_beside_a_good_reward(store):
+    def moody(messages):
+        moody.asked += 1
+        return HINT if asks_for_hint(messages) else rf"\boxed{{{-1 if moody.asked % 3 == 0 else 1}}}"
+
+    moody.asked = 0
+    house = House(store)
+    house.client.answer = moody
+    for number in range(14):
+        await house.answered(f"t{number}", session=f"s{number}")
+        await house.judge.step()
+    hints = [bool((await house.record(f"t{number}")).verdict.hints) for number in range(14)]
+    assert hints == [True] * 12 + [False] * 2
+    trusting = House(store, verify="off")
+    trusting.client.answer = moody
+    for number in range(14, 28):
+        await trusting.answered(f"t{number}", session=f"s{number}")
+        await trusting.judge.step()
+    assert (await trusting.record("t27")).verdict.hints

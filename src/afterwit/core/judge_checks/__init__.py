@@ -13,9 +13,10 @@ from afterwit.core.judge_checks.calibration import Calibration, Outcomes, Share,
 from afterwit.core.judge_checks.hints import HintLift, HintLifts, HintPair, hint_lifts, hint_pairs
 from afterwit.core.judge_checks.judged import Judged
 from afterwit.core.judge_checks.probes import PROBES, Probe, Probed, probed
-from afterwit.core.judge_checks.report import JudgeReport, judge_report, warnings
+from afterwit.core.judge_checks.report import MOST_WRONG, JudgeReport, judge_report, warnings
 
 __all__ = [
+    "MOST_WRONG",
     "PROBES",
     "Agreement",
     "Calibration",

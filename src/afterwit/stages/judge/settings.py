@@ -40,9 +40,10 @@ class JudgeSettings:
     accept: Accept = Accept.MAJORITY
     """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
     voice of three is more often wrong than right."""
-    verify: Verify = Verify.OFF
+    verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
     """Which verdicts count: `off` all, `consistent` no hint beside a reward of +1 by votes, `unanimous` only
-    what all valid votes say."""
+    what all valid votes say. `auto` is `consistent` while the newest votes differ as if a fifth of the
+    answers were wrong, else `off`: of a good judge's thanks with a wish, the wish is learned."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
@@ -110,7 +111,7 @@ class JudgeSettings:
             max_candidates=self.max_candidates,
             quote_words=self.quote_words,
             pay_repeats=self.pay_repeats,
-            verify=self.verify,
+            verify=Verify.OFF if self.verify == "auto" else Verify(self.verify),
             calibrate=self.calibrate,
             reads=reads,
         )

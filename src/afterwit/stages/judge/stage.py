@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from afterwit.core.errors import AfterwitError, JudgeRefused, JudgeUnavailable
-from afterwit.core.judging import JudgePrompts, VoteRules
+from afterwit.core.judging import JudgePrompts, Verify, VoteRules
 from afterwit.core.lifecycle import Reason
 from afterwit.core.redaction import Redaction
 from afterwit.core.terms import unjudged
@@ -105,5 +105,7 @@ class Judge:
     async def _verdict(self, record: Record) -> Verdict:
         if record.next_state is None:
             raise AfterwitError(f"turn {record.turn.id} is {record.state} without a next state")
-        verdict = await self._verdicts.of(record.turn, record.next_state)
+        doubtful = self._settings.verify == "auto" and self._votes.doubtful
+        verify = Verify.CONSISTENT if doubtful else None
+        verdict = await self._verdicts.of(record.turn, record.next_state, verify=verify)
         return replace(verdict, hints=tuple(h for h in verdict.hints if not self._redaction.found([h])))

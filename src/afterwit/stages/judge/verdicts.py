@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from afterwit.core.judging import (
     JudgeCall,
     JudgeCase,
     JudgePrompts,
+    Verify,
     VoteRules,
     call_seed,
     case_of,
@@ -44,12 +46,16 @@ class Verdicts:
         self._room = asyncio.Semaphore(settings.max_concurrency)
         self._kept: dict[str, dict[JudgeCall, str]] = {}
 
-    async def of(self, turn: RecordedTurn, next_state: NextState) -> Verdict:
-        """Raises JudgeUnavailable or JudgeRefused: what was answered is kept until it is asked again."""
+    async def of(self, turn: RecordedTurn, next_state: NextState, *, verify: Verify | None = None) -> Verdict:
+        """`verify` counts in place of the rules' own.
+
+        Raises JudgeUnavailable or JudgeRefused: what was answered is kept until it is asked again.
+        """
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
         judged, calls = await asyncio.to_thread(self._open, turn, next_state)
         answers = await self._ask(turn.id, calls)
-        return await asyncio.to_thread(conclude, judged, answers, self._rules)
+        rules = self._rules if verify is None else replace(self._rules, verify=verify)
+        return await asyncio.to_thread(conclude, judged, answers, rules)
 
     def _open(self, turn: RecordedTurn, next_state: NextState) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
         error = schema_error(turn.message, turn.conversation.tools)
