@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -17,11 +17,7 @@ from afterwit.store.sql.schema import MIGRATIONS
 from afterwit.store.sqlite import SqliteStore
 from afterwit.store.sqlite.database import SqliteDatabase
 from afterwit.store.sqlite.opening import connect, migrate
-
-if TYPE_CHECKING:
-    from afterwit.store.postgresql import PostgresqlStore
-
-MODEL = "model"
+from tests.store.places import MODEL, File, Place, Schema
 
 
 class Database(Protocol):
@@ -29,6 +25,11 @@ class Database(Protocol):
 
     def open(self) -> Store:
         """A store over it, which the caller closes. Several may be open at once."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """For processes that open it themselves."""
         ...
 
     def crash(self) -> None:
@@ -52,8 +53,12 @@ class SqliteFile:
     def path(self) -> Path:
         return self._folder / str(self._crashes) / "store.db"
 
-    def open(self) -> SqliteStore:
-        return SqliteStore.open(self.path, fingerprint=MODEL)
+    @property
+    def place(self) -> Place:
+        return File(self.path)
+
+    def open(self) -> Store:
+        return self.place.open()
 
     def crash(self) -> None:
         """Go on with a copy of the file and its log as they are now."""
@@ -82,10 +87,12 @@ class PostgresqlSchema:
         self.url = self._server.url(self._name)
         weakref.finalize(self, self._server.unused.append, self._name)
 
-    def open(self) -> PostgresqlStore:
-        from afterwit.store.postgresql import PostgresqlStore
+    @property
+    def place(self) -> Place:
+        return Schema(self.url)
 
-        return PostgresqlStore.open(self.url, fingerprint=MODEL)
+    def open(self) -> Store:
+        return self.place.open()
 
     def crash(self) -> None:
         """The server drops what is open, as it does when a client dies."""
@@ -98,6 +105,19 @@ KINDS = [
     pytest.param(kind, marks=[pytest.mark.cluster] if kind == "postgresql" else []) for kind in DATABASES
 ]
 """Of the table, each with the mark of what it needs."""
+
+
+def _new_schema(_: Path) -> Place:
+    from tests.store.postgresql.server import server
+
+    return Schema(server().url(server().empty_schema()))
+
+
+NEW: Mapping[str, Callable[[Path], Place]] = {
+    "sqlite": lambda folder: File(folder / "store" / "store.db"),
+    "postgresql": _new_schema,
+}
+"""From an empty folder to a place where no store was made yet."""
 
 
 def store_in_memory() -> SqliteStore:

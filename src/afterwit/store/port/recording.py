@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from afterwit.core.binding import Branch, Candidate, Recent, Shape
@@ -15,6 +16,11 @@ from afterwit.store.records import FeedbackOutcome
 
 class Recording(Protocol):
     """New turns, and what is said of earlier ones."""
+
+    def binding(self, scope: str) -> AbstractContextManager[None]:
+        """While the body runs, no other gateway binds requests of this scope over the store: what was looked
+        up holds until what follows from it is stored."""
+        ...
 
     def add_turn(
         self,

@@ -15,6 +15,12 @@ from afterwit.store.postgresql.dialect import BESIDE, statement_of_schema
 from afterwit.store.postgresql.words import in_plain_words
 from afterwit.store.sql.schema import MIGRATIONS
 
+TABLES = """
+    SELECT tablename FROM pg_tables
+    WHERE schemaname = ANY (current_schemas(false)) AND tablename IN ('meta', 'turns')
+"""
+"""Asked of the catalogue itself: what a connection remembers may be older than the lock it waited for."""
+
 Migrations = Sequence[Sequence[str]]
 
 OLDEST_SERVER = 14
@@ -81,21 +87,15 @@ def _check_server(database: PostgresqlDatabase) -> None:
 
 def schema_of(database: PostgresqlDatabase) -> int:
     """The version of the store's schema; 0 if there is none. Raises StoreMismatch for tables of others."""
-    ours, tables = database.rows("SELECT to_regclass('meta') IS NOT NULL, to_regclass('turns') IS NOT NULL")[
-        0
-    ]
-    if not ours and not tables:
+    tables = {row["tablename"] for row in database.rows(TABLES)}
+    if not tables:
         return 0
-    if not (ours and tables):
+    row = database.row("SELECT value FROM meta WHERE key = ?", (SCHEMA_KEY,)) if len(tables) == 2 else None
+    if row is None:
         raise StoreMismatch(
-            f"{database.place} holds another program's tables. Name another database or schema."
+            f"{database.place} holds another program's tables. Name another database, or a schema of its own."
         )
-    found = database.row("SELECT value FROM meta WHERE key = ?", (SCHEMA_KEY,))
-    if found is None:
-        raise StoreMismatch(
-            f"{database.place} holds another program's tables. Name another database or schema."
-        )
-    return int(found["value"])
+    return int(row["value"])
 
 
 def _migrate(database: PostgresqlDatabase, migrations: Migrations) -> None:

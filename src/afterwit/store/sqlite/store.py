@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -26,6 +26,10 @@ class SqliteStore(SqlStore):
         untouched.
         """
         return cls(open_database(path, fingerprint=fingerprint, synchronous=synchronous))
+
+    def binding(self, scope: str) -> AbstractContextManager[None]:
+        """One gateway writes into a file, in one thread: nothing comes between."""
+        return nullcontext()
 
     def copy_to(self, path: Path) -> None:
         """SQLite's online backup."""

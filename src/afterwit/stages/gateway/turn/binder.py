@@ -39,6 +39,11 @@ class Bound:
 
 def bind_request(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
     """Bind a request. If its key teaches, record the next states that it holds."""
+    with store.binding(scope):
+        return _bind(store, incoming, scope, teaches=teaches, now=now)
+
+
+def _bind(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool, now: float) -> Bound:
     binding = look_up(store, incoming, scope)
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
@@ -77,6 +82,11 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
 
 def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
     """Store a turn of a bound request. `own`: the turns of its response; the first may be a retry."""
+    with store.binding(bound.scope):
+        _store(store, bound, turn, own=own, now=now)
+
+
+def _store(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
     incoming, binding = bound.incoming, bound.binding
     full_hash, full_depth = incoming.full(turn.message)
     settled = replace(turn, kind=_kind_now(store, bound, own=own, now=now))

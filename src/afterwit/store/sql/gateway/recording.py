@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
@@ -21,6 +22,12 @@ class SqlRecording(Component):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._growing = GrowingColumns(database)
+
+    @contextmanager
+    def binding(self, scope: str) -> Iterator[None]:
+        with self._database.transaction():
+            self._database.hold(f"scope {scope}")
+            yield
 
     def add_turn(
         self,

@@ -6,8 +6,7 @@ import json
 import os
 import resource
 import signal
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import State
 from afterwit.core.version import Origin, Version
 from afterwit.store.sqlite import SqliteStore
-from afterwit.store.sqlite.database import SqliteDatabase
-from afterwit.store.sqlite.opening import connect
 from tests.store.examples import HINTED, NO, a_version, add
+from tests.store.places import Place
 
 PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.store.sqlite.worker"])
+PROCESSES.set_forkserver_preload(["tests.store.worker", "afterwit.store.postgresql"])
 
 
 def run(work: Callable[..., None], *arguments: Any) -> int | None:
@@ -43,21 +41,6 @@ def noted(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-class Mortal(SqliteDatabase):
-    """Kills its own process, as kill -9 does, at the statement numbered `die_at`."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, die_at: int | None) -> None:
-        super().__init__(connection, path)
-        self.statements = 0
-        self._die_at = die_at
-
-    def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
-        self.statements += 1
-        if self.statements == self._die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super()._run(sql, values)
-
-
 def manifests(folder: Path) -> list[Version]:
     """The checkpoint folder's, oldest first; number 0 is the base."""
     read = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
@@ -73,10 +56,17 @@ def rename_into_place(folder: Path, version: Version) -> None:
     draft.rename(folder / f"{version.number:06d}.json")
 
 
-def whole_loop(path: Path, folder: Path, turns: int, die_at: int | None) -> None:
-    """From arrival to training, going on wherever an earlier process was killed."""
-    database = Mortal(connect(path, "NORMAL"), path, die_at)
-    store = SqliteStore(database)
+def whole_loop(place: Place, folder: Path, turns: int, die_at: int | None) -> None:
+    """From arrival to training, going on where an earlier process was killed: at its statement `die_at`."""
+    statements = 0
+
+    def count() -> None:
+        nonlocal statements
+        statements += 1
+        if statements == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store = place.watched(count)
     note(folder / "starts", "")
     now = 1000.0 * len(noted(folder / "starts"))  # past the leases that an earlier process left
     store.reconcile(manifests(folder), now=now)
@@ -96,11 +86,11 @@ def whole_loop(path: Path, folder: Path, turns: int, die_at: int | None) -> None
         rename_into_place(folder, version)
         store.commit_version(version, now=now)
     store.close()
-    note(folder / "statements", str(database.statements))
+    note(folder / "statements", str(statements))
 
 
-def write_until_killed(path: Path, folder: Path, tag: str) -> None:
-    store = SqliteStore.open(path, fingerprint="model")
+def write_until_killed(place: Place, folder: Path, tag: str) -> None:
+    store = place.open()
     number = 0
     while True:
         add(store, f"{tag}n{number}")
@@ -108,8 +98,8 @@ def write_until_killed(path: Path, folder: Path, tag: str) -> None:
         number += 1
 
 
-def claim_until_empty(path: Path, folder: Path, owner: str) -> None:
-    store = SqliteStore.open(path, fingerprint="model")
+def claim_until_empty(place: Place, folder: Path, owner: str) -> None:
+    store = place.open()
     while claimed := store.claim("judge", owner=owner, limit=3, lease_s=1e6, now=0.0):
         for record in claimed:
             note(folder / owner, record.turn.id)

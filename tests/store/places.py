@@ -1,0 +1,82 @@
+"""Where a store is, for processes that open it themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from afterwit.store import Store
+
+MODEL = "model"
+"""The fingerprint of every store of the tests."""
+
+
+class Place(Protocol):
+    """Can be sent to another process."""
+
+    def open(self) -> Store:
+        """The store, made if missing."""
+        ...
+
+    def watched(self, before: Callable[[], None]) -> Store:
+        """The store, which must exist; `before` is called before each of its statements."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Of SQLite."""
+
+    path: Path
+
+    def open(self) -> Store:
+        from afterwit.store.sqlite import SqliteStore
+
+        return SqliteStore.open(self.path, fingerprint=MODEL)
+
+    def watched(self, before: Callable[[], None]) -> Store:
+        from afterwit.store.sqlite import SqliteStore
+        from afterwit.store.sqlite.database import SqliteDatabase
+        from afterwit.store.sqlite.opening import connect
+
+        class Watched(SqliteDatabase):
+            def _run(self, *arguments: Any) -> Any:
+                before()
+                return super()._run(*arguments)
+
+        return SqliteStore(Watched(connect(self.path, "NORMAL"), self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Of PostgreSQL."""
+
+    url: str
+
+    def open(self) -> Store:
+        from afterwit.store.postgresql import PostgresqlStore
+
+        return PostgresqlStore.open(self.url, fingerprint=MODEL)
+
+    def watched(self, before: Callable[[], None]) -> Store:
+        from afterwit.store.postgresql import PostgresqlStore
+
+        store = PostgresqlStore.open(self.url, fingerprint=MODEL)
+        store._database._link = _WatchedLink(store._database._link, before)  # type: ignore[assignment]
+        return store
+
+
+class _WatchedLink:
+    """A connection that says each statement before it runs it."""
+
+    STATEMENTS = ("order", "execute", "rows")
+
+    def __init__(self, link: Any, before: Callable[[], None]) -> None:
+        self._link, self._before = link, before
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.STATEMENTS:
+            self._before()
+        return getattr(self._link, name)
