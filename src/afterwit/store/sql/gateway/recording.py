@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
@@ -23,8 +23,11 @@ class SqlRecording(Component):
         super().__init__(database)
         self._growing = GrowingColumns(database)
 
+    def binding(self, scope: str) -> AbstractContextManager[None]:
+        return self._alone_in(scope)
+
     @contextmanager
-    def binding(self, scope: str) -> Iterator[None]:
+    def _alone_in(self, scope: str) -> Iterator[None]:
         with self._database.transaction():
             self._database.hold(f"scope {scope}")
             yield
