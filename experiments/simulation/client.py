@@ -16,6 +16,7 @@ from afterwit.apps.demo.world import World
 
 T = TypeVar("T")
 PATH = "/v1/chat/completions"
+FEEDBACK = "/v1/feedback"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,11 @@ class Client:
     async def play(self, conversations: Sequence[Conversation[T]]) -> list[T]:
         """Play all of them to their ends, at the same time; what they return, in order."""
         return list(await asyncio.gather(*map(self._play, conversations)))
+
+    async def rate(self, turn: str, thumb: str, *, source: str) -> None:
+        """Explicit feedback on a turn: `up` or `down`."""
+        body = {"response_id": f"chatcmpl-{turn}", "thumb": thumb}
+        await _post(self.app, body, named(source), path=FEEDBACK)
 
     async def _play(self, one: Conversation[T]) -> T:
         answers = 0
@@ -61,15 +67,22 @@ class Client:
         return Answer(message=shown, turn=completion["id"].removeprefix("chatcmpl-"))
 
 
-async def _post(app: ASGIApp, body: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+def named(source: str) -> dict[str, str]:
+    """The headers of a client of this name; with the key it is the source of what is said."""
+    return {"User-Agent": source}
+
+
+async def _post(
+    app: ASGIApp, body: Mapping[str, Any], headers: Mapping[str, str], *, path: str = PATH
+) -> dict[str, Any]:
     """The JSON of a 200. Raises RuntimeError for any other answer."""
-    named = {"host": "localhost", "content-type": "application/json", **headers}
+    sent_headers = {"host": "localhost", "content-type": "application/json", **headers}
     scope = {
         "type": "http",
         "method": "POST",
-        "path": PATH,
+        "path": path,
         "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in named.items()],
+        "headers": [(name.lower().encode(), value.encode()) for name, value in sent_headers.items()],
         "client": ("127.0.0.1", 1),
     }
     sent = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]

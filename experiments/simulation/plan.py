@@ -117,6 +117,8 @@ class RunResult:
     """Updates that were held back."""
     alarms: int = 0
     """How often what was learned was taken back."""
+    review: Mapping[str, tuple[int, int]] | None = None
+    """By whom: how many of how many judged turns contradict what several other sources approved."""
     judge_wrong: float | None = None
     """The share of wrong answers that the judge's votes on rewards show by themselves."""
     cpu_s: float

@@ -9,12 +9,13 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from afterwit.apps.build import publisher_of, store_of_model, trainer_of, versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge as RuleJudge
 from afterwit.apps.demo.live import Rules
-from afterwit.apps.demo.people import SIDE, Interaction, Manner, Score, interaction, trial
+from afterwit.apps.demo.people import SIDE, Interaction, Manner, Score, Script, interaction, trial
 from afterwit.apps.demo.world import Split, Task, World
 from afterwit.apps.judge_prompts import judge_prompts
 from afterwit.checkpoints import Versions
@@ -30,10 +31,11 @@ from afterwit.stages.promotion import WatchOver
 from afterwit.stages.publish import Publisher
 from afterwit.store import Store
 from afterwit.wire.model_text.render import Renderer
-from experiments.simulation.client import Client, Conversation
+from experiments.simulation.client import Client, Conversation, named
 from experiments.simulation.lockstep import InlineExecutor, InlineStore, LockstepEngine
 from experiments.simulation.weak_judge import weakened
 
+T = TypeVar("T")
 OWNER = "simulation"
 TICK_S = 0.001
 
@@ -79,22 +81,33 @@ class Simulation:
         return Score(trials=tuple(await self.client.play(trials)))
 
     async def interact(
-        self, number: int, split: Split, rng: Random, manner: Manner = Manner.FULL
+        self,
+        number: int,
+        split: Split,
+        rng: Random,
+        manner: Manner = Manner.FULL,
+        *,
+        source: str | None = None,
     ) -> Interaction:
-        """One person's task, and everything that is learned from it."""
-        name = f"person-{self.seed}-{number}"
-        one = Conversation(
-            script=interaction(self.world, self.world.task(split, rng), split, rng, manner),
-            name=name,
-            headers={"X-Session-Id": name},
-        )
-        (played,) = await self.client.play([one])
+        """One person's task, and everything that is learned from it; `source` names the client."""
+        script = interaction(self.world, self.world.task(split, rng), split, rng, manner)
+        played = await self.talk(f"person-{self.seed}-{number}", script, source=source)
+        await self.learn_all()
+        return played
+
+    async def talk(self, name: str, script: Script[T], *, source: str | None = None) -> T:
+        """One conversation, which is a session of this name."""
+        headers = {"X-Session-Id": name} | ({} if source is None else named(source))
+        (played,) = await self.client.play([Conversation(script=script, name=name, headers=headers)])
+        return played
+
+    async def learn_all(self) -> None:
+        """Judge, learn and publish whatever there is."""
         while await self.judge.step():
             pass
         while self.learn.step():
             if self.updates % self.publish_every == 0:
                 await self.publisher.step()
-        return played
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.core.verdict import Feedback
 from afterwit.objective import ObjectiveSettings
-from afterwit.stages.judge.claims import Clock
+from afterwit.stages.judge.claims import AfterVerdict, Clock
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.judge.stage import Judge
 from afterwit.store import AsyncStore, Record, Store
@@ -58,7 +58,7 @@ class House:
         self.settings = JudgeSettings(**{"lease_s": LEASE, "attempts": 2, "max_turns": 2} | settings)
         self.judge = self.stage("judge-1")
 
-    def stage(self, owner: str) -> Judge:
+    def stage(self, owner: str, after: AfterVerdict = lambda store, turn, *, now: None) -> Judge:
         return Judge(
             store=self.store,
             client=self.client,
@@ -67,6 +67,7 @@ class House:
             rules=self.settings.rules(self.objective.reads),
             owner=owner,
             clock=self.time.clock,
+            after=after,
         )
 
     async def answered(self, id: str, messages: tuple[Message, ...] = NO, **changes: Any) -> None:

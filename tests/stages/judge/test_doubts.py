@@ -44,6 +44,14 @@ async def test_a_response_that_holds_a_secret_is_not_judged_and_never_trains(hou
     assert house.client.asked == []
 
 
+async def test_a_response_that_holds_a_secret_ends_its_persons_request(store):
+    house, ended = House(store), []
+    house.judge = house.stage("judge-2", after=lambda store, turn, *, now: ended.append(turn))
+    await house.answered("t1", message=Message(role="assistant", content="Write to bob@mail.org."))
+    await house.judge.step()
+    assert ended == ["t1"]
+
+
 async def test_a_hint_that_holds_a_secret_is_no_hint(house):
     hint = r"\boxed{1}[HINT_START]Write to bob@mail.org next time.[HINT_END]"
     house.client.answer = lambda messages: hint if asks_for_hint(messages) else r"\boxed{-1}"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Event, EventKind, Suite
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Finish, Sampled
-from afterwit.core.verdict import Source, Verdict
+from afterwit.core.verdict import Feedback, Source, Verdict
 from afterwit.stages.promotion import PromotionSettings, WatchOver
 from afterwit.store import Store
 from afterwit.store.sqlite import SqliteStore
@@ -118,6 +119,31 @@ def test_a_confirmed_version_retires_what_it_lost_if_that_was_approved_twice_sin
     person.well(6, version=1)
     assert kinds(store) == [EventKind.CONFIRM]
     assert old not in {item.turn for item in store.suite()}
+
+
+def test_a_request_whose_last_turn_was_never_judged_counts_only_if_it_ended_badly(store, person):
+    def unjudged(id: str, thumb: int | None) -> None:
+        add(store, id)
+        store.answer(id, THANKS, answered_by=None, now=1.0)
+        if thumb is not None:
+            store.feedback(id, Feedback(reward=thumb), now=1.0)
+        store.skip([id], Reason.HOLDS_SECRET, now=1.0)
+        person.watch.judged(store, id, now=1.0)
+
+    unjudged("unknown", None)
+    unjudged("liked", 1)
+    assert (store.episodes(), store.suite()) == ([], [])
+    unjudged("disliked", -1)
+    assert [(each.turn, each.bad) for each in store.episodes()] == [("disliked", BadEnd.DISPLEASED)]
+
+
+def test_a_step_that_holds_a_secret_is_not_kept_with_what_was_approved(store, person):
+    first = person.turn(PRAISED, TOOL)
+    add(store, "secret", parent=first)
+    store.answer("secret", TOOL, answered_by=None, now=1.0)
+    store.skip(["secret"], Reason.HOLDS_SECRET, now=1.0)
+    last = person.turn(PRAISED, THANKS, parent="secret")
+    assert {item.turn for item in store.suite()} == {first, last}
 
 
 def test_many_bad_requests_after_learning_are_an_alarm_once(store, person):

@@ -9,8 +9,10 @@ import pytest
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
+from afterwit.core.promotion import Episode, Item
 from afterwit.core.verdict import Feedback
 from afterwit.store import Store
+from afterwit.store.sql.rows.packing import pack_ids
 from tests.store.examples import add
 
 LONG = Conversation(messages=(Message(role="user", content="x" * 20_000),))
@@ -35,6 +37,43 @@ def test_what_was_pruned_is_nowhere_in_the_files(path: Path, store: Store, toget
         store.prune(now=100.0, max_age_s=50.0, max_bytes=None)
     for needle in (b"4711", b"4712", b"4713"):
         assert needle not in bytes_of(path.parent)
+
+
+def test_the_suite_is_no_longer_kept_than_what_was_said(path: Path, store: Store) -> None:
+    ids = tuple(range(70_000, 70_064))
+
+    def approve(turn: str, *, since: float) -> None:
+        item = Item(
+            turn=turn,
+            stratum="text",
+            source="s",
+            version=0,
+            since=since,
+            prompt_ids=ids if turn != "young" else (1, 2),
+            ids=(1,),
+            sure=(True,),
+        )
+        end = Episode(
+            turn=turn,
+            session=turn,
+            source="s",
+            version=0,
+            bad=None,
+            complaint=False,
+            kind="text",
+            approved=(),
+        )
+        store.end_episode(end, [item], steps=[turn], now=since)
+
+    for turn, since in (("old", 10.0), ("approved late", 90.0), ("gone", 10.0), ("young", 90.0)):
+        if turn != "gone":
+            add(store, turn, now=0.0 if turn != "young" else 80.0)
+        approve(turn, since=since)
+    packed = pack_ids(ids)
+    assert packed in bytes_of(path.parent)
+    assert store.prune(now=100.0, max_age_s=50.0, max_bytes=None).turns == 0
+    assert [item.turn for item in store.suite()] == ["young"]
+    assert packed not in bytes_of(path.parent)
 
 
 def test_room_that_pruning_made_is_used_again(path: Path, store: Store) -> None:

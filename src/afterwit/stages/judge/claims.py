@@ -24,7 +24,7 @@ judge refuses the question, or by a fault of ours. A judge that does not answer 
 
 
 class AfterVerdict(Protocol):
-    """What else a stored verdict changes, in its transaction."""
+    """What else changes with a stored verdict, or with the end of a turn that has none: one transaction."""
 
     def __call__(self, store: Store, turn: str, *, now: float) -> None: ...
 
@@ -106,7 +106,13 @@ class Claims:
 
     async def end(self, record: Record, reason: Reason, *, error: str | None = None) -> None:
         turn, owner, now = record.turn.id, self._owner, self._now()
-        await self._store.call(lambda store: store.skip([turn], reason, owner=owner, error=error, now=now))
+
+        def ended(store: Store) -> None:
+            with store.transaction():
+                if store.skip([turn], reason, owner=owner, error=error, now=now):
+                    self._after(store, turn, now=now)
+
+        await self._store.call(ended)
 
     async def give_back(self, record: Record, *, error: str | None = None) -> None:
         """Back to waiting; after a failed attempt for longer each time."""

@@ -139,7 +139,9 @@ class Learn:
         if found is None:
             return False
         version, words = found
+        self._watch(Phase.WRITTEN)
         self._claims.commit(version, keep=self._gate.keep())
+        self._watch(Phase.COMMITTED)
         self._health.report(False, words, lasting=True)
         return True
 

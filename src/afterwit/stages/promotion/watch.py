@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from afterwit.core.lifecycle import Reason
 from afterwit.core.promotion import (
     Episode,
     Event,
@@ -21,6 +22,7 @@ from afterwit.core.promotion import (
 )
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Turn
+from afterwit.core.verdict import Source, Verdict
 from afterwit.stages.promotion import messages
 from afterwit.stages.promotion.settings import PromotionSettings
 from afterwit.store import EndedEpisode, Record, Store, VersionRecord
@@ -35,12 +37,18 @@ class WatchOver:
         self._settings, self._watch = settings, settings.watch
 
     def judged(self, store: Store, turn: str, *, now: float) -> None:
-        """After a verdict was stored, in its transaction."""
+        """After a verdict was stored, or a turn ended without one, in its transaction.
+
+        How a request ended whose last turn was never judged (it holds a secret, or the judge failed) is only
+        known if it ended badly by what else is there.
+        """
         line = store.line(turn)
         if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):
             return
         steps = _episode_of(line)
-        ended = episode([Step(turn=record.turn, verdict=record.verdict) for record in steps])
+        ended = episode([Step(turn=record.turn, verdict=_known(record)) for record in steps])
+        if steps[-1].verdict is None and ended.bad is None:
+            return
         self._end(store, ended, steps, now=now)
         store.review(_tool_hints_approved(ended, steps), accept=True, now=now)
 
@@ -53,7 +61,11 @@ class WatchOver:
         return len(found)
 
     def _end(self, store: Store, ended: Episode, steps: Sequence[Record], *, now: float) -> None:
-        approved = [record.turn for record in steps if record.turn.id in ended.approved]
+        approved = [
+            record.turn
+            for record in steps
+            if record.turn.id in ended.approved and record.reason is not Reason.HOLDS_SECRET
+        ]
         items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
         store.end_episode(ended, items, steps=[record.turn.id for record in steps], now=now)
         if self._settings.enabled:
@@ -88,6 +100,14 @@ class WatchOver:
         suite = next((each.suite for each in store.versions() if each.number == version), None)
         if suite is not None and suite.lost_turns:
             store.retire(suite.lost_turns)
+
+
+def _known(record: Record) -> Verdict | None:
+    """The verdict; of a turn without one, what a person's thumb said of it if it pointed down."""
+    feedback = None if record.next_state is None else record.next_state.feedback
+    if record.verdict is None and feedback is not None and feedback.reward == -1:
+        return Verdict(reward=-1, source=Source.FEEDBACK)
+    return record.verdict
 
 
 def _episode_of(line: Sequence[Record]) -> list[Record]:

@@ -19,7 +19,8 @@ class Retention(Protocol):
     def prune(
         self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
     ) -> Pruned:
-        """Remove ended turns older than `max_age_s`, then the oldest until the rest is within `max_bytes`.
+        """Remove ended turns older than `max_age_s`, and what the suite holds of turns that old; then the
+        oldest turns until the rest is within `max_bytes`.
 
         None: no such limit. At most `limit` turns a call: call again for more. What was removed cannot be
         read back from the store's files, unless another process still reads an older state of them.

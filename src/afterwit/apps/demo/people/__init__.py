@@ -10,7 +10,9 @@ from afterwit.apps.demo.people.agent import (
     Responder,
     Script,
     calls,
+    opening,
     request_body,
+    work,
 )
 from afterwit.apps.demo.people.evaluation import (
     MEASURE,
@@ -44,7 +46,9 @@ __all__ = [
     "evaluate",
     "held_out",
     "interaction",
+    "opening",
     "request_body",
     "run_interaction",
     "trial",
+    "work",
 ]

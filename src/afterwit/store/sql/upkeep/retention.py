@@ -27,8 +27,9 @@ class SqlRetention(Component):
     def prune(
         self, *, now: float, max_age_s: float | None, max_bytes: int | None, limit: int = 2048
     ) -> Pruned:
-        removed = 0
+        removed = approved = 0
         if max_age_s is not None:
+            approved = self._remove_approved(now - max_age_s)
             removed = self._remove_oldest(limit, now - max_age_s)
         if max_bytes is not None:
             while removed < limit and (excess := self._database.turns_beyond(max_bytes)):
@@ -36,10 +37,19 @@ class SqlRetention(Component):
                 if not gone:
                     break
                 removed += gone
-        if removed:
+        if removed or approved:
             self._database.wipe()
         size = self.size()
         return Pruned(turns=removed, size=size, over_budget=max_bytes is not None and size > max_bytes)
+
+    def _remove_approved(self, created_before: float) -> int:
+        """Remove what the suite holds of turns that are older, whether they ended or not; how many."""
+        with self._database.transaction():
+            return self._database.execute(
+                "DELETE FROM suite WHERE since < ? OR turn IN"
+                " (SELECT t.id FROM suite s JOIN turns t ON t.id = s.turn WHERE t.created < ?)",
+                (created_before, created_before),
+            )
 
     def _remove_oldest(self, limit: int, created_before: float = float("inf")) -> int:
         """Remove the oldest turns that ended, in transactions between which others can write; how many."""
