@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster check settings bench bench-quick bench-page study safety compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster check settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -153,6 +153,10 @@ study: $(VENV)/.installed-demo
 ## What promotion saves and what it costs, on seeds that its rules never saw; finished runs are kept in docs/data.
 safety: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.safety --jobs $$(getconf _NPROCESSORS_ONLN)
+
+## What a judge that is often wrong costs, and what is learned from whom: plays what is missing, and writes the tables.
+judges: $(VENV)/.installed-demo
+	$(BIN)/python -m experiments.judges --jobs $$(getconf _NPROCESSORS_ONLN)
 
 ## Four objectives, or published recipes, over seeds: `make compare ARGS="--world chat --recipe all"`; ARGS=--help says more.
 compare: $(VENV)/.installed-demo

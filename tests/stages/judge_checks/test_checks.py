@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from afterwit.engines.port import Score
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.judge_checks import HintScoring, JudgeChecks, judge_shares, known_of_judge, report_of
 from afterwit.stages.judge_checks.measured import Measured
+from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore, Store
 from afterwit.store.sqlite import SqliteStore
 from tests.fakes.engine import FakeEngine
@@ -55,17 +57,20 @@ class House:
         self.store = store
         self.client = FakeJudge(lambda messages: BAD)
         self.engine = FakeEngine(lambda request: [1], end_id=0, vocabulary=100)
+        self.settings = JudgeSettings()
         self.said: list[tuple[bool, str]] = []
+        self.reported = asyncio.Event()
 
     def checks(self, judge: str = "a judge", *, scoring: bool = True) -> JudgeChecks:
         async def report(ok: bool, message: str) -> None:
             self.said.append((ok, message))
+            self.reported.set()
 
         return JudgeChecks(
             self.store,
             self.client,
             PROMPTS,
-            JudgeSettings(),
+            self.settings,
             judge=judge,
             scoring=HintScoring(self.engine, RENDERING, Placement.END) if scoring else None,
             report=report,
@@ -263,3 +268,32 @@ def test_bad_ends_are_no_good_ends(tmp_path):
         )
     assert [each.ended_well for each in store.judged_turns(limit=9)] == [False, False, False]
     store.close()
+
+
+async def test_the_loop_waits_first_and_checks_until_it_is_told_to_stop(house):
+    signals = Signals()
+    house.settings = JudgeSettings(check_every_s=0.001)
+    running = asyncio.create_task(house.checks().run(signals))
+    await house.reported.wait()
+    signals.stop.set()
+    await running
+    assert house.said[0] == (True, "0 judged turns show nothing wrong")
+
+
+async def test_a_loop_that_is_stopped_while_it_waits_checks_nothing(house):
+    signals = Signals()
+    signals.stop.set()
+    await house.checks().run(signals)
+    assert house.said == []
+    assert house.client.asked == []
+
+
+async def test_a_check_that_fails_is_the_stages_health(house):
+    signals = Signals()
+    house.settings = JudgeSettings(check_every_s=0.001)
+    house.client.answer = lambda messages: RuntimeError("a fault of ours")
+    running = asyncio.create_task(house.checks().run(signals))
+    await house.reported.wait()
+    signals.stop.set()
+    await running
+    assert house.said[0] == (False, "RuntimeError (see the log)")
