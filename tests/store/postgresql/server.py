@@ -146,6 +146,7 @@ class Server:
         self._process.wait()
 
     def remove(self) -> None:
+        atexit.unregister(self.remove)
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 
 from afterwit.store.postgresql.dialect import query
 from afterwit.store.postgresql.rows import Named, adapt, places_of
@@ -69,9 +69,11 @@ class Link:
         connection = self._connection.pgconn
         result = connection.exec_(statements.encode())
         if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-            if connection.status != psycopg.pq.ConnStatus.OK:
-                self._connection.close()
-            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+            error = psycopg.errors.error_from_result(result, encoding="utf-8")
+            if connection.status is ConnStatus.OK:
+                raise error
+            self._connection.close()
+            raise psycopg.OperationalError(str(error))
         return (result.command_status or b"").decode()
 
     def execute(self, sql: str, values: Sequence[Any]) -> int:
