@@ -68,12 +68,14 @@ test-gpu: $(VENV)/.installed-test
 	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'no CUDA device here: nothing was tested')"
 	$(BIN)/python -m pytest -m gpu --timeout 3600
 
-## What runs against real engine servers, one at a time on the CPU: vLLM and SGLang, each installed in build/servers.
+## What runs against real engine servers on the CPU: vLLM and SGLang, beside each other, each installed in build/servers.
+## What each says is printed when it has ended.
 test-engines: $(VENV)/.installed-test
-	$(BIN)/python -m tests.servers.install vllm sglang $(if $(TORCH_BACKEND),--uv)
-	@for server in vllm sglang; do \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $$server tests/engines tests/servers --timeout 1200 || exit 1; \
-	done
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 engines-vllm engines-sglang
+
+engines-%:
+	$(BIN)/python -m tests.servers.install $* $(if $(TORCH_BACKEND),--uv)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $* tests/engines tests/servers --timeout 1200
 
 ## What runs against the real server of Atropos, installed in build/servers, and the environment on its library, until a
 ## policy has learned; then the library's own tests of its server, as they are. These take port 8000.

@@ -1,1 +1,1 @@
-"""Real engine servers for tests: installed once under build/servers, started one at a time, ended whole."""
+"""Real engine servers for tests: installed once under build/servers, one at a time in a run, ended whole."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import aclosing
 
 import pytest
 
 from afterwit.core.errors import EngineError
-from afterwit.engines.port import Engine, Step
+from afterwit.engines.port import Engine, Step, Weights
 from tests.engines.contract.factories import Models
-from tests.engines.talk import ask, say
+from tests.engines.talk import ask, rescored, say
 
 PROMPT = range(3, 40)
 IDS = tuple(range(10, 40))
+SWAPS = 6
+"""More than the adapters that a test server has room for at one time."""
 
 
 async def test_staged_weights_serve_nobody_until_they_are_promoted(engine: Engine, models: Models) -> None:
@@ -85,3 +88,19 @@ async def test_responses_live_through_a_swap_and_say_what_they_attended_to(
         caches = [step.cache_version for step in steps]
         assert set(caches) == {None} or caches == sorted(caches)
         assert all(step.cache_version in (None, *range(min(step.versions) + 1)) for step in steps)
+
+
+async def test_the_base_answers_as_before_in_one_batch_with_new_weights_after_many_swaps(
+    engine: Engine, models: Models
+) -> None:
+    if not engine.capabilities.base_weights or engine.facts.name == "fake":
+        pytest.skip("this engine serves live weights only, or its log-probs are made up")
+    for _ in range(SWAPS):
+        await engine.stage(engine.version + 1, models.newer_for(engine))
+        await engine.probe(IDS[: engine.capabilities.longest_probe])
+        await engine.promote()
+    base = ask(PROMPT, max_tokens=12, ignore_eos=True, weights=Weights.BASE)
+    async with aclosing(engine.generate(ask(PROMPT, max_tokens=300, ignore_eos=True))) as beside:
+        await anext(beside)
+        said = await say(engine, base)
+    assert said.logprobs == pytest.approx(rescored(models.base, base, said, 1.0).tolist(), abs=1e-4)

@@ -14,7 +14,7 @@ from afterwit.core.errors import EngineError, SettingError
 from afterwit.core.turn import Basis
 from afterwit.engines.port import Engine, Weights
 from afterwit.engines.server.settings import Swap
-from afterwit.engines.vllm.command import ADAPTERS, environment, flags
+from afterwit.engines.vllm.command import environment, flags
 from afterwit.engines.vllm.open import open_vllm
 from afterwit.engines.vllm.settings import VllmSettings
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
@@ -71,21 +71,6 @@ async def test_an_adapter_answers_as_peft_does_and_the_base_beside_it_as_before(
     assert said.logprobs == pytest.approx(expected, abs=1e-4)
     assert of_base.logprobs == pytest.approx(rescored(qwen, base, of_base, 1.0).tolist(), abs=1e-4)
     assert (set(said.versions), set(of_base.versions)) == ({1}, {0})
-
-
-async def test_the_base_answers_as_before_in_one_batch_with_an_adapter_after_many_swaps(
-    servers: Servers, qwen: Path, adapters: list[Path]
-) -> None:
-    async with opened(servers, qwen, swap="adapters") as engine:
-        for version in range(1, ADAPTERS + 2):
-            await engine.stage(version, adapters[version % 2])
-            await engine.probe(IDS)
-            await engine.promote()
-        base = ask(PROMPT, max_tokens=12, ignore_eos=True, weights=Weights.BASE)
-        async with aclosing(engine.generate(ask(PROMPT, max_tokens=300, ignore_eos=True))) as beside:
-            await anext(beside)
-            said = await say(engine, base)
-    assert said.logprobs == pytest.approx(rescored(qwen, base, said, 1.0).tolist(), abs=1e-4)
 
 
 async def test_whole_weights_answer_as_the_folder_they_came_from(
