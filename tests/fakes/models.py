@@ -46,7 +46,7 @@ def tiny_qwen3(
     ids = {token: tokenizer.token_to_id(token) for token in QWEN3_SPECIALS}
     shape = _shape(tokenizer, tie_word_embeddings=True, head_dim=16) | config
     shape |= {"eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
-    _save(folder, Qwen3Config(**shape), seed)
+    save_random(folder, Qwen3Config(**shape), seed)
     named = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
     _save_tokenizer(folder, tokenizer, QWEN3_TEMPLATE, named)
     return folder
@@ -59,7 +59,7 @@ def tiny_llama(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     shape = _shape(tokenizer, tie_word_embeddings=False) | config
     shape |= {"bos_token_id": ids["<|begin_of_text|>"]}
     shape |= {"eos_token_id": [ids["<|end_of_text|>"], ids["<|eom_id|>"], ids["<|eot_id|>"]]}
-    _save(folder, LlamaConfig(**shape), seed)
+    save_random(folder, LlamaConfig(**shape), seed)
     named = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
     _save_tokenizer(folder, tokenizer, LLAMA3_TEMPLATE, named)
     return folder
@@ -89,7 +89,7 @@ def _shape(tokenizer: Tokenizer, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def _save(folder: Path, config: PreTrainedConfig, seed: int) -> None:
+def save_random(folder: Path, config: PreTrainedConfig, seed: int) -> None:
     """Weights wide enough (0.2) that the next token's distribution is far from uniform."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -1,0 +1,72 @@
+"""A model with sliding windows, which the embedded engine refuses, on real servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Gemma3TextConfig
+
+from afterwit.engines.port import Engine
+from tests.engines.sglang.servers import opened as opened_sglang
+from tests.engines.talk import ask, rescored, say
+from tests.engines.vllm.servers import opened as opened_vllm
+from tests.fakes.adapters import by_peft, noise
+from tests.fakes.models import save_random
+from tests.servers.server import Servers
+
+OPENED: Mapping[str, Callable[..., AbstractAsyncContextManager[Engine]]] = {
+    "vllm": opened_vllm,
+    "sglang": opened_sglang,
+}
+PROMPT, IDS = range(3, 60), tuple(range(10, 70))
+WINDOW = 16
+
+
+@pytest.fixture(scope="module")
+def gemma(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Gemma 3 of two layers, one of them with a window, and the tokenizer of `qwen`."""
+    folder = tmp_path_factory.mktemp("gemma")
+    config = Gemma3TextConfig(
+        vocab_size=457,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=2048,
+        initializer_range=0.2,
+        eos_token_id=2,
+        sliding_window=WINDOW,
+        layer_types=["sliding_attention", "full_attention"],
+        query_pre_attn_scalar=32,
+    )
+    save_random(folder, config, seed=0)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (qwen / name).exists():
+            shutil.copy(qwen / name, folder)
+    return folder
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.parametrize("server", sorted(OPENED))
+async def test_responses_and_adapters_beyond_the_window_are_the_models(
+    servers: Servers, server: str, gemma: Path, tmp_path: Path
+) -> None:
+    adapter = noise(tmp_path / "versions" / "000001", gemma, seed=1)
+    async with OPENED[server](servers, gemma, swap="adapters") as engine:
+        request = ask(PROMPT, max_tokens=30, ignore_eos=True)
+        said = await say(engine, request)
+        assert said.logprobs == pytest.approx(rescored(gemma, request, said, 1.0).tolist(), abs=1e-4)
+        await engine.stage(1, adapter)
+        probed = await engine.probe(IDS)
+    with torch.inference_mode():
+        logits_TV = by_peft(gemma, adapter)(input_ids=torch.tensor([IDS])).logits[0, :-1]
+    wanted = logits_TV.log_softmax(-1).gather(-1, torch.tensor(IDS[1:])[:, None])[:, 0]
+    assert probed == pytest.approx(wanted.tolist(), abs=1e-4)
