@@ -266,3 +266,11 @@ def test_a_beginning_of_the_response_that_cannot_fit_is_refused_before_it_is_enc
         prepare(request, renderer, context_length=40_960, now=0.0)
     assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
     assert renderer.encoded <= most_encoded
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/messages/count_tokens"])
+async def test_a_body_of_200_000_keys_is_refused_before_it_is_decoded(gateway: Serving, path: str):
+    body = json.dumps({"model": "tiny", "metadata": {f"k{number}": 0 for number in range(200_000)}})
+    answer = await gateway.http.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "more than 131072 values" in answer.json()["error"]["message"]
