@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +94,13 @@ class ServerClient:
             async with self._session.post(self.url + path, data=orjson.dumps(body)) as response:
                 if response.status != 200:
                     raise _fault(path, Answer(status=response.status, body=await response.read()))
-                async for line in response.content:
-                    if line.startswith(DATA) and (data := line[len(DATA) :].strip()) != LAST:
-                        yield orjson.loads(data)
+                begun = b""
+                async for read in response.content.iter_any():
+                    *lines, begun = (begun + read).split(b"\n")
+                    for event in _events(lines):
+                        yield event
+                for event in _events([begun]):
+                    yield event
         except (aiohttp.ClientError, OSError, RuntimeError, orjson.JSONDecodeError) as error:
             raise self._unreachable(error) from error
 
@@ -126,6 +130,13 @@ class ServerClient:
         return EngineUnavailable(
             f"the server at {self.url} cannot be reached: {error or type(error).__name__}"
         )
+
+
+def _events(lines: Sequence[bytes]) -> Iterator[Any]:
+    """The JSON of each line with data."""
+    for line in lines:
+        if line.startswith(DATA) and (data := line[len(DATA) :].strip()) != LAST:
+            yield orjson.loads(data)
 
 
 def _fault(path: str, answer: Answer) -> EngineError:
