@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from afterwit.wire.openai_responses.errors import error_body, error_event, failu
 from afterwit.wire.openai_responses.output import Output
 from afterwit.wire.openai_responses.response import Envelope, status_of
 from afterwit.wire.request import ModelRequest
-from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseHead, TextDelta, Usage
+from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ReasoningDelta, ResponseHead, TextDelta, Usage
 
 JsonObject = dict[str, Any]
 
@@ -32,7 +33,7 @@ class GrowingResponse:
         self._envelope = Envelope(
             turn=head.turn, created=head.created, model=head.model, echoed=request.echoed
         )
-        self._output = Output(head.turn)
+        self.output = Output(head.turn)
         self._finish = Finish.STOP
 
     def begin(self) -> Iterator[JsonObject]:
@@ -43,23 +44,21 @@ class GrowingResponse:
         """Log-probs are told with the first text of a step."""
         logprobs = delta.logprobs
         for event in delta.events:
-            yield from self._output.grow(event, logprobs)
+            yield from self.output.grow(event, logprobs)
             if isinstance(event, TextDelta):
                 logprobs = ()
 
     def end_choice(self, end: ChoiceEnd) -> Iterator[JsonObject]:
         self._finish = end.finish
-        yield from self._output.end(end.finish, end.logprobs)
+        yield from self.output.end(end.finish, end.logprobs)
 
     def whole(self, usage: Usage) -> JsonObject:
         """The response at its end."""
-        return self._envelope.object(status_of(self._finish), self._output.items, usage=usage)
+        return self._envelope.object(status_of(self._finish), self.output.items, usage=usage)
 
     def failed(self, error: RequestError) -> Iterator[JsonObject]:
         yield error_event(error)
-        yield _of_response(
-            "failed", self._envelope.object("failed", self._output.items, error=failure(error))
-        )
+        yield _of_response("failed", self._envelope.object("failed", self.output.items, error=failure(error)))
 
 
 def _of_response(state: str, response: JsonObject) -> JsonObject:
@@ -74,10 +73,26 @@ class StreamEncoder:
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._response = GrowingResponse(request, head)
         self._sent = 0
+        self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
+        """Of events that add text to an item, by its index: up to the number, then around the text."""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
+        output = self._response.output
+        if len(delta.events) == 1 and not delta.logprobs and output.only_grows(event := delta.events[0]):
+            before, frame = self._frames.get(len(output.items)) or self._frame(delta, event)
+            output.add(event.text)
+            self._sent += 1
+            return before + b"%d" % (self._sent - 1) + frame.around(event.text)
         begun = b"" if self._sent else self._events(self._response.begin())
         return begun + self._events(self._response.grow(delta))
+
+    def _frame(self, delta: ChoiceDelta, event: TextDelta | ReasoningDelta) -> tuple[bytes, sse.Frame]:
+        (grown,) = self._response.grow(replace(delta, events=(replace(event, text=""),)))
+        whole = sse.Frame.of(sse.named_event(_numbered(grown, 0)), "delta")
+        before, key, behind = whole.before.partition(b'"sequence_number":')
+        frame = before + key, sse.Frame(behind.removeprefix(b"0"), whole.behind)
+        self._frames[len(self._response.output.items)] = frame
+        return frame
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         return self._events(self._response.end_choice(end))
@@ -93,9 +108,12 @@ class StreamEncoder:
         return b"".join(map(self._event, events))
 
     def _event(self, event: JsonObject) -> bytes:
-        numbered = {"type": event["type"], "sequence_number": self._sent, **event}
         self._sent += 1
-        return sse.named_event(numbered)
+        return sse.named_event(_numbered(event, self._sent - 1))
+
+
+def _numbered(event: JsonObject, number: int) -> JsonObject:
+    return {"type": event["type"], "sequence_number": number, **event}
 
 
 class BodyEncoder:

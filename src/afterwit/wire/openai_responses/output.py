@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from afterwit.core import ids
 from afterwit.core.message import Message
@@ -78,6 +78,8 @@ REASONING = TextForm(
 )
 """As a summary, because that is what clients show and send back."""
 
+FORMS: Mapping[type[ResponseEvent], TextForm] = {TextDelta: MESSAGE, ReasoningDelta: REASONING}
+
 
 @dataclass(slots=True, kw_only=True)
 class _Growing:
@@ -98,6 +100,17 @@ class Output:
         self._counted: Counter[ItemKind] = Counter()
         self.items: list[JsonObject] = []
         """Those that are complete."""
+
+    def only_grows(self, event: ResponseEvent) -> TypeGuard[TextDelta | ReasoningDelta]:
+        """Whether the event is no more than text for the item that grows."""
+        return self._growing is not None and self._growing.form is FORMS.get(type(event))
+
+    def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> _Growing:
+        """Take in more of the item that grows."""
+        assert self._growing is not None
+        self._growing.pieces.append(text)
+        self._growing.logprobs += logprobs
+        return self._growing
 
     def grow(self, event: ResponseEvent, logprobs: Sequence[TokenLogprob] = ()) -> Iterator[JsonObject]:
         """The response has grown. `logprobs` are those of the event's tokens."""
@@ -125,14 +138,8 @@ class Output:
         if self._growing is None or self._growing.form is not form:
             yield from self._close("completed")
             yield from self._begin(form)
-        growing = self._grown(text, logprobs)
+        growing = self.add(text, logprobs)
         yield self._of_part(f"{form.text_event}.delta", growing, delta=text, **_tokens(form, logprobs))
-
-    def _grown(self, text: str, logprobs: Sequence[TokenLogprob]) -> _Growing:
-        assert self._growing is not None
-        self._growing.pieces.append(text)
-        self._growing.logprobs += logprobs
-        return self._growing
 
     def _begin(self, form: TextForm) -> Iterator[JsonObject]:
         growing = self._growing = _Growing(form=form, identifier=self._next_id(form.kind))
