@@ -69,7 +69,5 @@ def store_exists(url: str) -> bool:
 def _kind(url: str) -> Kind:
     scheme = url.partition(":")[0]
     if scheme not in STORES:
-        raise SettingError(
-            f"{scheme}:...: there is no store of this kind; store.url begins with one of {', '.join(STORES)}"
-        )
+        raise SettingError(f"store.url: there is no store of the kind {scheme}; known: {', '.join(STORES)}")
     return STORES[scheme]

@@ -3,7 +3,14 @@
 Imports are inside the functions, so that a command loads only what it builds.
 """
 
-from afterwit.apps.build.home import async_store, housekeeping_of, store_of_home, store_of_model, versions_of
+from afterwit.apps.build.home import (
+    async_store,
+    housekeeping_of,
+    store_at,
+    store_of_home,
+    store_of_model,
+    versions_of,
+)
 from afterwit.apps.build.judging import (
     hindsight_of,
     http_judge,
@@ -38,6 +45,7 @@ __all__ = [
     "learn_stage",
     "learner_settings",
     "publisher_of",
+    "store_at",
     "store_of_home",
     "store_of_model",
     "teacher_server",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from afterwit.apps.config import Settings, home_of, store_settings
+from afterwit.apps.config import Settings, StoreSettings, home_of, store_settings
 from afterwit.apps.home import STORE, VERSIONS, make_home, remembered_model, store_url
 from afterwit.apps.stores import open_store, store_exists
 from afterwit.core.errors import SettingError, StoreMismatch
@@ -57,6 +57,11 @@ def store_of_home(home: Path | None, *, make: bool = False) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def store_at(url: str) -> Store:
+    """The store at a URL, made if missing, whichever home it belongs to; it may be any model's."""
+    return open_store(url, fingerprint=None, synchronous=StoreSettings().synchronous)
 
 
 def async_store(store: Store) -> AsyncStore:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from afterwit.apps.cli.keep import exporting, house, importing, keys
+from afterwit.apps.cli.keep import exporting, house, importing, keys, store
 from afterwit.apps.cli.look import judges, ledger, status, turns, versions
 from afterwit.apps.cli.start import atropos, demo, doctor, init, serve, train, up
 from afterwit.apps.cli.steer import control, forget, review
@@ -65,6 +65,7 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(command.__name__.rstrip("_"), rich_help_panel=panel)(command)
 app.add_typer(keys.app, name="keys", rich_help_panel="Keep house")
+app.add_typer(store.app, name="store", rich_help_panel="Keep house")
 app.add_typer(atropos.app, name="atropos", rich_help_panel="Start")
 
 

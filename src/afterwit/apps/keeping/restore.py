@@ -7,8 +7,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from afterwit.apps.build import store_of_home, versions_of
-from afterwit.apps.home import STORE, VERSIONS
+from afterwit.apps.build import store_at, versions_of
+from afterwit.apps.home import STORE, VERSIONS, store_url
 from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
 from afterwit.apps.running.runtime import STAGES
 from afterwit.checkpoints import held
@@ -23,7 +23,7 @@ def restore(file: Path, home: Path) -> Header:
     if something runs over `home`, SettingError if anything is in it, if `file` is no backup or damaged;
     VersionDamaged and StoreError if what is in it is. Nothing is left behind then.
     """
-    _refuse_running(home)
+    refuse_running(home, "a running home is not replaced")
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise SettingError(f"{home} is not empty: move it away first, or name another --home")
     try:
@@ -44,13 +44,12 @@ def restore(file: Path, home: Path) -> Header:
     return header
 
 
-def _refuse_running(home: Path) -> None:
+def refuse_running(home: Path, reason: str) -> None:
+    """Raises AlreadyRunning if a stage or a learner runs over the home."""
     for lock in (*(home / f".{stage}.lock" for stage in STAGES), home / VERSIONS / ".learner.lock"):
         if held(lock):
             holder = lock.read_text(errors="replace") or "unknown"
-            raise AlreadyRunning(
-                f"process {holder} runs over {home}: a running home is not replaced; name another --home"
-            )
+            raise AlreadyRunning(f"process {holder} runs over {home}: {reason}; name another --home")
 
 
 def _unpack(file: Path, draft: Path) -> Header:
@@ -84,5 +83,4 @@ def _check(file: Path, draft: Path, header: Header) -> None:
     for folder, hashes in places:
         if (problem := first_damaged(folder, hashes)) is not None:
             raise SettingError(f"{file} is damaged: {problem}")
-    with store_of_home(draft):
-        pass
+    store_at(store_url(draft)).close()

@@ -37,19 +37,18 @@ def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
 
 
 def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Usage:
-    states = store.counts().states
+    kept, states = settings.store, store.counts().states
     ended = sum(states.get(state, 0) for state in GOES)
     waiting = sum(states.values()) - ended
+    words = (
+        f"{ended} turns that ended go after {kept.keep_days:g} days (store.keep_days), the oldest "
+        f"earlier above {kept.keep_gb:g} GB (store.keep_gb); {waiting} wait and stay"
+    )
+    if kept.url is not None:
+        return Usage(name="store.url", bytes=store.size(), words=words)
     taken = sum(_bytes(path, counted) for path in sorted(home.glob(f"{STORE}*")))
     free = max(0, taken - store.size())
-    kept = settings.store
-    return Usage(
-        name=STORE,
-        bytes=taken,
-        words=f"{ended} turns that ended go after {kept.keep_days:g} days (store.keep_days), the oldest "
-        f"earlier above {kept.keep_gb:g} GB (store.keep_gb); {waiting} wait and stay; "
-        f"{in_words(free)} are free for new turns",
-    )
+    return Usage(name=STORE, bytes=taken, words=f"{words}; {in_words(free)} are free for new turns")
 
 
 def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Iterator[Usage]:

@@ -1,4 +1,4 @@
-"""A copy of the whole store, as one moment knows it."""
+"""Copies of the whole store, as one moment knows it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Protocol
 
 
 class Copying(Protocol):
-    """For backups. Others go on reading and writing meanwhile."""
+    """Others go on reading and writing meanwhile. What they commit is in the copy whole or not at all."""
 
     def copy_to(self, path: Path) -> None:
-        """Write all that is stored into the new file `path`, which the same kind of store opens.
+        """For backups: write all that is stored into the new file `path`, which is a SQLite store.
 
-        What other processes commit while it runs is in the copy whole or not at all. Raises StoreUnavailable
-        if the disk has no room for it.
+        Raises StoreUnavailable if the disk has no room for it.
+        """
+        ...
+
+    def copy_into(self, other: Copying) -> int:
+        """Write all that is stored into another store, which is empty and may be of another kind; returns the
+        number of turns.
+
+        All of it is stored there, or nothing. Raises StoreError if the other holds anything already,
+        StoreMismatch if it belongs to another model.
         """
         ...

@@ -91,5 +91,9 @@ class Link:
             self._places[sql] = (len(names), places)
         return [Named(places, values) for values in found]
 
+    def repeat(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        """Run one statement with each of these values, without waiting for each answer."""
+        self._cursor.executemany(query(sql), values)
+
     def close(self) -> None:
         self._connection.close()

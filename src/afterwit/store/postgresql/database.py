@@ -195,5 +195,32 @@ class PostgresqlDatabase(Database):
     def wipe(self) -> None:
         """Left to the server's vacuum, which has its own time."""
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._depth = 1
+        try:
+            yield
+        finally:
+            self._depth = 0
+            self._roll_back()
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        rows = self.rows(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0"
+            " AND NOT attisdropped ORDER BY attnum",
+            (table,),
+        )
+        return tuple(row[0] for row in rows)
+
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._link.repeat(inserting(table, tuple(columns)), rows)
+        except psycopg.Error as error:
+            raise self._failed(error) from error
+
+    def number_on(self, table: str, column: str) -> None:
+        self.rows(f"SELECT setval(pg_get_serial_sequence(?, ?), max({column})) FROM {table}", (table, column))
+
     def close(self) -> None:
         self._link.close()

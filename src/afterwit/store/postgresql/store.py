@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Self
 
 from afterwit.store.postgresql.database import PostgresqlDatabase
 from afterwit.store.postgresql.opening import open_database, store_exists
 from afterwit.store.sql import SqlStore
+from afterwit.store.sql.copying import copy_rows
+from afterwit.store.sqlite.opening import open_database as open_file
 
 
 class PostgresqlStore(SqlStore):
@@ -31,4 +34,5 @@ class PostgresqlStore(SqlStore):
         return store_exists(url)
 
     def copy_to(self, path: Path) -> None:
-        raise NotImplementedError
+        with closing(open_file(path, fingerprint=None)) as copy:
+            copy_rows(self._database, copy)

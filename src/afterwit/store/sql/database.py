@@ -86,6 +86,22 @@ class Database(ABC):
         """Rows were deleted: have them unreadable in the files, once the transaction is over."""
 
     @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """All that is read in the body is as one moment knows it; nothing waits for it."""
+
+    @abstractmethod
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The names of a table's columns."""
+
+    @abstractmethod
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows of these columns."""
+
+    @abstractmethod
+    def number_on(self, table: str, column: str) -> None:
+        """Rows came with their numbers: the next one gets a greater one."""
+
+    @abstractmethod
     def close(self) -> None:
         """Free the connection."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from afterwit.core.errors import StoreError
+from afterwit.store.port import Copying
+from afterwit.store.sql.copying import copy_rows
 from afterwit.store.sql.gateway.lookup import SqlParentLookup
 from afterwit.store.sql.gateway.recent import SqlRecent
 from afterwit.store.sql.gateway.recording import SqlRecording
@@ -40,13 +43,18 @@ class SqlStore(
     SqlStatuses,
     SqlKeys,
 ):
-    """Implements the port `Store`, all but `Copying`, which is each database's own."""
+    """Implements the port `Store`, all but `copy_to`, which is each database's own."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._database.transaction()
 
     def savepoint(self) -> AbstractContextManager[None]:
         return self._database.savepoint()
+
+    def copy_into(self, other: Copying) -> int:
+        if not isinstance(other, SqlStore):
+            raise StoreError(f"a store of the kind {type(other).__name__} takes no copy")
+        return copy_rows(self._database, other._database)
 
     def close(self) -> None:
         self._database.close()

@@ -128,6 +128,26 @@ class SqliteDatabase(Database):
             with suppress(StoreUnavailable):
                 self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        return tuple(row["name"] for row in self.rows(f"PRAGMA table_info({table})"))
+
+    def insert_many(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(inserting(table, tuple(columns)), rows)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def number_on(self, table: str, column: str) -> None:
+        """The next number is that of the last row and one."""
+
     def copy_into(self, other: sqlite3.Connection) -> None:
         """Write all pages into another database, in one step: a reader, which no writer waits for."""
         self._connection.backup(other)

@@ -38,7 +38,7 @@ def restore(
     home: Home = None,
 ) -> None:
     """Make a home from a backup. A home that holds anything, or that something runs over, is refused."""
-    from afterwit.apps.config import home_of
+    from afterwit.apps.config import home_of, store_settings
     from afterwit.apps.home import remembered_model
     from afterwit.apps.keeping.restore import restore as restored
     from afterwit.apps.printing.tables import moment
@@ -46,6 +46,9 @@ def restore(
     folder = home_of(home)
     header = restored(file, folder)
     print(f"{folder} is as it was at {moment(header.created)}")
+    if store_settings(folder).url is not None:
+        print("its turns are in its store.db, but its config.toml names a store.url, which is as it was:")
+        print("take that line out, or copy them with `afterwit store copy URL --from home`")
     model = remembered_model(folder)
     if model is not None and not Path(model).exists():
         print(f"its model was {model}, which is not here: name it once, `afterwit serve MODEL`")

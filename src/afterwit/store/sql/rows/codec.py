@@ -31,7 +31,9 @@ TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
 
 ACCEPTED, REFUSED = "yes", "no"
 """What a person said of a verdict."""
-NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced", "basis"), b"")
+NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced"), b"") | {
+    "basis": ""
+}
 """The columns of what was sampled, of a turn that was not sampled here."""
 
 
