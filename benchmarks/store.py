@@ -34,7 +34,7 @@ TOKENS_OF_PROMPT, TOKENS_OF_RESPONSE = 900, 180
 IN_FLIGHT = 32
 STEPS = 60
 """Of a session that grows to 25,000 tokens."""
-WHY = "seven indexes, packing, savepoints and a thread take what SQLite alone does not"
+WHY = "seven indexes, packing and a thread take what SQLite alone does not"
 
 
 def rows(asked: Asked) -> Iterator[Row]:

@@ -47,6 +47,7 @@ class AsyncStore:
     async def call(self, work: Callable[[Store], T]) -> T:
         """What `work` returns, stored by then. `work` must not return an iterator that still reads.
 
+        It is called again if it was in one transaction with a call that failed; nothing of that is stored.
         Cancelling the caller does not undo the work. Raises StoreUnavailable after `close`.
         """
         loop = asyncio.get_running_loop()
@@ -84,19 +85,8 @@ class AsyncStore:
         return calls
 
     def _perform(self, calls: list[_Call]) -> None:
-        if len(calls) == 1:
-            _work(calls[0], self._store)
-            return
-        try:
-            with self._store.transaction():
-                for call in calls:
-                    _work_in_savepoint(call, self._store)
-        except BaseException as error:  # the commit failed: nothing of any call is stored
-            for call in calls:
-                call.error = call.error or error
-        for call in calls:
-            if isinstance(call.error, StoreConflict):
-                _work(call, self._store)
+        for call in calls if len(calls) == 1 else _work_together(calls, self._store):
+            _work(call, self._store)
 
 
 def _work(call: _Call, store: Store) -> None:
@@ -111,12 +101,22 @@ def _work(call: _Call, store: Store) -> None:
         return
 
 
-def _work_in_savepoint(call: _Call, store: Store) -> None:
+def _work_together(calls: list[_Call], store: Store) -> list[_Call]:
+    """In one transaction. If a call fails, nothing of any is stored: returns the others, to be made again."""
+    failing: _Call | None = None
     try:
-        with store.savepoint():
-            call.result = call.work(store)
+        with store.together():
+            for call in calls:
+                failing = call
+                call.result = call.work(store)
+            failing = None
+    except StoreConflict:
+        return calls
     except BaseException as error:  # for the caller, whatever it is
-        call.error = error
+        if failing is not None:
+            failing.error = error
+        return [call for call in calls if call is not failing]
+    return []
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:

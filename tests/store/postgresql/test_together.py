@@ -214,13 +214,16 @@ async def test_an_order_among_other_calls_is_carried_out_by_itself(url: str) -> 
     await gateway.close()
 
 
-def test_an_order_within_a_part_of_a_transaction_is_refused(store: PostgresqlStore) -> None:
-    with store.transaction():
-        with pytest.raises(StoreConflict), store.savepoint():
+def test_an_order_among_calls_of_others_is_refused_with_them(store: PostgresqlStore) -> None:
+    def both() -> None:
+        with store.together():
+            add(store, "a")
             store.exclude("s", now=0.0)
-        add(store, "a")
+
+    with pytest.raises(StoreConflict):
+        both()
     assert store.excluded() == frozenset()
-    assert store.turn("a").turn.id == "a"
+    assert store.counts().states == {}
 
 
 def test_two_clients_that_wait_for_each_other_are_told_so(

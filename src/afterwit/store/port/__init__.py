@@ -72,8 +72,9 @@ class Store(
         """Several calls as one: all of them are stored, or none. An inner transaction joins the outer one."""
         ...
 
-    def savepoint(self) -> AbstractContextManager[None]:
-        """A part of a transaction. If it fails, the rest is kept. Raises StoreError outside a transaction."""
+    def together(self) -> AbstractContextManager[None]:
+        """A transaction of several callers' calls. One that would wait for another process, or must be alone,
+        raises StoreConflict instead: then nothing of any call is stored, and each can be made by itself."""
         ...
 
     def close(self) -> None:

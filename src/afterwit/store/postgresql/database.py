@@ -39,8 +39,8 @@ class PostgresqlDatabase(Database):
     def __init__(self, link: Link, place: str) -> None:
         super().__init__(place)
         self._link = link
-        self._depth = self._parts = 0
-        self._alone = False
+        self._depth = 0
+        self._alone = self._together = False
         self._ended_by: StoreError | None = None
         """What made the server give up the transaction."""
         self.number = 0
@@ -62,7 +62,7 @@ class PostgresqlDatabase(Database):
                 self._alone = True
                 yield
             return
-        if self._parts and not self._alone:
+        if self._together and not self._alone:
             raise StoreConflict(f"{self.place}: this cannot be stored together with other calls")
         if not self._alone:
             self.rows(f"SELECT {lock}")
@@ -118,31 +118,20 @@ class PostgresqlDatabase(Database):
             raise self._failed(error) from error
 
     @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        if self._ended_by is not None:
-            raise self._ended_by
-        if not self._depth:
-            raise StoreError(f"{self.place}: a savepoint needs a transaction around it")
-        self._order("SAVEPOINT part")
-        self._parts += 1
+    def together(self) -> Iterator[None]:
+        self._together = True
         try:
-            yield
-        except BaseException:
-            if not self._link.lost:
-                self._order("ROLLBACK TO part; RELEASE part")
-                self._ended_by = None
-            raise
-        else:
-            self._order("RELEASE part")
+            with self.transaction():
+                yield
         finally:
-            self._parts -= 1
+            self._together = False
 
     def hold(self, name: str) -> None:
         """A call that shares its transaction with others does not wait: it is made again by itself."""
         if not self._depth:
             return
         key = f"{self.number}, {crc32(name.encode()) - 2**31}"
-        if not self._parts:
+        if not self._together:
             self.rows(f"SELECT pg_advisory_xact_lock({key})")
         elif not self.rows(f"SELECT pg_try_advisory_xact_lock({key})")[0][0]:
             raise StoreConflict(f"{self.place}: another process holds {name}")

@@ -49,8 +49,8 @@ class Database(ABC):
         """A transaction beside which nothing else is written: what was read in it stays as it is."""
 
     @abstractmethod
-    def savepoint(self) -> AbstractContextManager[None]:
-        """A part of a transaction; if it fails, the rest is kept. Raises StoreError outside a transaction."""
+    def together(self) -> AbstractContextManager[None]:
+        """A transaction of several callers' calls: what would wait in it raises StoreConflict."""
 
     @abstractmethod
     def hold(self, name: str) -> None:

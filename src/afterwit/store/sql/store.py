@@ -48,8 +48,8 @@ class SqlStore(
     def transaction(self) -> AbstractContextManager[None]:
         return self._database.transaction()
 
-    def savepoint(self) -> AbstractContextManager[None]:
-        return self._database.savepoint()
+    def together(self) -> AbstractContextManager[None]:
+        return self._database.together()
 
     def copy_into(self, other: Copying) -> int:
         if not isinstance(other, SqlStore):

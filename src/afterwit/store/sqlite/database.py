@@ -51,21 +51,8 @@ class SqliteDatabase(Database):
     def alone(self) -> AbstractContextManager[None]:
         return self.transaction()
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        self._check_not_ended()
-        if not self._connection.in_transaction:
-            raise StoreError(f"{self.path}: a savepoint needs a transaction around it")
-        self.execute("SAVEPOINT part")
-        try:
-            yield
-        except BaseException:
-            if self._connection.in_transaction:
-                self.execute("ROLLBACK TO part")
-            raise
-        finally:
-            if self._connection.in_transaction:
-                self.execute("RELEASE part")
+    def together(self) -> AbstractContextManager[None]:
+        return self.transaction()
 
     def hold(self, name: str) -> None:
         pass

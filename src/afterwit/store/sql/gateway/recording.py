@@ -60,7 +60,8 @@ class SqlRecording(Component):
         }
         content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():
-            if reason is None and self._is_excluded(turn.session):
+            begins = turn.session == turn.id  # nobody can have excluded it
+            if reason is None and not begins and self._is_excluded(turn.session):
                 columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
             seq = self._database.add("turns", columns, number="seq")
             whole = {name: content[name] for name in GROWING}
