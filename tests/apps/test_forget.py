@@ -56,6 +56,11 @@ def test_a_session_is_forgotten_where_no_learner_runs(lived: Path, model: Path) 
     assert "there is no session nobody" in forget(lived, "nobody")
 
 
+def test_a_turn_names_its_session(lived: Path) -> None:
+    assert "session talk is forgotten" in forget(lived, "turn0000")
+    assert "is forgotten" in forget(lived, "last")
+
+
 def test_a_learner_that_runs_is_waited_for(lived: Path, model: Path) -> None:
     said: list[str] = []
     with versions_of(lived, model).learning():

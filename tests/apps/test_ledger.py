@@ -171,3 +171,13 @@ def test_without_ended_conversations_there_is_nothing_to_count(home: Path) -> No
     with store_of_home(home) as store:
         ended(store, 1, complaint=True)
     assert "No difference can be told yet: too few sessions." in text("progress", home=home)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_numbers_and_times_of_versions_are_never_cut(taught: Path, columns: int) -> None:
+    result = run.invoke(app, ["versions", "--home", str(taught)], env={"COLUMNS": str(columns)})
+    head, *rows = result.stdout.splitlines()
+    assert ("served since" in head) is (columns >= 100)
+    assert all(name in head for name in ("version", "how", "made", "learned from", "loss"))
+    assert rows
+    assert not any("\u2026" in row for row in rows)

@@ -136,40 +136,40 @@ def counts_line(counts: Counts) -> Text:
 
 
 def version_table(
-    versions: Sequence[VersionRecord], serving: int, confirmed_versions: Collection[int] = ()
+    versions: Sequence[VersionRecord], serving: int, confirmed_versions: Collection[int] = (), *, width: int
 ) -> Table:
-    """One row a version. Confirmed ones are places that an alarm returns to."""
-    table = Table(
-        "version",
-        "from",
-        "how",
-        "made",
-        "learned from",
-        "loss",
-        "standing",
-        "served since",
-        box=None,
-        pad_edge=False,
-    )
-    for column in table.columns:
-        column.no_wrap = True
-    for version in versions:
-        loss = version.metrics.get("loss")
-        how = version.origin.value
-        if version.restores is not None:
-            how += f" of {version.restores}"
-        replayed = f" (+{version.replayed} again)" if version.replayed else ""
-        table.add_row(
-            f"{version.number}{' *' if version.number == serving else ''}",
-            "" if version.parent is None else str(version.parent),
-            how,
-            moment(version.created),
-            f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
-            "" if loss is None else f"{loss:.4f}",
-            _standing(version, confirmed_versions),
-            moment(version.published_at),
-        )
+    """One row a version in `width` columns: numbers and times are always whole, the standing may be cut.
+
+    Confirmed versions are places that an alarm returns to. A narrow table leaves out since when each serves.
+    """
+    names = ["version", "how", "made", "learned from", "loss", "standing", "served since"]
+    rows = [_version_row(version, serving, confirmed_versions) for version in versions]
+    table = Table(box=None, pad_edge=False)
+    for at, name in enumerate(names[: None if width >= WIDE else -1]):
+        whole = max(len(name), *(len(row[at]) for row in rows)) if rows and name != "standing" else None
+        table.add_column(name, no_wrap=True, min_width=whole, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*row[: len(table.columns)])
     return table
+
+
+def _version_row(version: VersionRecord, serving: int, confirmed: Collection[int]) -> list[str | Text]:
+    loss = version.metrics.get("loss")
+    how = version.origin.value
+    if version.restores is not None:
+        how += f" of {version.restores}"
+    elif version.parent not in (None, version.number - 1):
+        how += f" of {version.parent}"
+    replayed = f" +{version.replayed} again" if version.replayed else ""
+    return [
+        f"{version.number}{' *' if version.number == serving else ''}",
+        how,
+        short_moment(version.created),
+        f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
+        "" if loss is None else f"{loss:.4f}",
+        _standing(version, confirmed),
+        short_moment(version.published_at),
+    ]
 
 
 def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:

@@ -33,6 +33,6 @@ def versions(json_: Json = False, home: Home = None) -> None:
             events = store.events()
             places = {event.version for event in events if event.kind is EventKind.CONFIRM}
             console = Console()
-            console.print(version_table(rows, store.latest_published(), places))
+            console.print(version_table(rows, store.latest_published(), places, width=console.width))
             for line in event_lines(events)[-EVENTS:]:
                 console.print(line)

@@ -10,7 +10,7 @@ from afterwit.apps.cli.options import Config, Home
 
 
 def forget(
-    session: Annotated[str, typer.Argument(help="A session's id; `afterwit show TURN` names it.")],
+    session: Annotated[str, typer.Argument(help="A session's id; or a turn's, for its session; or `last`.")],
     replay: Annotated[
         bool, typer.Option(help="Run later updates again without it; else they are taken back too.")
     ] = True,
@@ -22,8 +22,15 @@ def forget(
     The weights of all versions that hold a turn of it are deleted. Killed at any moment it is done, or not
     done, or finished by the next learner that starts.
     """
+    from contextlib import suppress
+
+    from afterwit.apps.build import store_of_home
+    from afterwit.apps.cli.steer.named import session_named
     from afterwit.apps.config import home_of, load
     from afterwit.apps.forget import forget as forgotten
+    from afterwit.core.errors import TurnNotFound
 
     folder = home_of(home)
+    with store_of_home(home) as store, suppress(TurnNotFound):  # what was said in it may be gone already
+        session = session_named(store, session)
     print(forgotten(load(home=folder, file=config), folder, session, replay=replay))

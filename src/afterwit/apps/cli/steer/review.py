@@ -11,7 +11,7 @@ import typer
 from afterwit.apps.cli.options import Home, Json
 
 if TYPE_CHECKING:
-    from afterwit.store import Store
+    pass
 
 ALL = "all"
 
@@ -73,10 +73,11 @@ def exclude(
     It is served and recorded as before. What has been learned from it stays until `afterwit rollback`.
     """
     from afterwit.apps.build import store_of_home
+    from afterwit.apps.cli.steer.named import session_named
     from afterwit.learner.announce import turns
 
     with store_of_home(home) as store:
-        name = _session(store, session)
+        name = session_named(store, session)
         if undo:
             was = store.include(name)
             print(f"session {name} {'may teach again' if was else 'was not excluded'}")
@@ -90,15 +91,3 @@ def exclude(
             f"versions {', '.join(map(str, found.trained))} trained on it before:"
             f" `afterwit rollback {found.trained[0] - 1}` takes them back"
         )
-
-
-def _session(store: Store, name: str) -> str:
-    """The session that is named, by its own id or by a turn's. TurnNotFound if there is none."""
-    from afterwit.apps.cli.look.turns import LAST, last
-    from afterwit.store import Filter
-
-    if name == LAST:
-        return store.turn(last(store)).turn.session
-    if next(store.turns(Filter(session=name), limit=1), None) is not None:
-        return name
-    return store.turn(store.resolve(name)).turn.session
