@@ -35,6 +35,7 @@ QUESTIONS = (
     "proxy",
     "through",
     "store",
+    "postgresql",
 )
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -44,7 +44,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 def _records(asked: Asked) -> Iterator[Row]:
     """D1: turns that begin sessions, so that each is stored whole."""
-    work = [_turn(number) for number in range(500 if asked.quick else 4000)]
+    work = [begun_turn(number) for number in range(500 if asked.quick else 4000)]
     gc.freeze()  # the work itself is not the store's to walk through
     ways = {"floor": _floor, "calls": _calls, "loop": _from_a_loop}
     variants = {name: partial(_in_a_folder, way, work) for name, way in ways.items()}
@@ -97,7 +97,7 @@ def _size(folder: Path, work: list[Turn]) -> int:
     store = SqliteStore.open(folder / "size.db", fingerprint=None)
     empty = store.size()
     for turn in work:
-        _add(store, turn)
+        add_turn(store, turn)
     size = store.size() - empty
     store.close()
     return size
@@ -128,7 +128,7 @@ def _calls(folder: Path, work: list[Turn]) -> float:
     store = SqliteStore.open(folder / "plain.db", fingerprint=None)
     began = time.process_time()
     for turn in work:
-        _add(store, turn)
+        add_turn(store, turn)
     spent = time.process_time() - began
     store.close()
     return spent
@@ -143,7 +143,7 @@ def _from_a_loop(folder: Path, work: list[Turn]) -> float:
 
         async def caller() -> None:
             for turn in waiting:
-                await store.call(lambda s, turn=turn: _add(s, turn))
+                await store.call(lambda s, turn=turn: add_turn(s, turn))
 
         began = time.process_time()
         await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
@@ -154,7 +154,7 @@ def _from_a_loop(folder: Path, work: list[Turn]) -> float:
     return asyncio.run(run())
 
 
-def _add(store: Store, turn: Turn) -> None:
+def add_turn(store: Store, turn: Turn) -> None:
     number = int(turn.id[1:])
     store.add_turn(
         turn,
@@ -187,7 +187,7 @@ def _session(number: int) -> list[Turn]:
     return turns
 
 
-def _turn(number: int) -> Turn:
+def begun_turn(number: int) -> Turn:
     """A conversation of about 4.5 KB, its ids and a response: about 10 KB stored."""
     words = "The test fails because the fixture is opened twice, see line forty two. " * 15
     said = [Message(role=role, content=words) for role in ("system", "user", "assistant", "user")]

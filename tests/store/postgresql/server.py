@@ -41,11 +41,12 @@ def programs() -> Path | None:
 class Server:
     """Started once for a session of tests; gone when it ends, and when its process dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        """`settings`: besides SETTINGS, or in place of one."""
         found = programs()
         if found is None:
             pytest.skip("no PostgreSQL server here (Debian: apt-get install postgresql)")
-        self._programs = found
+        self._programs, self._settings = found, SETTINGS | settings
         self.folder = Path(tempfile.mkdtemp(prefix="afterwit-pg-"))
         self._user = None if os.getuid() else "nobody"
         if self._user:
@@ -69,7 +70,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, after a kill too, and wait until it answers."""
-        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._programs / "postgres"), "-D", self._data, "-k", str(self.folder), *settings]
         deadline = time.monotonic() + WAIT_S
         while True:
@@ -138,6 +139,11 @@ class Server:
             f" WHERE application_name = '{schema}' AND pid <> pg_backend_pid()"
         )
 
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes, those that have ended too."""
+        running = (self._process.pid, *_children(self._process.pid))
+        return sum(_ticks(process) for process in running) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """`kill -9` of all its processes."""
         children = _children(self._process.pid)
@@ -158,6 +164,15 @@ def _die_with_parent() -> None:
 
 def _children(process: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def _ticks(process: int) -> int:
+    """Of a process and of its children that have ended, in user and system mode."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0
+    return sum(map(int, fields[11:15]))
 
 
 def _kill(process: int) -> None:

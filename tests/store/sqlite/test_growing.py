@@ -119,10 +119,7 @@ def test_turns_of_an_older_store_are_read_and_built_on(path: Path) -> None:
         migrate(SqliteDatabase(connection, path), MIGRATIONS[:3])
     before = SqliteDatabase(connect(path, "NORMAL"), path)
     state = {"prompt_hash": b"p", "full_hash": b"f", "depth": 1, "full_depth": 2, "delivered": True}
-    seq = before.add(
-        "turns", identity_columns(old) | state | {"state": "OPEN", "moved_at": 0.0}, number="seq"
-    )
-    before.insert("contents", {"seq": seq} | content_columns(old))
+    before.add(identity_columns(old) | state | {"state": "OPEN", "moved_at": 0.0}, content_columns(old))
     before.close()
     with closing(SqliteStore.open(path, fingerprint=None)) as store:
         new = add(store, "new", **grown(old, 2, "new"))

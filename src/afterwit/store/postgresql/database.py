@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from afterwit.core.errors import StoreConflict, StoreError
 from afterwit.store.postgresql.connection import Link
 from afterwit.store.postgresql.rows import Named
 from afterwit.store.postgresql.words import in_plain_words
-from afterwit.store.sql.database import Database, inserting
+from afterwit.store.sql.database import Database, inserting, marks
 
 STORED = """
     SELECT ((SELECT coalesce(sum(pg_column_size(conversation) + pg_column_size(prompt_ids)
@@ -80,7 +81,7 @@ class PostgresqlDatabase(Database):
             self._roll_back()
             raise
         finally:
-            self._depth, self._alone, self._ended_by = 0, False, None
+            self._depth, self._alone, self._kept, self._ended_by = 0, False, False, None
 
     def _begin(self, statements: str) -> None:
         """On a new connection if the old one was lost since the last transaction."""
@@ -160,9 +161,8 @@ class PostgresqlDatabase(Database):
         self._reconnect()
         return self.rows(sql, values)
 
-    def add(self, table: str, row: Mapping[str, Any], *, number: str) -> int:
-        sql = f"{inserting(table, tuple(row))} RETURNING {number}"
-        return int(self.rows(sql, tuple(row.values()))[0][0])
+    def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
+        return int(self.rows(_adding(tuple(row), tuple(beside)), (*row.values(), *beside.values()))[0][0])
 
     def _failed(self, error: psycopg.Error) -> StoreError:
         failure = in_plain_words(error, self.place)
@@ -213,3 +213,13 @@ class PostgresqlDatabase(Database):
 
     def close(self) -> None:
         self._link.close()
+
+
+@cache
+def _adding(columns: tuple[str, ...], beside: tuple[str, ...]) -> str:
+    """One statement for both rows of a turn."""
+    return (
+        f"WITH added AS ({inserting('turns', columns)} RETURNING seq)"
+        f" INSERT INTO contents (seq, {', '.join(beside)}) SELECT seq, {marks(len(beside))} FROM added"
+        " RETURNING seq"
+    )

@@ -70,8 +70,8 @@ class Database(ABC):
         """All rows that it finds."""
 
     @abstractmethod
-    def add(self, table: str, row: Mapping[str, Any], *, number: str) -> int:
-        """Insert a row, and return what its column `number` got."""
+    def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
+        """Insert a row of `turns` with its row of `contents`, and return the number that both got."""
 
     @abstractmethod
     def size(self) -> int:

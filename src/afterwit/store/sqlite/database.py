@@ -75,8 +75,10 @@ class SqliteDatabase(Database):
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         return self._run(sql, values).fetchall()
 
-    def add(self, table: str, row: Mapping[str, Any], *, number: str) -> int:
-        return self._run(inserting(table, tuple(row)), tuple(row.values())).lastrowid or 0
+    def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
+        seq = self._run(inserting("turns", tuple(row)), tuple(row.values())).lastrowid or 0
+        self.insert("contents", {"seq": seq} | beside)
+        return seq
 
     def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         try:

@@ -63,10 +63,9 @@ class SqlRecording(Component):
             begins = turn.session == turn.id  # nobody can have excluded it
             if reason is None and not begins and self._is_excluded(turn.session):
                 columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
-            seq = self._database.add("turns", columns, number="seq")
             whole = {name: content[name] for name in GROWING}
             behind = self._growing.behind(turn.parent, whole)
-            self._database.insert("contents", {"seq": seq} | content | behind)
+            seq = self._database.add(columns, content | behind)
             self._growing.keep(Base(seq, turn.id, behind["prompt_digest"]), whole)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)
