@@ -77,7 +77,7 @@ class SqliteDatabase(Database):
 
     def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
         seq = self._run(inserting("turns", tuple(row)), tuple(row.values())).lastrowid or 0
-        self.insert("contents", {"seq": seq} | beside)
+        self.insert("contents", {"seq": seq, **beside})
         return seq
 
     def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
