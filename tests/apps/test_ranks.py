@@ -28,6 +28,7 @@ from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import reweighted, tiny_llama
 from tests.several import several
 
+KILLS = 10
 ROOT = Path(__file__).parents[2]
 LEARNER = {"device": "cpu", "threads": 1, "mismatch_alarm": 100.0, "max_attempts": 1000}
 SETS = [word for name, value in LEARNER.items() for word in ("--set", f"learner.{name}={value}")]
@@ -206,11 +207,12 @@ async def test_a_storm_of_kills_loses_no_turn_and_trains_none_twice(model: Path,
         learner_process.keep_alive(settings, tmp_path, pause_s=1e-9, stop_s=20.0, report=report)
     )
     random = Random(11)
-    for _ in range(30):
-        await asyncio.sleep(random.uniform(0.0, 6.0))
-        if ranks := descendants(os.getpid(), name="spawn_main"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(random.choice(ranks), signal.SIGKILL)
+    for _ in range(KILLS):
+        while len(ranks := ranks_beneath(os.getpid())) < 2:  # noqa: ASYNC110 - another process starts them
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(random.uniform(0.0, 15.0))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(random.choice(ranks), signal.SIGKILL)
     async with asyncio.timeout(600):
         while len(trained(tmp_path, model)) < 24:  # noqa: ASYNC110 - another process learns
             await asyncio.sleep(0.2)
@@ -219,23 +221,19 @@ async def test_a_storm_of_kills_loses_no_turn_and_trains_none_twice(model: Path,
         await kept
     assert trained(tmp_path, model) == [f"turn{number:04d}" for number in range(24)]
     assert any("lost a process" in words for words in said)
-    assert descendants(os.getpid(), name="spawn_main") == []
+    assert ranks_beneath(os.getpid()) == []
 
 
-def descendants(pid: int, *, name: str) -> list[int]:
-    """The processes beneath one whose command line holds a name."""
+def ranks_beneath(pid: int) -> list[int]:
+    """The learner's processes: those that a process beneath this one has started."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             if fields[0] not in "ZX":
                 parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, left = [], [pid]
-    while left:
-        children = parents.get(left.pop(), [])
-        left += children
-        found += children
-    return [each for each in found if name in _command(each)]
+    started = [each for launcher in parents.get(pid, []) for each in parents.get(launcher, [])]
+    return [each for each in started if "spawn_main" in _command(each)]
 
 
 def _command(pid: int) -> str:

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from afterwit.checkpoints import STATE, Versions
+from afterwit.checkpoints import Versions
 from afterwit.core.errors import SettingError, VersionDamaged
 from afterwit.fused_head import Head
 from afterwit.learner.parameters import Adapter, Ema, FullWeights, Masters
 from afterwit.learner.parameters import optimizer as adamw
-from afterwit.learner.parameters.load import REMEDY, read_tensors, recompute_activations
-from afterwit.learner.scoring import fused_head
+from afterwit.learner.parameters.load import REMEDY, recompute_activations
+from afterwit.learner.parameters.mesh import mesh_of
+from afterwit.learner.parameters.sharded import Sharded
+from afterwit.learner.parameters.state_files import read_state, write_state
+from afterwit.learner.scoring import fused_head, head_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.weights.lora import Lora, lora_of
 
@@ -63,23 +65,40 @@ class Policy:
     number: int
 
     @classmethod
-    def load(cls, versions: Versions, number: int, settings: LearnerSettings) -> Policy:
+    def load(
+        cls, versions: Versions, number: int, settings: LearnerSettings, *, verified: bool = False
+    ) -> Policy:
         """The policy at a version. If the version has no optimiser state (the base), the optimiser is new.
 
-        VersionDamaged if a file is not as it was written. SettingError if the files cannot be loaded, or hold
-        another kind of weights than the settings train.
+        Raises what `require` does, unless it is `verified` already, and SettingError if the files cannot be
+        loaded.
         """
+        if not verified:
+            cls.require(versions, number, settings)
         folder = versions.weights(number)
-        versions.verify(number)
-        if folder != versions.base:
-            _require_kind(folder, number, settings)
-        tensors = read_tensors(folder / STATE) if (folder / STATE).exists() else {}
         trained: Trained
+        if (mesh := mesh_of(settings)) is not None:
+            whole = Sharded.whole(folder, settings)
+            fused = settings.head == "fused" and fused_head(whole) is not None
+            sharded = Sharded.made(whole, settings, mesh)
+            tensors = read_state(folder, sharded.masters.named)
+            sharded.restore(_below(MASTER, tensors))
+            return cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
+        tensors = read_state(folder)
         if settings.lora_rank:
             trained = Adapter.load(folder, versions.base, settings)
         else:
             trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
         return cls.of(trained, tensors, versions.base, number, settings)
+
+    @classmethod
+    def require(cls, versions: Versions, number: int, settings: LearnerSettings) -> None:
+        """VersionDamaged if a file is not as it was written. SettingError if the weights are gone, or of
+        another kind than the settings train."""
+        folder = versions.weights(number)
+        versions.verify(number)
+        if folder != versions.base:
+            _require_kind(folder, number, settings)
 
     @classmethod
     def of(
@@ -89,8 +108,13 @@ class Policy:
         base: Path,
         number: int,
         settings: LearnerSettings,
+        *,
+        fused: bool | None = None,
     ) -> Policy:
-        """A policy of weights in memory and the state that an earlier one had."""
+        """A policy of weights in memory and the state that an earlier one had.
+
+        `fused`: whether the model's head may be fused with the loss; None: that is tested.
+        """
         ema = _ema(trained, base, _below(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
@@ -98,7 +122,7 @@ class Policy:
         adamw.restore(optimizer, trained.masters, state)
         return cls(
             trained=trained,
-            head=fused_head(trained.model) if settings.head == "fused" else None,
+            head=_head(trained.model, settings) if fused is None else _unchecked(trained.model, fused=fused),
             ema=ema,
             optimizer=optimizer,
             reward_mean=float(state.get(REWARD_MEAN, torch.tensor(0.0))),
@@ -113,10 +137,19 @@ class Policy:
     def masters(self) -> Masters:
         return self.trained.masters
 
+    def whole_head(self) -> Head:
+        """The head with its weight whole; of weights in shards, behind a forward pass.
+
+        ValueError if it cannot be fused.
+        """
+        if self.head is None:
+            raise ValueError("the policy has no head that can be fused")
+        return head_of(self.model) if isinstance(self.trained, Sharded) else self.head
+
     def state(self) -> dict[str, Tensor]:
         """What the next update needs beside the weights: optimiser, master weights and running means."""
         tensors = adamw.state(self.optimizer, self.masters)
-        if self.masters.separate:
+        if self.masters.separate or isinstance(self.trained, Sharded):
             tensors |= {MASTER + name: parameter.detach() for name, parameter in self.masters.named.items()}
         if self.ema is not None:
             tensors |= {MEAN + name: mean for name, mean in self.ema.named.items()}
@@ -125,7 +158,15 @@ class Policy:
 
     def save_state(self, folder: Path) -> None:
         """Write the state."""
-        save_file({name: tensor.contiguous() for name, tensor in self.state().items()}, folder / STATE)
+        write_state(self.state(), folder)
+
+
+def _head(model: PreTrainedModel, settings: LearnerSettings) -> Head | None:
+    return fused_head(model) if settings.head == "fused" else None
+
+
+def _unchecked(model: PreTrainedModel, *, fused: bool) -> Head | None:
+    return head_of(model) if fused else None
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

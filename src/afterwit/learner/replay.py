@@ -17,10 +17,9 @@ from afterwit.learner.batch import Item, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
-from afterwit.learner.ranks.load import load
+from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Update
 from afterwit.learner.recipe import digest, settings_of
-from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Progress
 
@@ -79,7 +78,7 @@ def run_again(
             order = Update(items=items, objective=objective, settings=then, measured=0)
             with ranks.leading(order):
                 order.run(policy, models, then, progress, ranks)
-            if step.probe is not None and probe(policy.model) != step.probe:
+            if step.probe is not None and probed(policy, ranks) != step.probe:
                 raise NotReplayable(_differs(then.processes, ranks.size))
         except NotReplayable as error:
             raise NotReplayable(f"version {step.number} cannot be run again: {error}") from error
@@ -113,11 +112,10 @@ def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings, ran
     """The policy as a learner finds it that starts with other settings: through its files."""
     with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
         scratch = replace(versions, root=Path(folder))
-        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probe(policy.model))
+        version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
         def fill(place: Path) -> None:
-            policy.trained.write(place, versions.base)
-            policy.save_state(place)
+            write(policy, place, versions.base, lambda phase: None, ranks)
 
         scratch.write(version, fill)
         return load(scratch, 1, settings, ranks)

@@ -140,6 +140,10 @@ class LearnerSettings:
     """Processes that share an update's passes, each with the whole policy on a device of its own: as many as
     there are GPUs, at most one for each turn of a batch. `serve` and `train` start them with `torchrun`'s own
     launcher, unless they were started by `torchrun`, whose number counts then."""
+    shards: int = 1
+    """Processes that hold one copy of the weights between them (FSDP2), with gradient and optimiser state:
+    for full weights that do not fit one device. `processes` is a multiple of it, and each multiple is a copy.
+    All need the home on a disk that they share. 1: every process holds all."""
     patience_s: float = 600.0
     """Seconds that the processes of a learner wait for each other within an update. After that one of them
     hangs: all end, and `serve` starts them again."""
@@ -153,7 +157,8 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         at_least(self, 1, "batch", "min_batch", "segments_per_update", "batches_per_update", "epochs")
-        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts", "processes")
+        at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
+        at_least(self, 1, "processes", "shards")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
@@ -169,11 +174,25 @@ class LearnerSettings:
             raise ValueError(
                 f"processes is {self.processes}, but a batch is {self.batch}: some would have no turn"
             )
+        if self.shards > 1:
+            self._require_shardable()
         if self.segments_per_update > self.batch:
             raise ValueError(
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
                 "they would never fit into one update"
             )
+
+    def _require_shardable(self) -> None:
+        if self.processes > 1 and self.processes % self.shards:
+            raise ValueError(f"processes is {self.processes}, which is no multiple of shards, {self.shards}")
+        if self.lora_rank:
+            raise ValueError(
+                f"shards is {self.shards}, but an adapter of rank {self.lora_rank} trains: only full weights"
+                " are sharded, so set lora_rank = 0 or leave shards out"
+            )
+        for name, value in {"teacher": self.teacher, "reference": self.reference}.items():
+            if value not in ("base", "live", SERVER):
+                raise ValueError(f"{name} is {value!r}, but with shards it is 'base' or 'live'")
 
     @property
     def teaching(self) -> Rule:

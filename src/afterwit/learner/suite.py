@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from afterwit.core.promotion import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks.lockstep import streamed
 from afterwit.learner.scoring import Packing, Row, stream_logits
 from afterwit.learner.settings import LearnerSettings
 
@@ -18,17 +19,18 @@ def kept(
 
     Each rank reads its share of them.
     """
-    with ranks.together():
+    with ranks.running():
         mine = ranks.share([len(item.prompt_ids) + len(item.ids) for item in items])
-        still = dict(zip(mine, _kept(policy, [items[index] for index in mine], settings), strict=True))
+        still = dict(zip(mine, _kept(policy, [items[index] for index in mine], settings, ranks), strict=True))
     found = ranks.gathered(still)
     return [(item, found[index]) for index, item in enumerate(items)]
 
 
-def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings) -> list[bool]:
+def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks) -> list[bool]:
     rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
     packing = Packing.of(settings, policy.model)
-    found = stream_logits(policy.model, rows, settings.micro_batch_tokens, packing)
+    limit = settings.micro_batch_tokens
+    found = streamed(stream_logits, policy.model, rows, limit, packing, ranks)
     return [
         item.kept(logits_TV.argmax(dim=-1).tolist()) for item, logits_TV in zip(items, found, strict=True)
     ]

@@ -10,23 +10,22 @@ from types import MappingProxyType
 import torch
 
 from afterwit.checkpoints import Versions
-from afterwit.core.errors import UpdateRefused
+from afterwit.core.errors import SettingError, UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
 from afterwit.core.promotion import Item as SuiteItem
 from afterwit.core.promotion import SuiteResult
 from afterwit.core.teacher import TeacherServer
-from afterwit.core.version import Origin, Version
+from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
-from afterwit.learner.ranks.load import load
+from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Examine as ExamineOrder
 from afterwit.learner.ranks.orders import Follower, Prepare, Update
 from afterwit.learner.recipe import recipe_of
 from afterwit.learner.replay import Again, context_of, run_again
-from afterwit.learner.scoring import probe
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
@@ -78,8 +77,12 @@ class Trainer:
         policy = self.policy()
         if self.versions.get(0) is not None:
             return
+        if policy.number and self._ranks.lockstep:
+            raise SettingError("the record of version 0 is gone: start once without learner.shards")
         base = policy if policy.number == 0 else Policy.load(self.versions, 0, self.settings)
-        version = Version(number=0, parent=None, origin=Origin.BASE, created=now, probe=probe(base.model))
+        version = Version(
+            number=0, parent=None, origin=Origin.BASE, created=now, probe=probed(base, self._ranks)
+        )
         with self.versions.writing():
             self.versions.write(version, lambda folder: None)
 
@@ -154,7 +157,7 @@ class Trainer:
                 created=now,
                 turns=tuple(item.turn for item in new if item.turn is not None),
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
-                probe=probe(policy.model),
+                probe=probed(policy, self._ranks),
                 metrics={**found, **metrics},
                 recipe=recipe_of(items, chosen, how, self._placement),
                 effects=measured,
@@ -174,6 +177,10 @@ class Trainer:
             return []
         with self._ranks.leading(ExamineOrder(items=items, settings=self.settings)):
             return kept(policy, items, self.settings, self._ranks)
+
+    def probe(self, policy: Policy) -> Probe:
+        """What an engine with the policy's weights must say."""
+        return probed(policy, self._ranks)
 
     def follower(self, ranks: Ranks, watch: Progress) -> Follower:
         """What this process holds if another one is the first of its ranks."""
@@ -216,9 +223,7 @@ class Trainer:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
         def fill(folder: Path) -> None:
-            policy.trained.write(folder, self.versions.base)
-            progress(Phase.WRITING)
-            policy.save_state(folder)
+            write(policy, folder, self.versions.base, progress, self._ranks)
 
         with self.versions.writing():
             return self.versions.write(version, fill)

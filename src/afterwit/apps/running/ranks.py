@@ -27,7 +27,14 @@ log = logging.getLogger(__name__)
 
 def starts_ranks(settings: Settings) -> bool:
     """Whether this process has to start the learner's: there are several, and it is none of them."""
-    return settings.learner.processes > 1 and Placed.of(os.environ) is None
+    learner = settings.learner
+    if Placed.of(os.environ) is not None:
+        return False
+    if learner.processes == 1 and learner.shards > 1:
+        raise SettingError(
+            f"learner.shards is {learner.shards}, but learner.processes 1: it must be a multiple of that"
+        )
+    return learner.processes > 1
 
 
 def launch(processes: int, work: Callable[..., None], *args: object, signals: str) -> None:

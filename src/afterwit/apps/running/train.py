@@ -209,7 +209,10 @@ def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Map
 
 
 def _loaded(part: Part, home: Path) -> Trainer:
-    """The trainer with its policy in memory, once its mathematics is seen to hold with this model."""
+    """The trainer with its policy in memory, once its mathematics is seen to hold with this model.
+
+    A model in shards is not tested: the test runs in one process.
+    """
     settings, folder = part.settings, part.folder
     with memory_shortage_named(folder):
         from afterwit.apps.doctor import mathematics
@@ -217,7 +220,8 @@ def _loaded(part: Part, home: Path) -> Trainer:
         from afterwit.wire.model_text.render import Renderer
 
         trainer = build.trainer_of(settings, home, folder, part.ranks)
-        require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
+        if settings.learner.shards == 1:
+            require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer
 
 

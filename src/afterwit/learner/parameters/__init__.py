@@ -4,6 +4,8 @@ full, adapter       all weights, or LoRA on them
 masters             the weights that the optimiser moves, in its precision
 optimizer           AdamW and its state on disk
 ema                 a teacher that follows the policy
+sharded, mesh       full weights of which each process holds a part
+state_files         the learner's state in a version's folder
 frozen              the teacher and the reference
 load                from a model folder to a module
 """

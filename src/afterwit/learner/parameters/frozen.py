@@ -15,6 +15,7 @@ from afterwit.core.errors import SettingError
 from afterwit.core.teacher import TeacherServer
 from afterwit.learner.parameters.ema import Ema
 from afterwit.learner.parameters.load import device_of, load_model
+from afterwit.learner.parameters.mesh import mesh_of, shard
 from afterwit.learner.scoring import fused_head
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.wire.model_text.same_tokenizer import require_same_tokenizer
@@ -104,7 +105,12 @@ class FrozenModels:
         key = (folder.resolve(), device)
         if key not in self._loaded:
             dtype = getattr(torch, self._settings.dtype)
-            self._loaded[key] = load_model(folder, dtype=dtype, device=device).requires_grad_(False)
+            mesh = mesh_of(self._settings)
+            place = device if mesh is None else torch.device("cpu")
+            model = load_model(folder, dtype=dtype, device=place).requires_grad_(False)
+            if mesh is not None:
+                shard(model, mesh)
+            self._loaded[key] = model
         return self._loaded[key]
 
 

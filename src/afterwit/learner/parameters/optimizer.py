@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import AdamW
 
 from afterwit.learner.parameters.masters import Masters
@@ -54,8 +55,13 @@ def restore(optimizer: AdamW, masters: Masters, tensors: Mapping[str, Tensor]) -
 
 
 def gradient_norm(masters: Masters) -> Tensor:
-    """The global 2-norm, without clipping."""
+    """The global 2-norm, without clipping; a DTensor if the gradients are."""
     return torch.nn.utils.get_total_norm([p.grad for p in masters.named.values() if p.grad is not None])
+
+
+def number(norm: Tensor) -> float:
+    """The norm as a number, in all processes."""
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
 def clip(masters: Masters, norm: Tensor, most: float) -> None:

@@ -6,16 +6,18 @@ Two groups: in an update ranks wait for each other for `patience_s`, for an orde
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from afterwit.core.errors import AfterwitError, RankFailed, RankLost, UpdateRefused
 from afterwit.learner.parameters.masters import Masters
+from afterwit.learner.parameters.sharded import ShardedMasters
 from afterwit.learner.ranks.buckets import add_up
 from afterwit.learner.ranks.shares import shares
 
@@ -28,7 +30,8 @@ BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 class Group:
     """Implements `Ranks`. Make it in every process, once `dist.init_process_group` returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lockstep: bool = False) -> None:
+        self.lockstep = lockstep
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._orders = dist.new_group(backend="gloo", timeout=FOR_EVER)
         self._shared: Exception | None = None
@@ -53,6 +56,27 @@ class Group:
         self._shared = mine or RankFailed(f"rank {failed} of {self.size}: {said[failed]}")
         raise self._shared
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        if not self.lockstep:
+            with self.together():
+                yield
+            return
+        try:
+            yield
+        except RankLost:
+            raise
+        except Exception as error:
+            if self.is_shared(error):
+                raise
+            raise RankLost(f"rank {self.rank} failed in a pass that all run: {_words(error)}") from error
+
+    def in_step(self) -> AbstractContextManager[None]:
+        return self.together() if self.lockstep else nullcontext()
+
+    def most(self, mine: int) -> int:
+        return max(self.every(mine)) if self.lockstep else mine
+
     def is_shared(self, error: Exception) -> bool:
         """Whether all ranks raise it, or know of it: then they are still in step."""
         return error is self._shared or isinstance(error, UpdateRefused)
@@ -67,6 +91,11 @@ class Group:
         return {name: sum(part.get(name, 0.0) for part in every) for name in names}
 
     def add_up(self, masters: Masters) -> None:
+        if isinstance(masters, ShardedMasters):  # each backward pass has summed all but the head's
+            made = any(self.every(masters.made_head))
+            with _collective():
+                masters.gather_head(made)
+            return
         named = masters.named
         held = self.every([name for name, master in named.items() if master.grad is not None])
         anywhere = {name for names in held for name in names}
@@ -78,10 +107,13 @@ class Group:
             add_up([gradient for gradient in gradients if gradient is not None])
 
     def require_alike(self, masters: Masters) -> None:
-        said = self.every([_digest(master.detach()) for master in masters.named.values()])
-        for rank, digest in enumerate(said):
-            if digest != said[0]:
-                raise RankLost(f"rank {rank} of {self.size} computes other weights than rank 0")
+        digest = [_digest(master.detach()) for master in masters.named.values()]
+        place = _place(next(iter(masters.named.values())))
+        first: dict[int, tuple[int, list[int]]] = {}
+        for rank, (there, theirs) in enumerate(self.every((place, digest))):
+            alike, expected = first.setdefault(there, (rank, theirs))
+            if theirs != expected:
+                raise RankLost(f"rank {rank} of {self.size} computes other weights than rank {alike}")
 
     def spread(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         shapes = [(name, tensor.shape, tensor.dtype, tensor.device.type) for name, tensor in tensors.items()]
@@ -146,6 +178,12 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
+def _place(master: Tensor) -> int:
+    """Which shard of a tensor this rank holds; 0 if it holds all of it."""
+    return (master.device_mesh.get_local_rank("shard")) if isinstance(master, DTensor) else 0
+
+
 def _digest(tensor: Tensor) -> int:
     """The sum of all weights' bits as whole numbers: two copies that drifted apart have different ones."""
+    tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return int(tensor.contiguous().view(BITS[tensor.element_size()]).sum(dtype=torch.int64).item())

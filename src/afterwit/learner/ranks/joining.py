@@ -15,6 +15,7 @@ import transformers
 
 from afterwit.core.errors import RankLost, SettingError
 from afterwit.learner.parameters.load import device_of
+from afterwit.learner.parameters.mesh import mesh_of
 from afterwit.learner.placed import Placed
 from afterwit.learner.ranks.group import Group
 from afterwit.learner.ranks.orders import OF_A_MACHINE
@@ -80,7 +81,8 @@ def joined(settings: LearnerSettings) -> Iterator[Group]:
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=settings.patience_s))
-        group = Group()
+        group = Group(lockstep=settings.shards > 1)
+        mesh_of(settings)
     except (RuntimeError, ValueError) as error:
         raise RankLost(f"not all processes of the learner came together: {error}") from error
     try:

@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from afterwit.checkpoints import Versions
 from afterwit.core.promotion import Item as SuiteItem
 from afterwit.core.teacher import TeacherServer
-from afterwit.core.version import Effect
+from afterwit.core.version import Effect, Probe
 from afterwit.learner.batch import Item
 from afterwit.learner.parameters import FrozenModels
+from afterwit.learner.parameters.sharded import Sharded
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks.ranks import Ranks
-from afterwit.learner.ranks.weights import taken
+from afterwit.learner.ranks.weights import sharded, taken
+from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.suite import kept
-from afterwit.learner.update import Progress, UpdateState, effects, update
+from afterwit.learner.update import Phase, Progress, UpdateState, effects, update
 from afterwit.learner.work import to_measure
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -74,10 +77,17 @@ class Load:
 
     number: int
     settings: LearnerSettings
+    root: Path
+    """The folder of versions, from which each rank reads its shards."""
 
     def follow(self, at: Follower) -> None:
         at.policy = None
-        at.policy = taken(at.base, self.number, at.own(self.settings), at.ranks)
+        settings = at.own(self.settings)
+        if at.ranks.lockstep:
+            versions = Versions(root=self.root, base=at.base)
+            at.policy = sharded(versions, self.number, settings, at.ranks)
+        else:
+            at.policy = taken(at.base, self.number, settings, at.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +125,40 @@ class Update:
         if not settings.alike(at.settings):
             frozen = FrozenModels(at.base, settings, server=at.server)
         self.run(at.held(), frozen, settings, at.watch, at.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Score the probe. Alone rank 0 cannot: it holds a part of the model."""
+
+    def run(self, policy: Policy, ranks: Ranks) -> Probe:
+        with ranks.running():
+            return probe(policy.model)
+
+    def follow(self, at: Follower) -> None:
+        self.run(at.held(), at.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Write the policy into a folder: rank 0 the weights, each rank its part of the state."""
+
+    folder: Path
+    base: Path
+
+    def run(self, policy: Policy, progress: Progress, ranks: Ranks) -> None:
+        if not isinstance(policy.trained, Sharded):
+            raise ValueError("whole weights are written by rank 0 alone")
+        with ranks.running():
+            weights = policy.trained.gathered()
+        with ranks.together():
+            policy.trained.save(weights, self.folder, self.base)
+        progress(Phase.WRITING)
+        with ranks.running():
+            policy.save_state(self.folder)
+
+    def follow(self, at: Follower) -> None:
+        self.run(at.held(), at.watch, at.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,10 @@ class Ranks(Protocol):
     def size(self) -> int:
         """How many ranks there are."""
 
+    @property
+    def lockstep(self) -> bool:
+        """Whether each rank holds a part of the model only, so that all run their passes at the same time."""
+
     def share(self, work: Sequence[int]) -> list[int]:
         """The pieces of work, by index, that are this rank's; `work` is what each costs, in any unit."""
 
@@ -31,6 +35,15 @@ class Ranks(Protocol):
 
         The others raise RankFailed.
         """
+
+    def running(self) -> AbstractContextManager[None]:
+        """`together` for passes. In lockstep there is no way back from a rank that fails: RankLost."""
+
+    def in_step(self) -> AbstractContextManager[None]:
+        """`together` between two passes in lockstep; else nothing: ranks have unequal numbers of passes."""
+
+    def most(self, mine: int) -> int:
+        """In lockstep the largest of all ranks' numbers, else this one's."""
 
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
         """The entries of all ranks, in the order of their keys; what is gathered travels as CPU tensors."""
@@ -57,13 +70,22 @@ class Ranks(Protocol):
 class Alone:
     """A learner of one process."""
 
-    rank, size = 0, 1
+    rank, size, lockstep = 0, 1, False
 
     def share(self, work: Sequence[int]) -> list[int]:
         return list(range(len(work)))
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def in_step(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def most(self, mine: int) -> int:
+        return mine
 
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
         return dict(mine)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from afterwit.checkpoints import Versions
 from afterwit.learner.parameters import Adapter, FullWeights
 from afterwit.learner.policy import Policy, Trained
 from afterwit.learner.ranks.ranks import Ranks
@@ -31,6 +32,15 @@ def taken(base: Path, number: int, settings: LearnerSettings, ranks: Ranks) -> P
             master.copy_(masters[name])
         trained.masters.publish()
         return Policy.of(trained, state, base, number, settings)
+
+
+def sharded(versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
+    """This rank's part of a version, which it reads itself once rank 0 has checked the files."""
+    with ranks.together():
+        if ranks.rank == 0:
+            Policy.require(versions, number, settings)
+    with ranks.running():
+        return Policy.load(versions, number, settings, verified=True)
 
 
 def _at_base(base: Path, settings: LearnerSettings) -> Trained:

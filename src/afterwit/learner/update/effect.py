@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from afterwit.core.version import Effect
+from afterwit.learner.ranks.lockstep import streamed
 from afterwit.learner.scoring import stream_logits, stream_states
 from afterwit.learner.update.state import UpdateState
 from afterwit.objective.logprobs import at, logprobs
@@ -27,7 +28,7 @@ def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[in
     What the weights now say is measured for the `measured` ones among them; all else is known already. Each
     rank measures its own.
     """
-    with state.ranks.together():
+    with state.ranks.running():
         own = [index for index in indices if index in state.targets and state.items[index].turn is not None]
         read = [index for index in own if index in measured]
         after = dict(zip(read, _now(state, read), strict=True))
@@ -65,8 +66,10 @@ def _now(state: UpdateState, chosen: Sequence[int]) -> Iterator[float]:
     """The mean log-prob of each item's response under the policy, in order."""
     head, model = state.policy.head, state.policy.model
     stream = stream_logits if head is None or not state.fused else stream_states
-    outputs = stream(model, [state.items[index].student for index in chosen], state.limit, state.packing)
+    rows = [state.items[index].student for index in chosen]
+    outputs = streamed(stream, model, rows, state.limit, state.packing, state.ranks)
     for index, output in zip(chosen, outputs, strict=True):
+        head = None if head is None else state.policy.whole_head()
         sample, parts = state.samples[index], list[Tensor]()
         for part, ids in zip(torch.split(output, CHUNK), torch.split(sample.ids_T, CHUNK), strict=True):
             logits = part if head is None or not state.fused else head.logits(part, head.buffer(len(part)))

@@ -20,6 +20,7 @@ from afterwit.fused_head import (
     targets,
 )
 from afterwit.learner.parameters import Masters
+from afterwit.learner.ranks.lockstep import NOTHING
 from afterwit.learner.scoring import MicroBatch, head_of, response_states, stream_states
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
@@ -36,6 +37,13 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
     rows = collect_rows(samples, found, state.over, state.objective)
     loss = _backward(state, states_ND, rows, reference)
     return _numbers(loss) | (_ratios(state, chosen, loss.now_N) if known else {})
+
+
+def accumulate_nothing(state: UpdateState) -> None:
+    """Run the models as `accumulate` of other ranks does, with gradients of 0."""
+    states_ND = response_states(state.policy.model, [NOTHING])
+    teacher_outputs(state, (), stream_states)
+    (states_ND.sum() * 0).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -91,9 +99,7 @@ def _gradients(head: Head, masters: Masters) -> HeadGradients:
 
 
 def _head(state: UpdateState) -> Head:
-    if state.policy.head is None:
-        raise ValueError("the policy has no head that can be fused")
-    return state.policy.head
+    return state.policy.whole_head()
 
 
 def _numbers(loss: FusedLoss) -> dict[str, float]:

@@ -9,6 +9,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from afterwit.learner.ranks.lockstep import NOTHING
 from afterwit.learner.scoring import MicroBatch, response_logits, stream_logits
 from afterwit.learner.update import metrics
 from afterwit.learner.update.state import UpdateState
@@ -40,6 +41,13 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
             terms.update(metrics.ratio(now_T[sample.mask_T], sample, target, of=len(state.items)))
     loss.backward()  # type: ignore[no-untyped-call]
     return {**terms, "loss": loss.item()}
+
+
+def accumulate_nothing(state: UpdateState) -> None:
+    """Run the models as `accumulate` of other ranks does, with gradients of 0."""
+    (logits_TV,) = response_logits(state.policy.model, [NOTHING])
+    teacher_outputs(state, (), stream_logits)
+    (logits_TV.sum() * 0).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()

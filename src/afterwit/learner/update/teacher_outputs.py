@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.learner.scoring.packing import Packing
+from afterwit.learner.ranks.lockstep import Stream, streamed
 from afterwit.learner.scoring.rows import Row
 from afterwit.learner.update.state import UpdateState
-
-Stream = Callable[[PreTrainedModel, Sequence[Row], int, Packing], Iterator[Tensor]]
 
 
 def teacher_outputs(
@@ -35,4 +33,6 @@ def _outputs(
     state: UpdateState, model: PreTrainedModel | None, rows: Sequence[tuple[Row, ...]], stream: Stream
 ) -> Iterator[Tensor]:
     flat = [row for each in rows for row in each]
-    return iter(()) if model is None else stream(model, flat, state.limit, state.packing)
+    if model is None:
+        return iter(())
+    return streamed(stream, model, flat, state.limit, state.packing, state.ranks)

@@ -20,6 +20,7 @@ from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks.lockstep import padded
 from afterwit.learner.scoring import Packing
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
@@ -170,25 +171,28 @@ def _epoch(
     policy, ranks = state.policy, state.ranks
     policy.masters.clear()
     counted: Counter[str] = Counter()
-    with ranks.together():
-        for micro_batch in state.passes:
-            counted.update(_way(state).accumulate(state, micro_batch))
-            progress(Phase.SCORING)
+    with ranks.running():
+        for micro_batch in padded(state.passes, ranks):
+            if micro_batch is None:
+                _way(state).accumulate_nothing(state)
+            else:
+                counted.update(_way(state).accumulate(state, micro_batch))
+            with ranks.in_step():
+                progress(Phase.SCORING)
     terms = ranks.totals(counted)
     ranks.add_up(policy.masters)
     norm = adamw.gradient_norm(policy.masters)
-    if not (math.isfinite(terms["loss"]) and math.isfinite(norm.item())):
+    length = adamw.number(norm)
+    if not (math.isfinite(terms["loss"]) and math.isfinite(length)):
         policy.masters.clear()
-        raise UpdateRefused(
-            f"the loss is {terms['loss']}, the gradient's norm {norm.item()}: no step was taken"
-        )
+        raise UpdateRefused(f"the loss is {terms['loss']}, the gradient's norm {length}: no step was taken")
     with ranks.together():
         adamw.clip(policy.masters, norm, settings.clip)
         policy.optimizer.step()
         policy.masters.clear()
         policy.masters.publish()
         progress(Phase.STEPPED)
-    return terms, norm.item()
+    return terms, length
 
 
 def _way(state: UpdateState) -> ModuleType:

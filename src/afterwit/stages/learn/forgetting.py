@@ -18,7 +18,6 @@ from afterwit.core.version import Origin, Recipe, Version
 from afterwit.learner.policy import Policy
 from afterwit.learner.recipe import settings_of
 from afterwit.learner.replay import Again
-from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
@@ -100,7 +99,7 @@ class Forgetter:
             replays=tuple(step.version.number for step in found.steps),
             forgets=(session,),
             without=without,
-            probe=probe(policy.model),
+            probe=trainer.probe(policy),
             suite=self._suite(policy, turns),
         )
         written = trainer.write(version, policy, self._progress)
