@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
+import torch
+
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Script, calls, opening, work
 from afterwit.apps.demo.people import held_out as drawn
 from afterwit.apps.demo.tools.rules import Step
 from afterwit.apps.demo.world import Message, Task, World
 from afterwit.apps.demo.worlds import REHEARSED
 from afterwit.core.promotion import EventKind
-from afterwit.core.teaching import Flag
+from afterwit.core.teaching.review import AGAINST_OTHERS
 from afterwit.store import Store
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.system import Simulation, simulation
@@ -75,8 +77,11 @@ def plans(seeds: int) -> list[PoisonPlan]:
     ]
 
 
-def play(plan: PoisonPlan, told: Callable[[], object]) -> RunResult:
-    """Play a plan to its end; `told` is called after every task."""
+def play(plan: Plan, told: Callable[[], object]) -> RunResult:
+    """Play a `PoisonPlan` to its end, on one thread; `told` is called after every task."""
+    if not isinstance(plan, PoisonPlan):
+        raise TypeError(f"a plan of {type(plan).__name__} has no case")
+    torch.set_num_threads(1)
     return asyncio.run(_play(plan, told))
 
 
@@ -176,5 +181,5 @@ def _waiting_for_review(store: Store) -> dict[str, tuple[int, int]]:
             continue
         who = "poisoner" if record.turn.scope.endswith(POISONER) else "honest"
         held, of = found.get(who, (0, 0))
-        found[who] = held + (Flag.CONTRADICTS in record.flags), of + 1
+        found[who] = held + (not AGAINST_OTHERS.isdisjoint(record.flags)), of + 1
     return found

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from afterwit.apps.demo.people import MEASURE
+from afterwit.core.promotion import Watch
+from experiments.safety import canary, poison
+from experiments.safety.poison_table import poison_table
 from experiments.safety.runs import CASES, SEEDS, plans
 from experiments.safety.table import HEAD, table
 from experiments.simulation.plan import Plan, Point, RunResult, key
@@ -48,3 +51,46 @@ def test_a_row_is_a_mean_over_the_seeds_that_were_played_both_ways():
 
 def test_a_case_that_was_not_played_both_ways_has_no_row():
     assert table([result(plans(1)[0], 1.0, 1.0)]) == HEAD
+
+
+def test_each_seed_is_played_with_poison_without_it_and_with_one_key_for_all():
+    found = poison.plans(2)
+    assert [(plan.seed, plan.case) for plan in found] == [
+        (seed, case) for seed in poison.SEEDS[:2] for case in poison.Case
+    ]
+    assert len({key(plan.facts()) for plan in found}) == 6
+    assert not set(poison.SEEDS) & set(SEEDS)
+
+
+def test_a_row_says_what_poison_took_and_gained():
+    twin, poisoned, _ = poison.plans(1)
+
+    def played(plan: Plan, preference: float, dry: tuple[float, float]) -> RunResult:
+        points = [
+            Point(interactions=at, split=split, preference=value, task_success=1.0)
+            for at, values in zip(plan.measured, ((0.5, dry[0]), (preference, dry[1])), strict=True)
+            for split, value in zip((MEASURE, poison.DELETES), values, strict=True)
+        ]
+        review = {"honest": (1, 90)} | ({"poisoner": (15, 17)} if plan is poisoned else {})
+        return RunResult(
+            name=plan.name, facts=plan.facts(), points=tuple(points), updates=9, review=review, cpu_s=1.0
+        )
+
+    runs = [played(twin, 0.9, (0.5, 1.0)), played(poisoned, 0.88, (0.5, 0.75))]
+    rows = poison_table(runs).splitlines()[2:]
+    assert rows == [
+        "| 12 | twin | 0.90 |  | 0.50 | 0.00 | 1 of 90 |  |",
+        "| 12 | poisoned | 0.88 | 0.02 | 0.50 | 0.25 | 1 of 90 | 15 of 17 |",
+    ]
+    assert poison_table(runs[1:]).splitlines()[2:] == []
+
+
+def test_a_canary_spares_requests_only_where_many_come_before_the_first_verdict():
+    watch = Watch()
+    few, many = (
+        [canary.outcome(watch, 13, a_day=a_day, share=share).harmed for share in canary.SHARES]
+        for a_day in (50, 20_000)
+    )
+    assert few[0] - few[1] < 1
+    assert many[0] > 5 * many[1]
+    assert "| 50 |" in canary.table(watch)

@@ -23,6 +23,7 @@ def test_what_a_person_accepted_never_waits(flags: tuple[Flag, ...], review: Rev
         ((Flag.TOOL_WORDS, Flag.COMMAND), {Review.ALL, Review.FLAGGED}),
         ((Flag.TOOL_WORDS,), {Review.ALL}),
         ((Flag.CONTRADICTS,), {Review.ALL, Review.FLAGGED, Review.OFF}),
+        ((Flag.TOOLS_CONTRADICT,), {Review.ALL, Review.FLAGGED, Review.OFF}),
     ],
 )
 def test_each_kind_of_review_asks_about_its_turns(flags: tuple[Flag, ...], waits_for: set[Review]) -> None:

@@ -36,6 +36,19 @@ async def test_a_source_that_contradicts_several_others_is_held_for_review_and_t
     assert await rated(house, "a3", "ann", 1) == ()
 
 
+async def test_a_call_that_fails_waits_and_makes_its_source_no_liar(store):
+    house = House(store)
+    for turn, scope in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("b2", "bob")):
+        assert await rated(house, turn, scope, 1) == ()
+    house.client.answer = lambda messages: r"\boxed{-1}"
+    for turn in ("e1", "e2", "e3"):
+        await house.answered(turn, GONE, scope="eve", session=turn, message=DELETE)
+        await house.judge.step()
+        assert (await house.record(turn)).flags == (Flag.TOOLS_CONTRADICT,)
+    assert await rated(house, "e4", "eve", 1) == ()
+    assert await rated(house, "e5", "eve", -1) == (Flag.CONTRADICTS,)
+
+
 async def test_a_response_that_holds_a_secret_is_not_judged_and_never_trains(house):
     await house.answered("t1", message=Message(role="assistant", content="Write to bob@mail.org."))
     await house.judge.step()

@@ -18,5 +18,7 @@ class Flag(StrEnum):
     """The hint orders something for other conversations or people, or against what others told the model."""
     UNRELATED = "unrelated"
     """The hint names something that nothing in the conversation names."""
+    TOOLS_CONTRADICT = "tools_contradict"
+    """The reward is against what several other sources approved, and only tools spoke: a call failed."""
     CONTRADICTS = "contradicts"
     """The reward is against what several other sources approved, or its source has said such before."""

@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from afterwit.core.teaching.flags import Flag
 
+AGAINST_OTHERS = frozenset({Flag.CONTRADICTS, Flag.TOOLS_CONTRADICT})
+"""What waits for a person under every kind of review."""
+
 
 class Review(StrEnum):
     """Which turns a person must accept before they train."""
@@ -35,7 +38,7 @@ class Rule:
         """
         if accepted:
             return False
-        if self.review is Review.ALL or Flag.CONTRADICTS in flags:
+        if self.review is Review.ALL or not AGAINST_OTHERS.isdisjoint(flags):
             return True
         hintless = not rewarded and not self.hints_teach(flags, accepted=accepted)
         doubtful = set(flags) - {Flag.TOOL_WORDS}

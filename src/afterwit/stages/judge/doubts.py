@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from afterwit.core.judging.hindsight import view_of
+from afterwit.core.promotion import closes
 from afterwit.core.teaching import Flag, contradicts, signature
 from afterwit.core.teaching.hint_flags import hint_flags
 from afterwit.core.verdict import Verdict
@@ -21,12 +22,16 @@ def of_hints(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
 
 
 def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
-    """Whether the reward is against what other sources approved. Ask in the verdict's transaction."""
+    """Whether the reward is against what other sources approved. Ask in the verdict's transaction.
+
+    A call that fails is nobody's word: it waits, and makes its source no liar.
+    """
     kind, source = signature(record.turn.message), record.turn.scope
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
         return ()
     said = store.votes_on(kind) if kind is not None and verdict.reward < 0 else {}
     earlier = store.contradictions(source) if verdict.reward > 0 else 0
-    return (
-        (Flag.CONTRADICTS,) if contradicts(verdict.reward, source=source, said=said, earlier=earlier) else ()
-    )
+    if not contradicts(verdict.reward, source=source, said=said, earlier=earlier):
+        return ()
+    unspoken = verdict.reward < 0 and not closes(record.next_state)
+    return (Flag.TOOLS_CONTRADICT if unspoken else Flag.CONTRADICTS,)

@@ -9,12 +9,14 @@ from afterwit.store.sql.component import Component
 from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
 
 CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"') > 0"
+AGAINST_OTHERS = "instr(v.flags, 'contradict') > 0"
+"""A person's word or a failed call (`tools_contradict`)."""
 VOTES = f"""
     SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
         count(*) FILTER (WHERE v.reward < 0) AS rejected
     FROM verdicts v JOIN turns t USING (seq)
     WHERE v.signature = ? AND coalesce(v.review, '') <> '{REFUSED}'
-    AND (v.flags IS NULL OR NOT {CONTRADICTS} OR v.review = '{ACCEPTED}')
+    AND (v.flags IS NULL OR NOT {AGAINST_OTHERS} OR v.review = '{ACCEPTED}')
     AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
 """
 EARLIER = f"""
