@@ -28,7 +28,7 @@ def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str
         _require_session(store, session)
         store.order_forgetting(session, replay=replay, now=time.time())
         try:
-            with versions.learning():
+            with versions.learning(), store.leading():
                 return _here(settings, home, folder, store, session)
         except AlreadyRunning:
             return _waited(store, session)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from afterwit.core.binding import ClientSession, read_request
-from afterwit.core.errors import StoreConflict, StoreError, StoreUnavailable
+from afterwit.core.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
@@ -302,3 +302,34 @@ def test_verdicts_on_one_kind_of_call_see_one_another(
         waits(url)
         assert judge(store, "a") == 0
     assert second.result() == 1
+
+
+def test_only_one_process_learns_over_a_store(url: str, store: PostgresqlStore, another: Open) -> None:
+    other = another()
+    with store.leading():
+        with pytest.raises(AlreadyRunning, match="another process learns over postgresql:"):
+            with other.leading():
+                pass
+        server().drop_clients(name_of(url))
+        add(store, "a")  # on a new connection, which leads again
+        third = another()
+        with pytest.raises(AlreadyRunning):
+            with third.leading():
+                pass
+    with another().leading():
+        pass
+
+
+def test_a_learner_that_was_cut_off_and_replaced_stores_nothing_more(
+    url: str, store: PostgresqlStore, another: Open
+) -> None:
+    with store.leading():
+        server().drop_clients(name_of(url))
+        with another().leading():
+            for _ in range(2):
+                with pytest.raises(
+                    StoreUnavailable, match="the learner was cut off, and another process learns"
+                ):
+                    add(store, "a")
+        add(store, "b")
+    assert [record.turn.id for record in store.turns()] == ["b"]

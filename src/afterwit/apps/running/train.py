@@ -87,7 +87,7 @@ def _atropos(
 ) -> None:
     settings, folder = part.settings, part.folder
     with closing(build.store_of_model(settings, home, folder)) as store:
-        with build.versions_of(home, folder).learning():
+        with build.versions_of(home, folder).learning(), store.leading():
             try:
                 store.set_status(STAGE, True, "loading the model", now=time.time())
                 trainer = _loaded(part, home)
@@ -184,7 +184,10 @@ def _only_learner(
     said = ""
     while not stop():
         try:
-            lock.enter_context(versions.learning())
+            with ExitStack() as both:
+                both.enter_context(versions.learning())
+                both.enter_context(store.leading())
+                lock.push(both.pop_all())
         except AlreadyRunning as error:
             if not wait:  # the status is the other learner's
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from afterwit.core.version import Version
@@ -14,6 +15,11 @@ class Lineage(Protocol):
 
     Committing is idempotent: after a crash between a manifest's rename and its commit, it is repeated.
     """
+
+    def leading(self) -> AbstractContextManager[None]:
+        """While the body runs, no other process learns over the store, whichever home it has. Raises
+        AlreadyRunning if one does."""
+        ...
 
     def commit_version(self, version: Version, *, now: float) -> Committed:
         """Take over a manifest: its new turns become TRAINED; the turns of versions it reverts end.

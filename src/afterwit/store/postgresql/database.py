@@ -10,7 +10,7 @@ from zlib import crc32
 
 import psycopg
 
-from afterwit.core.errors import StoreConflict, StoreError
+from afterwit.core.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
 from afterwit.store.postgresql.connection import Link
 from afterwit.store.postgresql.rows import Named
 from afterwit.store.postgresql.words import in_plain_words
@@ -24,6 +24,9 @@ STORED = """
 """
 ROW_BYTES = 1500
 """What a turn takes besides what was said and sampled: its narrow rows and ten entries of indexes."""
+
+LEADING = 1
+"""The advisory lock of the only learner."""
 
 
 class PostgresqlDatabase(Database):
@@ -44,6 +47,8 @@ class PostgresqlDatabase(Database):
         self._alone = self._together = False
         self._ended_by: StoreError | None = None
         """What made the server give up the transaction."""
+        self._leads: str | None = None
+        """The lock that each new connection takes too."""
         self.number = 0
         """Tells this store's advisory locks from those of others in the database."""
 
@@ -111,6 +116,12 @@ class PostgresqlDatabase(Database):
             self._link.again()
         except psycopg.Error as error:
             raise in_plain_words(error, self.place) from error
+        if self._leads is not None:
+            try:
+                self._lead(self._leads)
+            except AlreadyRunning as error:
+                self._link.close()
+                raise StoreUnavailable(f"the learner was cut off, and {error}") from error
 
     def _order(self, statements: str) -> str:
         try:
@@ -136,6 +147,22 @@ class PostgresqlDatabase(Database):
             self.rows(f"SELECT pg_advisory_xact_lock({key})")
         elif not self.rows(f"SELECT pg_try_advisory_xact_lock({key})")[0][0]:
             raise StoreConflict(f"{self.place}: another process holds {name}")
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        key = f"{self.number}, {LEADING}"
+        self._lead(key)
+        self._leads = key
+        try:
+            yield
+        finally:
+            self._leads = None
+            with suppress(StoreError):
+                self.rows(f"SELECT pg_advisory_unlock({key})")
+
+    def _lead(self, key: str) -> None:
+        if not self.rows(f"SELECT pg_try_advisory_lock({key})")[0][0]:
+            raise AlreadyRunning(f"another process learns over {self.place}: only one learner may run")
 
     def decided(self) -> int:
         if self._depth:

@@ -57,6 +57,10 @@ class Database(ABC):
         """Within a transaction: who holds the same name waits until it ends."""
 
     @abstractmethod
+    def leading(self) -> AbstractContextManager[None]:
+        """While the body runs, over transactions and new connections, nobody else is within such a body."""
+
+    @abstractmethod
     def decided(self) -> int:
         """A `seq` up to which every turn is stored by now, or never will be: transactions may end in another
         order than they took their numbers."""

@@ -51,6 +51,9 @@ class SqlStore(
     def together(self) -> AbstractContextManager[None]:
         return self._database.together()
 
+    def leading(self) -> AbstractContextManager[None]:
+        return self._database.leading()
+
     def copy_into(self, other: Copying) -> int:
         if not isinstance(other, SqlStore):
             raise StoreError(f"a store of the kind {type(other).__name__} takes no copy")

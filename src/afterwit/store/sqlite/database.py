@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,10 @@ class SqliteDatabase(Database):
 
     def hold(self, name: str) -> None:
         pass
+
+    def leading(self) -> AbstractContextManager[None]:
+        """The lock of the folder of versions beside the file says that already."""
+        return nullcontext()
 
     def decided(self) -> int:
         return ALL
