@@ -283,3 +283,21 @@ def test_a_session_that_branched_is_retold_if_any_of_its_branches_is():
         Recent(session="two", turn="c", texts=other),
     ]
     assert retold(incoming, branches) == retold(incoming, branches[::-1]) == {"one"}
+
+
+def test_the_answer_behind_which_the_summary_was_asked_is_the_one_that_was_kept():
+    """Two answers to one prompt contend; the session goes on from a summary of the second."""
+    memory = Memory()
+    asked, wanted = (
+        says("user", "Run the tests"),
+        says("user", "Your task is to create a detailed summary of the conversation so far."),
+    )
+    begun = memory.ask(talk(asked), says("assistant", "Which ones?"))
+    more = (asked, begun.response, says("user", "All of them"))
+    left = memory.ask(talk(*more), says("assistant", "All of them fail."))
+    kept = memory.ask(talk(*more), says("assistant", "All of them pass."))
+    assert {left.kind, kept.kind} == {Kind.UNKNOWN}
+    memory.ask(talk(*more, kept.response, wanted), SUMMARY)
+    memory.ask(talk(handed_on(), NEW), FINE)
+    assert (left.kind, kept.kind) == (Kind.UNKNOWN, Kind.MAIN)
+    assert (kept.said, begun.said) == ((NEW.content,), ("All of them",))

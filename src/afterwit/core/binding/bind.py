@@ -7,12 +7,13 @@ prefix is the second follows that turn; one whose prefix is only the first rejec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterwit.core.binding.errands import errand_of, looks_back
 from afterwit.core.binding.parents import (
     Candidate,
     Followed,
+    Quoted,
     followed,
     latest,
     newest_of_client_session,
@@ -47,6 +48,8 @@ class Binding:
     next_state: tuple[Message, ...] = ()
     reason: Reason | None = None
     """Why the turn cannot train, if binding finds a reason."""
+    confirms: str | None = None
+    """A turn that is shown to be on the main line: the summary that goes on from here was asked behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ class _Relation:
     retry_of: str | None = None
     rejects: str | None = None
     reason: Reason | None = None
+    confirms: str | None = None
 
 
 def bind(
@@ -110,6 +114,7 @@ def bind(
         answers=answers if answering else None,
         next_state=answering,
         reason=relation.reason,
+        confirms=relation.confirms if kind is Kind.MAIN else None,
     )
 
 
@@ -144,8 +149,7 @@ def _relation(
     if same is not None and same.parent is not None:
         return _again(same, parent, retry_of=None)
     if summary is not None and (parent is None or summary.message >= parent.after):
-        behind = words_behind(incoming, summary)
-        return _continuing(summary.candidate.session, candidates, after=summary.message + 1, behind=behind)
+        return _going_on(incoming, summary, candidates)
     deleted = rejected(incoming, candidates, parent) if same is None else None
     if deleted is not None:
         return _rejecting(incoming, deleted)
@@ -171,6 +175,15 @@ def _continuing(
         after=after,
         behind=behind,
     )
+
+
+def _going_on(incoming: IncomingRequest, summary: Quoted, candidates: Sequence[Candidate]) -> _Relation:
+    """A new segment behind a summary. The turn that it was asked behind is the last of the main line."""
+    behind = words_behind(incoming, summary)
+    relation = _continuing(summary.candidate.session, candidates, after=summary.message + 1, behind=behind)
+    last = relation.relative
+    doubted = last is not None and last.kind is Kind.UNKNOWN and last.turn == summary.candidate.parent
+    return replace(relation, confirms=last.turn) if last is not None and doubted else relation
 
 
 def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) -> _Relation:

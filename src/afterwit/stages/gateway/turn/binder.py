@@ -48,6 +48,9 @@ def _bind(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool,
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
         _apply(store, resolved, now)
+        if binding.confirms is not None:
+            store.set_kind(binding.confirms, Kind.MAIN, now=now)
+            _answer_again(store, binding.confirms, now)
     answers = binding.answers if binding.parent is None or binding.rejects or resolved.answers else None
     if answers is not None and teaches:
         store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
