@@ -23,6 +23,8 @@ QUESTIONS = (
     "attention",
     "exact",
     "hindsight",
+    "hindsight_vllm",
+    "overlap",
     "update",
     "promotion",
     "segments",

@@ -40,9 +40,9 @@ def rows(asked: Asked) -> Iterator[Row]:
         yield from _placed(asked, scale)
 
 
-def rollout(placement: Placement, vocabulary: int, factor: float = 1.0) -> list[Score]:
+def rollout(placement: Placement, vocabulary: int, factor: float = 1.0, *, seed: int = 0) -> list[Score]:
     """Each turn's response after each hint's prompt. `factor`: how much longer each part is."""
-    random = Random(0)
+    random = Random(seed)
     system, task, said, result, hint = (round(part * factor) for part in (SYSTEM, TASK, SAID, RESULT, HINT))
     begun, after, found = drawn(random, system + task, vocabulary), (), list[Score]()
     for _ in range(TURNS):

@@ -102,3 +102,11 @@ def test_it_is_the_engines_own_server_unless_another_is_named(qwen: Path, tmp_pa
     settings = load(home=tmp_path, direct=served, environment={})
     assert teacher_server(settings, qwen) is not None
     assert teacher_server(load(home=tmp_path, direct={}, environment={}), qwen) is None
+
+
+async def test_a_server_that_scores_no_given_ids_is_refused_with_what_would_do(qwen: Path) -> None:
+    async with vllm.listening(vllm.Recorded(qwen)) as url:
+        with pytest.raises(
+            SettingError, match=r"student's ids.*objective.subset = \"teacher\" or \"overlap\""
+        ):
+            await asyncio.to_thread(teacher_at(url, qwen, given=3).open)

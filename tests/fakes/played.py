@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 
 from afterwit.core.message import Conversation, Message, ToolCall
@@ -32,11 +33,17 @@ def calls(renderer: Renderer) -> Script:
     return script
 
 
-async def played(engine: Engine, renderer: Renderer, turns: int, *, temperature: float = 1.0) -> Rollout:
-    """`turns` turns, each with the log-probs and the version that the engine reported."""
+async def played(
+    engine: Engine, renderer: Renderer, turns: int, *, temperature: float = 1.0, tool_s: float = 0.0
+) -> Rollout:
+    """`turns` turns, each with the log-probs and the version that the engine reported.
+
+    `tool_s`: seconds that the tool takes.
+    """
     messages = [Message(role="user", content=TASK)]
     taken: dict[int, Turn] = {}
     for number in range(turns):
+        await asyncio.sleep(tool_s)
         conversation = Conversation(messages=tuple(messages), tools=(TOOL,))
         sampling = Sampling(max_tokens=64, temperature=temperature)
         prompt_ids = renderer.prompt_ids(conversation)

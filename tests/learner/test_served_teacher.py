@@ -15,7 +15,7 @@ from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.scoring import Row, response_logits
-from afterwit.learner.served import require_servable
+from afterwit.learner.served import given_ids, require_servable
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
 from afterwit.objective.logprobs import top_k
@@ -34,6 +34,8 @@ SERVABLE = [
     ObjectiveSettings(subset="overlap", beta=0.1, hint_selection="token_optimal"),
     ObjectiveSettings(subset="overlap", objective="topk_opd", tail_bucket=True, beta=0),
     ObjectiveSettings(subset="teacher", beta=0.1, k=7),
+    ObjectiveSettings(subset="student", beta=0.1),
+    ObjectiveSettings(subset="student", objective="topk_opd", hint_selection="sequence_optimal", k=7, beta=0),
 ]
 IDS = [f"{objective.objective}-{objective.subset}" for objective in SERVABLE]
 
@@ -48,16 +50,20 @@ class FromLogits:
 
     def open(self) -> None: ...
 
-    def score(self, rows: Sequence[tuple[Ids, Ids]]) -> list[TeacherScores]:
-        return [self._score(*row) for row in rows]
+    def score(
+        self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
+    ) -> list[TeacherScores]:
+        return [self._score(*row, ids) for row, ids in zip(rows, at or [()] * len(rows), strict=True)]
 
-    def _score(self, prompt: Ids, response: Ids) -> TeacherScores:
+    def _score(self, prompt: Ids, response: Ids, at: Sequence[Ids]) -> TeacherScores:
         (logits_TV,) = response_logits(self._model, [Row(prompt=prompt, response=response)])
         logprobs_TV, ids_TK = logits_TV.log_softmax(-1), top_k(logits_TV, self._k)
         return TeacherScores(
             sampled=tuple(logprobs_TV.gather(-1, torch.tensor(response)[:, None])[:, 0].tolist()),
             ids=tuple(map(tuple, ids_TK.tolist())),
             logprobs=tuple(map(tuple, logprobs_TV.gather(-1, ids_TK).tolist())),
+            asked_ids=tuple(at),
+            asked=tuple(map(tuple, logprobs_TV.gather(-1, torch.tensor(at)).tolist())) if at else (),
         )
 
 
@@ -118,17 +124,15 @@ def test_all_is_scored_at_one_and_corrected_only_on_one_basis(
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("subset", SUBSETS)
-def test_an_objective_that_reads_more_than_its_top_k_is_refused_with_what_would_do(
+def test_an_objective_that_reads_more_than_a_few_ids_is_refused_with_what_would_do(
     name: str, subset: str
 ) -> None:
     objective = ObjectiveSettings(objective=name, subset=subset)
-    by_subset = name in ("hybrid", "topk_opd") and subset in ("teacher", "overlap")
-    if by_subset or name in ("token_opd", "hybrid_token", "rl"):
+    assert bool(given_ids(objective)) == (name in ("hybrid", "topk_opd") and subset == "student")
+    if name in ("hybrid", "topk_opd", "token_opd", "hybrid_token", "rl"):
         require_servable(objective)
         return
-    with pytest.raises(
-        SettingError, match=rf"{name}.*objective.subset = \"teacher\" or \"overlap\".*token_opd"
-    ):
+    with pytest.raises(SettingError, match=rf"{name}.*tells a few ids.*hybrid.*token_opd"):
         require_servable(objective)
 
 

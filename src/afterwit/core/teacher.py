@@ -19,15 +19,26 @@ class TeacherScores:
     """Its own top-K at each place, [T][K]: the likeliest first, of equals the lower id."""
     logprobs: tuple[tuple[float, ...], ...]
     """Of these ids."""
+    asked_ids: tuple[Ids, ...] = ()
+    """Ids that it was asked about at each place, [T][J]; (): it was not asked."""
+    asked: tuple[tuple[float, ...], ...] = ()
+    """Its log-probs of these ids. -inf: it rules the id out."""
 
     def __post_init__(self) -> None:
         if not len(self.sampled) == len(self.ids) == len(self.logprobs):
             raise ValueError(
                 f"{len(self.sampled)} sampled ids, but a top-K of {len(self.ids)} and {len(self.logprobs)}"
             )
-        sizes = {len(row) for row in (*self.ids, *self.logprobs)}
-        if len(sizes) > 1:
-            raise ValueError(f"places have top-K of different sizes: {sorted(sizes)}")
+        _same_size("top-K", self.ids, self.logprobs)
+        if self.asked and len(self.asked) != len(self.sampled):
+            raise ValueError(f"{len(self.sampled)} sampled ids, but answers at {len(self.asked)} places")
+        _same_size("answers", self.asked_ids, self.asked)
+
+
+def _same_size(what: str, *tables: tuple[tuple[float, ...], ...]) -> None:
+    sizes = {len(row) for table in tables for row in table}
+    if len(sizes) > 1:
+        raise ValueError(f"places have {what} of different sizes: {sorted(sizes)}")
 
 
 class TeacherServer(Protocol):
@@ -40,5 +51,7 @@ class TeacherServer(Protocol):
     def context_length(self) -> int:
         """Most tokens of prompt and response together that it scores. Opens it."""
 
-    def score(self, rows: Sequence[tuple[Ids, Ids]]) -> list[TeacherScores]:
-        """Of each response after its prompt, in order."""
+    def score(
+        self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
+    ) -> list[TeacherScores]:
+        """Of each response after its prompt, in order; `at` are more ids of each place to tell."""

@@ -29,14 +29,23 @@ class ServedTeacher:
     """
 
     def __init__(
-        self, folder: Path, url: str, *, k: int, key: str | None, silence_s: float, patience_s: float
+        self,
+        folder: Path,
+        url: str,
+        *,
+        k: int,
+        given: int = 0,
+        key: str | None,
+        silence_s: float,
+        patience_s: float,
     ) -> None:
-        """`folder` is the policy's model: the server's has its tokenizer. `k` ids of each place are told.
+        """`folder` is the policy's model: the server's has its tokenizer. `k` ids of each place are told;
+        `given`: about so many others it is asked.
 
         `silence_s`: seconds without a byte after which the server counts as gone. `patience_s`: seconds that
         `open` waits for it to answer at all.
         """
-        self._folder, self._url, self._k, self._key = folder, url, k, key
+        self._folder, self._url, self._k, self._given, self._key = folder, url, k, given, key
         self._silence_s, self._patience_s = silence_s, patience_s
         self._context_length: int | None = None
 
@@ -59,19 +68,27 @@ class ServedTeacher:
         except EngineError as error:
             raise SettingError(f"the teacher's server at {self._url} cannot be used: {error}") from error
 
-    def score(self, rows: Sequence[tuple[Ids, Ids]]) -> list[TeacherScores]:
+    def score(
+        self, rows: Sequence[tuple[Ids, Ids]], at: Sequence[Sequence[Ids]] | None = None
+    ) -> list[TeacherScores]:
+        wanted = [()] * len(rows) if at is None else at
+
         async def asked(client: ServerClient) -> list[TeacherScores]:
             fit = await self._fit(client)
-            return await gathered([partial(self._scored, fit, *row) for row in rows], AT_ONCE)
+            calls = [partial(self._scored, fit, *row, ids) for row, ids in zip(rows, wanted, strict=True)]
+            return await gathered(calls, AT_ONCE)
 
         return self._with_client(asked)
 
-    async def _scored(self, fit: Fit, prompt: Ids, response: Ids) -> TeacherScores:
-        places = await fit.server.places((*prompt, *response), None, first=len(prompt), top=self._k)
+    async def _scored(self, fit: Fit, prompt: Ids, response: Ids, at: Sequence[Ids]) -> TeacherScores:
+        ids = (*prompt, *response)
+        places = await fit.server.places(ids, None, first=len(prompt), top=self._k)
         return TeacherScores(
             sampled=tuple(place.logprob for place in places),
             ids=tuple(place.top_ids for place in places),
             logprobs=tuple(place.top_logprobs for place in places),
+            asked_ids=tuple(at),
+            asked=tuple(await fit.server.given(ids, None, first=len(prompt), at=at)) if at else (),
         )
 
     async def _fit(self, client: ServerClient) -> Fit:
@@ -82,10 +99,16 @@ class ServedTeacher:
             fit = await vllm.inspect(client, self._folder, None, any_weights=True)
         else:
             raise SettingError(f"the server at {self._url} is neither a vLLM nor an SGLang server")
-        if fit.scored_ids < self._k:
+        if fit.scored_ids < (needed := max(self._k, self._given)):
             raise SettingError(
                 f"the teacher's server at {self._url} tells {fit.scored_ids} ids of each place, but "
-                f"{self._k} are needed: start it with --max-logprobs {self._k} or more, or set objective.k"
+                f"{needed} are needed: start it with --max-logprobs {needed} or more, or set objective.k"
+            )
+        if self._given and not fit.scores_given:
+            raise SettingError(
+                f"the teacher's server at {self._url} does not score the student's ids, which "
+                'objective.subset = "student" reads: set objective.subset = "teacher" or "overlap", or '
+                'objective.objective = "token_opd", or learner.teacher = "base"'
             )
         return fit
 

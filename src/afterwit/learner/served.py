@@ -5,25 +5,27 @@ from __future__ import annotations
 from afterwit.core.errors import SettingError
 from afterwit.objective.settings import ObjectiveSettings
 
-SUBSETS = ("teacher", "overlap")
-"""Of top-K OPD: the ids that learn are among the teacher's own top-K."""
+DISTILS = ("token_opd", "topk_opd")
+"""Files of the terms that read of a teacher a few ids of each place."""
+MARGIN = 4
+"""Ids beyond those that learn: the update's own pass has other shapes, and may order near equals anew."""
 
 
 def require_servable(objective: ObjectiveSettings) -> None:
-    """SettingError unless the objective reads of a teacher its top-K and the response's log-probs alone.
+    """SettingError unless the objective reads of a teacher a few ids of each place.
 
-    A server scores no other ids: neither the student's top-K nor the rest of the vocabulary.
+    A server does not tell the whole distribution.
     """
-    distils = objective.terms.get("opd")
-    if not objective.needs_teacher or distils == "token_opd":
+    if not objective.needs_teacher or objective.terms.get("opd") in DISTILS:
         return
-    if distils == "topk_opd" and objective.subset in SUBSETS:
-        return
-    what = f"objective.objective is {objective.objective!r}"
-    if distils == "topk_opd":
-        what += f" with objective.subset = {objective.subset!r}"
     raise SettingError(
-        f'{what}, which a teacher on a server (learner.teacher = "server") cannot teach, because it scores '
-        'its own top-K alone: set objective.subset = "teacher" or "overlap" with a top-K objective, or '
-        'objective.objective = "token_opd", or learner.teacher = "base"'
+        f"objective.objective is {objective.objective!r}, which a teacher on a server (learner.teacher = "
+        '"server") cannot teach, because it tells a few ids of each place: set objective.objective = '
+        '"hybrid" or "token_opd", or learner.teacher = "base"'
     )
+
+
+def given_ids(objective: ObjectiveSettings) -> int:
+    """How many of the student's ids a teacher scores at each place, which not every server can; 0: none."""
+    top_k = objective.needs_teacher and objective.terms.get("opd") == "topk_opd"
+    return objective.ids_kept + MARGIN if top_k and objective.subset == "student" else 0

@@ -6,7 +6,7 @@ Every field separates by rows and by hints, so logits may come in chunks and one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -110,13 +110,13 @@ def given_candidates(
 
     A token without a row has no gap: there the teacher says what the old policy says.
     """
-    rows = [replace(each, logprobs_TK=each.logprobs_TK.to(old_T.dtype)) for each in given]
+    rows = [each.to(old_T.dtype) for each in given]
     valid = [each.valid_TK for each in rows if each.valid_TK is not None]
     return Candidates(
         student_ids_TK=student_ids_TK,
         student_old_TK=student_old_TK,
         student_teacher_HTK=torch.stack([each.at(student_ids_TK) for each in rows]),
-        asked=False,
+        asked=all(each.asked_TJ is not None for each in rows),
         native_ids_HTK=torch.stack([each.ids_TK for each in rows]),
         native_teacher_HTK=torch.stack([each.logprobs_TK for each in rows]),
         native_valid_HTK=torch.stack(valid) if valid else None,

@@ -67,7 +67,7 @@ async def test_after_truncation_the_log_probs_are_renormalised(engine: Engine, q
 
 
 async def test_it_teaches_as_a_plain_forward_does(servers: Servers, qwen: Path) -> None:
-    await teaches_as(servers.get(full(qwen)).url, qwen)
+    await teaches_as(servers.get(full(qwen)).url, qwen, given=True)
 
 
 async def test_swaps_under_load_fail_no_response(engine: Engine, swap: Swap, newer: list[Path]) -> None:

@@ -56,6 +56,9 @@ class Recorded:
         """It takes no weights of any kind."""
         self.label = "default"
         self.lora_config: dict[str, Any] | None = None
+        self.caches = False
+        self.rows: str | None = None
+        """What it answers to rows of given ids; None: it has no second model runner."""
         self.widest = 1000
         """Most ids of a prompt's place that it tells."""
         self.asked: list[tuple[str, Any]] = []
@@ -73,6 +76,8 @@ class Recorded:
             return self._load(body)
         if path in ("/pause", "/resume", "/collective_rpc", "/reset_prefix_cache", "/weight_info"):
             return self._of_dev_mode(path, body)
+        if path == "/metrics":
+            return web.Response(text=f'vllm:cache_config_info{{enable_prefix_caching="{self.caches}"}} 1.0')
         answers: dict[str, Any] = {
             "/health": {},
             "/version": {"version": self.version},
@@ -98,6 +103,10 @@ class Recorded:
             return _error(403, SCALE_OUT)
         if body["model"] not in ("tiny", *self.adapters):
             return _error(404, f"The model `{body['model']}` does not exist.")
+        if "prompt_logprob_token_ids" in body["sampling_params"]:
+            if self.rows is None:
+                return _error(400, "prompt_logprob_token_ids requires the V2 model runner")
+            return web.json_response({"prompt_token_id_logprobs": self.rows})
         if (width := body["sampling_params"].get("prompt_logprobs", 0)) > self.widest:
             return _error(400, TOO_WIDE.format(width, self.widest))
         if not body.get("stream"):

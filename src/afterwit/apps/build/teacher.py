@@ -20,6 +20,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     """
     from afterwit.engines.server.settings import ServerSettings
     from afterwit.engines.teacher import ServedTeacher
+    from afterwit.learner.served import given_ids
     from afterwit.learner.settings import SERVER
 
     engine, learner = settings.engine, settings.learner
@@ -42,6 +43,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
         folder,
         url,
         k=settings.objective.ids_kept,
+        given=given_ids(settings.objective),
         key=key,
         silence_s=waits.silence_s,
         patience_s=waits.patience_s,

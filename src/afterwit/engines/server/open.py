@@ -30,6 +30,8 @@ class Fit:
     basis: Basis
     scored_ids: int
     """Most ids of a place that it tells beside the one that is there."""
+    scores_given: bool = False
+    """It scores any ids at a place."""
     keeps_schemas: bool
     """It keeps a response to a JSON schema."""
 

@@ -99,6 +99,14 @@ class Server(Protocol):
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
         """What an adapter, or the model without one, says of ids[first:], [len(ids) - first]."""
 
+    async def given(
+        self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        """What they say of other ids at each place of ids[first:]: log-probs of `at`, [len(ids) - first][J].
+
+        Only if `Fit.scores_given`.
+        """
+
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Serve the adapter in a folder under a name of its own. EngineError if it does not fit."""
 

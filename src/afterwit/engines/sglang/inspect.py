@@ -61,6 +61,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
         dtype=None if server["dtype"] == "auto" else server["dtype"],
         basis=await basis_of(top_at),
         scored_ids=WIDEST,
+        scores_given=True,
         keeps_schemas=server.get("grammar_backend") not in (None, "none"),
     )
 

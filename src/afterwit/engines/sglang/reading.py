@@ -90,6 +90,12 @@ def place_at(
     return place_of(token, [*values, (token, logprob_of(row, token, manner))], top)
 
 
+def given_at(wanted: Sequence[int], told: Sequence[Sequence[Any]]) -> tuple[float, ...]:
+    """The log-probs of these ids among those that the server says of a place. KeyError without one."""
+    values = {each[1]: each[0] for each in told}
+    return tuple(float(values[token]) for token in wanted)
+
+
 def lost_adapter(error: EngineError, words: str, weights: str | None) -> EngineError:
     """A server that knows an adapter no more was started anew."""
     if weights is not None and any(each in words for each in UNKNOWN):

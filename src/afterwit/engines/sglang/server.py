@@ -15,11 +15,13 @@ from afterwit.engines.server.server import Ask, Piece, Place
 from afterwit.engines.sglang.asking import is_cut_off, params_of
 from afterwit.engines.sglang.clean import CleanFolders
 from afterwit.engines.sglang.manner import Manner
-from afterwit.engines.sglang.reading import Reader, logprob_of, lost_adapter, place_at
+from afterwit.engines.sglang.reading import Reader, given_at, logprob_of, lost_adapter, place_at
 
 GENERATE = "/generate"
 CHECK_S = 30.0
 SHORT_S = 10.0
+PLACES = 32
+"""Places of one call that scores given ids: its answer has each place's ids at all of them."""
 IDLE_S = 60
 """Seconds until nothing runs on a server that was told to end everything."""
 
@@ -116,6 +118,31 @@ class SglangServer:
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
         rows = zip(wanted, own, tops, strict=True)
         return [place_at(token, row, told, top, self.manner) for token, row, told in rows]
+
+    async def given(
+        self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        """The server takes one list of ids for all places of a call: a few places at a time."""
+        found: list[tuple[float, ...]] = []
+        for begin in range(0, len(at), PLACES):
+            part, start = at[begin : begin + PLACES], first + begin
+            wanted = sorted({each for row in part for each in row})
+            body: dict[str, Any] = {
+                "input_ids": list(ids[: start + len(part)]),
+                "sampling_params": {"max_new_tokens": 0},
+                "return_logprob": True,
+                "logprob_start_len": start - 1,
+                "token_ids_logprob": wanted,
+            }
+            if weights is not None:
+                body["lora_path"] = weights
+            try:
+                meta = (await self._client.post(GENERATE, body)).json["meta_info"]
+            except Refused as error:
+                raise lost_adapter(error, str(error), weights) from error
+            rows = meta["input_token_ids_logprobs"][1:]
+            found += [given_at(row, told) for row, told in zip(part, rows, strict=True)]
+        return found
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         path = await asyncio.to_thread(self._folders.make, name, folder)

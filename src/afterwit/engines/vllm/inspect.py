@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.core.errors import SettingError
+from afterwit.core.turn import Basis
 from afterwit.engines.server.client import ServerClient
 from afterwit.engines.server.fitness.basis import TOP, basis_of
 from afterwit.engines.server.fitness.facts import require_same_model
@@ -17,6 +18,7 @@ from afterwit.engines.server.fitness.tokenizer import same_tokens
 from afterwit.engines.server.open import Fit
 from afterwit.engines.server.settings import Swap
 from afterwit.engines.vllm.neutral import known_neutral
+from afterwit.engines.vllm.rows import params_of
 from afterwit.engines.vllm.server import BACKGROUND, GENERATE, VllmServer
 
 OLDEST = (0, 32)
@@ -27,6 +29,7 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
 RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
+CACHES = b'enable_prefix_caching="True"'
 WIDTHS = (100, 50, 20, TOP)
 """Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
 
@@ -51,6 +54,7 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
         return [each["logprob"] for each in row["top_logprobs"] if each["rank"] <= TOP]
 
     background = _body(model, tokens, priority=BACKGROUND)
+    basis = await basis_of(top_at)
     return Fit(
         server=VllmServer(
             client,
@@ -59,11 +63,14 @@ async def inspect(client: ServerClient, folder: Path, swap: Swap | None, *, any_
             priorities=(await client.ask("POST", GENERATE, background)).status == 200,
             labels=(await client.ask("GET", "/weight_info")).status == 200,
             neutral=known_neutral(await _models(client)) if any_weights else None,
+            caches=await _caches(client),
+            raw=basis is Basis.RAW,
         ),
         context_length=context_length,
         dtype=await _dtype(client),
-        basis=await basis_of(top_at),
+        basis=basis,
         scored_ids=await _scored_ids(client, model, tokens),
+        scores_given=await _scores_rows(client, model),
         keeps_schemas=await _keeps_schemas(client, model, tokens),
     )
 
@@ -160,6 +167,19 @@ async def _keeps_schemas(client: ServerClient, model: str, tokens: Sequence[int]
     params = {**body["sampling_params"], "structured_outputs": {"json": '{"const": 7}'}}
     answer = await client.ask("POST", GENERATE, {**body, "sampling_params": params, "reasoning_ended": True})
     return answer.status == 200
+
+
+async def _caches(client: ServerClient) -> bool:
+    """Whether it finds again what it has read: then what follows a known beginning is cheap to ask for."""
+    answer = await client.ask("GET", "/metrics")
+    return answer.status == 200 and CACHES in answer.body
+
+
+async def _scores_rows(client: ServerClient, model: str) -> bool:
+    """Whether one call scores given ids of all places."""
+    params = {"max_tokens": 1, **params_of([(1,)], 1)}
+    body = {"model": model, "token_ids": [1, 1], "sampling_params": params}
+    return (await client.ask("POST", GENERATE, body)).status == 200
 
 
 def _body(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused,
 from afterwit.engines.server.client import Refused, ServerClient
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.server.swaps.tensors import weights_of
+from afterwit.engines.vllm import rows as rows_of
 from afterwit.engines.vllm.neutral import NeutralBase
+from afterwit.engines.vllm.next_token import next_places, pays
 
 GENERATE = "/inference/v1/generate"
 CHECK_S = 30.0
@@ -39,14 +42,18 @@ class VllmServer:
         priorities: bool,
         labels: bool,
         neutral: str | None = None,
+        caches: bool = False,
+        raw: bool = False,
     ) -> None:
         """`model` is the name of the model without adapter, `root` where the server read it from.
 
         `priorities`: the server takes them. `labels`: it says which weights it has. `neutral`: the base as
-        an adapter, which an engine has put on it.
+        an adapter, which an engine has put on it. `caches`: it finds again what it has read. `raw`: its
+        log-probs are of the model's own distribution.
         """
         self._client, self._model, self._root = client, model, root
         self._priorities, self._labels = priorities, labels
+        self._caches, self._raw = caches, raw
         self._neutral = NeutralBase(neutral)
 
     async def check(self) -> str | None:
@@ -87,19 +94,41 @@ class VllmServer:
         return [row[str(token)]["logprob"] for token, row in zip(ids[1:], rows, strict=True)]
 
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
+        if self._caches and pays(ids, first):
+            tell = partial(self._tell, weights)
+            return await next_places(tell, ids, first=first, top=top, raw=self._raw)
         rows = (await self._prompt_logprobs(ids, weights, top))[first:]
         return [_place(token, row, top) for token, row in zip(ids[first:], rows, strict=True)]
 
+    async def given(
+        self, ids: Sequence[int], weights: str | None, *, first: int, at: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        answer = await self._asked(ids, weights, rows_of.params_of(at, first))
+        return rows_of.values_of(answer["prompt_token_id_logprobs"], at)
+
     async def _prompt_logprobs(self, ids: Sequence[int], weights: str | None, top: int) -> list[Any]:
-        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": top, "detokenize": False}
-        body = {"token_ids": list(ids), "sampling_params": params}
+        rows: list[Any] = (await self._asked(ids, weights, {"prompt_logprobs": top}))["prompt_logprobs"]
+        return rows
+
+    async def _tell(
+        self, weights: str | None, ids: Sequence[int], params: Mapping[str, Any]
+    ) -> list[tuple[int, float]]:
+        """What it tells of the next id, at temperature 1."""
+        answer = await self._asked(ids, weights, {"ignore_eos": True, **params})
+        (said,) = answer["choices"][0]["logprobs"]["content"]
+        told = {said["token_id"]: said["logprob"]}
+        told |= {each["token_id"]: each["logprob"] for each in said["top_logprobs"]}
+        return [(each, _value(value)) for each, value in told.items()]
+
+    async def _asked(self, ids: Sequence[int], weights: str | None, params: Mapping[str, Any]) -> Any:
+        """The answer to ids, of which it says one more."""
+        fixed = {"max_tokens": 1, "temperature": 0.0, "detokenize": False}
+        body = {"token_ids": list(ids), "sampling_params": {**fixed, **params}}
         with self._named(weights) as name:
             try:
-                answer = (await self._client.post(GENERATE, {"model": name, **body})).json
+                return (await self._client.post(GENERATE, {"model": name, **body})).json
             except Refused as error:
                 raise self._without_adapter(error, name) from error
-        rows: list[Any] = answer["prompt_logprobs"]
-        return rows
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         if self._neutral.name is None:

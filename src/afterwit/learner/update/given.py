@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from afterwit.core.teacher import TeacherScores, TeacherServer
+from afterwit.core.teacher import Ids, TeacherScores, TeacherServer
 from afterwit.learner.batch import Item
 from afterwit.learner.ranks import Ranks
+from afterwit.learner.scoring import Row
 from afterwit.objective.teacher_rows import TeacherRows
 
 
 def told(
-    items: Sequence[Item], served: TeacherServer | None, ranks: Ranks
+    items: Sequence[Item],
+    served: TeacherServer | None,
+    ranks: Ranks,
+    at: Callable[[Sequence[Row]], list[Sequence[Ids]]] | None = None,
 ) -> list[Sequence[TeacherScores]] | None:
     """What the server says after each item's hints; each rank asks for its share. None without a server.
 
-    EngineError if the server cannot be asked.
+    `at` gives, for responses, the ids of each place that it is asked about too. EngineError if the server
+    cannot be asked.
     """
     if served is None:
         return None
     with ranks.together():
         mine = ranks.share([sum(map(len, item.teachers)) for item in items])
-        asked = [(row.prompt, row.response) for index in mine for row in items[index].teachers]
-        scores = iter(served.score(asked) if asked else ())
+        hinted = [index for index in mine if items[index].teachers]
+        asked = [(row.prompt, row.response) for index in hinted for row in items[index].teachers]
+        wanted = None
+        if at is not None:
+            ids = at([items[index].student for index in hinted])
+            wanted = [each for index, each in zip(hinted, ids, strict=True) for _ in items[index].teachers]
+        scores = iter(served.score(asked, wanted) if asked else ())
         own = {index: [next(scores) for _ in items[index].teachers] for index in mine}
     found = ranks.gathered(own)
     return [found[index] for index in range(len(items))]
@@ -50,6 +60,8 @@ def _rows(scores: TeacherScores, device: torch.device, dtype: torch.dtype) -> Te
         sampled_T=torch.tensor(scores.sampled, device=device, dtype=dtype),
         ids_TK=torch.tensor(scores.ids, device=device),
         logprobs_TK=torch.tensor(scores.logprobs, device=device, dtype=dtype),
+        asked_ids_TJ=torch.tensor(scores.asked_ids, device=device) if scores.asked else None,
+        asked_TJ=torch.tensor(scores.asked, device=device, dtype=dtype) if scores.asked else None,
     )
 
 

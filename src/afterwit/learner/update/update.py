@@ -9,22 +9,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 
 import torch
 
 from afterwit.core.errors import UpdateRefused
-from afterwit.core.teacher import TeacherScores
+from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.learner.batch import Item
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.parameters import optimizer as adamw
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.ranks.lockstep import padded
-from afterwit.learner.scoring import Packing
+from afterwit.learner.scoring import Packing, Row
+from afterwit.learner.served import given_ids
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
 from afterwit.learner.update.given import given_rows, told
+from afterwit.learner.update.likeliest import likeliest
 from afterwit.learner.update.passes import own_passes
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
@@ -78,9 +81,18 @@ def update_state(
     """The state before the first micro-batch, and the running mean of rewards after the batch."""
     runs = objective.needs_teacher and any(item.teachers for item in items)
     served = frozen.served if runs else None
-    scores = told(items, served, ranks)
+    scores = told(items, served, ranks, _asked(policy, objective, settings, ranks))
     with ranks.together():
         return _state(policy, frozen, items, objective, settings, ranks, scores)
+
+
+def _asked(
+    policy: Policy, objective: ObjectiveSettings, settings: LearnerSettings, ranks: Ranks
+) -> Callable[[Sequence[Row]], list[Sequence[Ids]]] | None:
+    """What a teacher on a server is asked about beside its own ids; None: nothing."""
+    if not (k := given_ids(objective)):
+        return None
+    return partial(likeliest, policy, k=k, limit=settings.micro_batch_tokens, ranks=ranks)
 
 
 def _state(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +51,7 @@ def demo(
 
     if profile not in list(Profile):
         raise SettingError(f"--profile {profile}: it must be one of {', '.join(Profile)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started ends with it
     points = run(out, steps=steps, profile=Profile(profile), seed=seed)
 
     from afterwit.apps.atropos.demo.plot import draw
