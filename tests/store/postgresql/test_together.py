@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -333,3 +334,24 @@ def test_a_learner_that_was_cut_off_and_replaced_stores_nothing_more(
                     add(store, "a")
         add(store, "b")
     assert [record.turn.id for record in store.turns()] == ["b"]
+
+
+def test_who_listens_hears_of_answers_in_other_processes_and_after_the_server_was_away(
+    url: str, store: PostgresqlStore, another: Open
+) -> None:
+    heard: queue.SimpleQueue[None] = queue.SimpleQueue()
+    add(store, "a")
+    with another().listening(lambda: heard.put(None)):
+        heard.get()  # it begins to listen
+        with store.transaction():
+            store.answer("a", NO, answered_by=None, now=0.0)
+            store.set_status("judge", True, "", now=0.0)
+            assert heard.empty()
+        heard.get()
+        server().drop_clients(name_of(url))
+        heard.get()  # it listens again
+        store.answer("a", THANKS, answered_by=None, now=1.0)  # it waits already: no news
+        add(store, "b")
+        store.answer("b", NO, answered_by=None, now=1.0)
+        heard.get()
+    assert heard.empty()

@@ -114,6 +114,8 @@ class Runtime:
         if sock is not None:
             self.engine = await self._start_engine(folder, versions)
         if "judge" in self.stages:
+            wake = asyncio.get_running_loop().call_soon_threadsafe
+            self._stack.enter_context(store.listening(lambda: wake(self._signals.wake.set)))
             await self._start_judge(renderer)
         if "learn" in self.stages:
             self._spawn(self._learn())

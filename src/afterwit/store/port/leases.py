@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from afterwit.core.judged_turn import Waiting
@@ -18,6 +19,12 @@ WAITS_IN: dict[Stage, State] = {"judge": State.ANSWERED, "learn": State.JUDGED}
 
 class Leases(Protocol):
     """An `owner` is one worker. A turn it does not commit, extend or release in time is free for others."""
+
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the body runs, `heard` is called in another thread when a turn begins to wait for the judge,
+        whichever process moved it. It may be called without reason; a store that cannot tell never calls it:
+        ask from time to time all the same."""
+        ...
 
     def claim(
         self,

@@ -28,16 +28,17 @@ SESSION = (
 stands still within a transaction for a minute loses it."""
 
 
-def _missing(url: str) -> dict[str, str]:
+def conninfo_of(url: str) -> str:
+    """The URL with the defaults for what it does not say."""
     said = conninfo_to_dict(url)
-    return {name: value for name, value in DEFAULTS.items() if name not in said}
+    return make_conninfo(url, **{name: value for name, value in DEFAULTS.items() if name not in said})
 
 
 class Link:
     """Runs statements. Raises what psycopg raises."""
 
     def __init__(self, url: str) -> None:
-        self._conninfo = make_conninfo(url, **_missing(url))
+        self.url, self._conninfo = url, conninfo_of(url)
         self._places: dict[str, tuple[int, dict[str, int]]] = {}
         """Of each statement, how many values a row has, and where each name's stands."""
         self._connect()

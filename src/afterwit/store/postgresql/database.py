@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -12,6 +12,7 @@ import psycopg
 
 from afterwit.core.errors import AlreadyRunning, StoreConflict, StoreError, StoreUnavailable
 from afterwit.store.postgresql.connection import Link
+from afterwit.store.postgresql.listening import listening
 from afterwit.store.postgresql.rows import Named
 from afterwit.store.postgresql.words import in_plain_words
 from afterwit.store.sql.database import Database, inserting, marks
@@ -47,6 +48,8 @@ class PostgresqlDatabase(Database):
         self._alone = self._together = False
         self._ended_by: StoreError | None = None
         """What made the server give up the transaction."""
+        self._tells = False
+        """Whether the transaction has news for those who listen."""
         self._leads: str | None = None
         """The lock that each new connection takes too."""
         self.number = 0
@@ -86,7 +89,7 @@ class PostgresqlDatabase(Database):
             self._roll_back()
             raise
         finally:
-            self._depth, self._alone, self._kept, self._ended_by = 0, False, False, None
+            self._depth, self._alone, self._tells, self._ended_by = 0, False, False, None
 
     def _begin(self, statements: str) -> None:
         """On a new connection if the old one was lost since the last transaction."""
@@ -102,7 +105,7 @@ class PostgresqlDatabase(Database):
     def _commit(self) -> None:
         if self._ended_by is not None:
             raise self._ended_by
-        if self._order("COMMIT") != "COMMIT":
+        if self._order(f"NOTIFY {self._channel}; COMMIT" if self._tells else "COMMIT") != "COMMIT":
             raise StoreError(
                 f"{self.place}: a statement failed within the transaction: nothing of it is stored"
             )
@@ -163,6 +166,16 @@ class PostgresqlDatabase(Database):
     def _lead(self, key: str) -> None:
         if not self.rows(f"SELECT pg_try_advisory_lock({key})")[0][0]:
             raise AlreadyRunning(f"another process learns over {self.place}: only one learner may run")
+
+    def tell(self) -> None:
+        self._tells = True
+
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+        return listening(self._link.url, self._channel, heard)
+
+    @property
+    def _channel(self) -> str:
+        return f"afterwit_{self.number + 2**31}"
 
     def decided(self) -> int:
         if self._depth:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -59,6 +59,14 @@ class Database(ABC):
     @abstractmethod
     def leading(self) -> AbstractContextManager[None]:
         """While the body runs, over transactions and new connections, nobody else is within such a body."""
+
+    @abstractmethod
+    def tell(self) -> None:
+        """Within a transaction: once it is stored, those who are `listening` hear of it."""
+
+    @abstractmethod
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+        """While the body runs, `heard` is called in another thread whenever somebody tells something."""
 
     @abstractmethod
     def decided(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from afterwit.core.errors import StoreError
@@ -53,6 +54,9 @@ class SqlStore(
 
     def leading(self) -> AbstractContextManager[None]:
         return self._database.leading()
+
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
+        return self._database.listening(heard)
 
     def copy_into(self, other: Copying) -> int:
         if not isinstance(other, SqlStore):

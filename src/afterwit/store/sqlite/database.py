@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,12 @@ class SqliteDatabase(Database):
 
     def leading(self) -> AbstractContextManager[None]:
         """The lock of the folder of versions beside the file says that already."""
+        return nullcontext()
+
+    def tell(self) -> None:
+        """A file tells nobody: stages ask from time to time."""
+
+    def listening(self, heard: Callable[[], object]) -> AbstractContextManager[None]:
         return nullcontext()
 
     def decided(self) -> int:

@@ -103,6 +103,8 @@ def move(
         " claimed_revision = NULL, attempts = 0, retry_at = 0 WHERE seq = ?",
         (new, reason, error, now, current.seq),
     )
+    if new is State.ANSWERED:
+        database.tell()
 
 
 def is_excluded(database: Database, current: TurnState) -> bool:
