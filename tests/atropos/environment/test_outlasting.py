@@ -10,9 +10,12 @@ import pytest
 pytest.importorskip("atroposlib", reason="needs the extra atropos")
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from tenacity import RetryError, retry, stop_after_attempt
 
-from afterwit.apps.atropos.environment.outlasting import outlasting
+from afterwit.apps.atropos.environment.outlasting import outlasting, reached
+from afterwit.core.errors import SettingError
 
 AWAY = aiohttp.ClientConnectionError("refused")
 
@@ -80,3 +83,26 @@ async def test_what_is_no_failure_of_the_server_ends_the_run() -> None:
         await outlasting(ask, Calls(), url="http://server")
     with pytest.raises(RetryError):
         await ran(Calls(ValueError("no number")), Calls())
+
+
+async def test_a_server_that_is_not_there_yet_is_waited_for(unused_tcp_port: int) -> None:
+    app = web.Application()
+    app.router.add_get("/info", lambda request: web.json_response({"batch_size": -1}))
+    server, slept = TestServer(app, port=unused_tcp_port), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            await server.start_server()
+
+    await reached(f"http://127.0.0.1:{unused_tcp_port}/", sleep=sleep)
+    await server.close()
+    assert len(slept) == 2
+
+
+async def test_another_program_at_the_address_is_named() -> None:
+    server = TestServer(web.Application())
+    await server.start_server()
+    with pytest.raises(SettingError, match=r"is no run-api of Atropos \(404\).*rollout_server_url"):
+        await reached(str(server.make_url("/")))
+    await server.close()

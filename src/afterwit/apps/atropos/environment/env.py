@@ -18,7 +18,7 @@ from afterwit.apps import build
 from afterwit.apps.atropos.environment.board import Board
 from afterwit.apps.atropos.environment.config import AgenticOPDConfig
 from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
-from afterwit.apps.atropos.environment.outlasting import outlasting
+from afterwit.apps.atropos.environment.outlasting import outlasting, reached
 from afterwit.apps.atropos.environment.player import Player, group_data
 from afterwit.apps.atropos.environment.server import EngineServer
 from afterwit.apps.atropos.environment.settings import hindsight_settings, settings_of
@@ -213,6 +213,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
 
     async def env_manager(self) -> None:
         try:
+            await reached(self.config.rollout_server_url)
             await super().env_manager()
             if self.eval_runner is not None:
                 await self.eval_runner

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 from tenacity import RetryError
 
+from afterwit.core.errors import SettingError
+
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
 
@@ -31,6 +33,26 @@ async def outlasting(
         away = error is not None
         if away:
             await sleep(LOOK_S)
+
+
+async def reached(url: str, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+    """Wait until the server at `url` is there. SettingError if something else answers."""
+
+    async def look() -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{url.rstrip('/')}/info") as answer:
+            answer.raise_for_status()
+
+    said = False
+    while (error := await _failure(look)) is not None:
+        if isinstance(error, aiohttp.ClientResponseError):
+            raise SettingError(
+                f"what answers at {url} is no run-api of Atropos ({error.status}): start one, or name its "
+                "address with --env.rollout_server_url"
+            )
+        if not said:
+            log.warning("waiting for %s: is run-api started? %s", url, error)
+        said = True
+        await sleep(LOOK_S)
 
 
 async def _failure(call: Callable[[], Awaitable[object]]) -> Exception | None:
