@@ -112,6 +112,7 @@ class StubRenderer:
         self._renderer, self._refuses = renderer, refuses
         self.special_ids, self.end_ids = renderer.special_ids, renderer.end_ids
         self.silent_ids = renderer.silent_ids
+        self.joins_bytes = renderer.joins_bytes
         self.convention = renderer.convention
         self.decode = renderer.decode
 
