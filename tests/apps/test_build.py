@@ -19,6 +19,7 @@ BUILT = {
     "Judge",
     "Learn",
     "Publisher",
+    "Tracking",
     "Trainer",
     "Versions",
     "build_app",

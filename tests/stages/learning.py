@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -191,6 +191,11 @@ def states(place: Place) -> dict[str, State | Reason]:
 
 def status(store: Store) -> Status:
     return next(status for status in store.statuses() if status.stage == STAGE)
+
+
+def untimed(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What an update measured, without how long it took."""
+    return {name: value for name, value in metrics.items() if not name.startswith("seconds_")}
 
 
 def trained(place: Place) -> list[tuple[str, ...]]:

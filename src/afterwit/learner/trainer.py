@@ -29,7 +29,7 @@ from afterwit.learner.replay import Again, context_of, run_again
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
-from afterwit.learner.update import Phase, Progress
+from afterwit.learner.update import Phase, PhaseTimes, Progress
 from afterwit.objective.settings import ObjectiveSettings
 
 Examine = Callable[[Policy], SuiteResult | None]
@@ -142,14 +142,17 @@ class Trainer:
         """
         policy = self.policy()
         number = policy.number + 1
+        times = PhaseTimes(progress)
         try:
             items, chosen = [*new, *replayed], objective or self.objective
             how = settings or self.settings
             count = len(new) if self.settings.measure_effects else 0
             order = Update(items=items, objective=chosen, settings=how, measured=count)
             with self._ranks.leading(order):
-                found, measured = order.run(policy, self.frozen, how, progress, self._ranks)
+                found, measured = order.run(policy, self.frozen, how, times, self._ranks)
+            times.done("effects")
             suite = examine(policy)
+            times.done("suite")
             version = Version(
                 number=number,
                 parent=policy.number,
@@ -158,7 +161,7 @@ class Trainer:
                 turns=tuple(item.turn for item in new if item.turn is not None),
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probed(policy, self._ranks),
-                metrics={**found, **metrics},
+                metrics={**found, **times.metrics(), **metrics},
                 recipe=recipe_of(items, chosen, how, self._placement),
                 effects=measured,
                 suite=suite,

@@ -27,12 +27,14 @@ from afterwit.apps.build.learning import (
 )
 from afterwit.apps.build.serving import engine_of, follower_of, gateway_app, publisher_of
 from afterwit.apps.build.teacher import check_teacher, teacher_server
+from afterwit.apps.build.tracking import check_tracking, tracking_of
 
 __all__ = [
     "async_store",
     "atropos_consumer",
     "base_policy",
     "check_teacher",
+    "check_tracking",
     "engine_of",
     "follower_of",
     "gateway_app",
@@ -49,6 +51,7 @@ __all__ = [
     "store_of_home",
     "store_of_model",
     "teacher_server",
+    "tracking_of",
     "trainer_of",
     "versions_of",
 ]

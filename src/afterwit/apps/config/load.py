@@ -36,6 +36,7 @@ from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.promotion import PromotionSettings
 from afterwit.stages.publish import PublishSettings
+from afterwit.stages.tracking import TrackingSettings
 
 HOME_VARIABLE = "AFTERWIT_HOME"
 NOT_SETTINGS = frozenset({HOME_VARIABLE})
@@ -58,6 +59,7 @@ class Settings(BaseModel):
     redaction: Redaction = Redaction()
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
+    tracking: TrackingSettings = TrackingSettings()
     atropos: AtroposSettings = AtroposSettings()
 
 

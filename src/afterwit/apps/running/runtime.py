@@ -30,6 +30,7 @@ from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge_checks import STAGE as JUDGE_CHECKS
 from afterwit.stages.retry import BackOff
+from afterwit.stages.tracking import STAGE as TRACKING
 from afterwit.stages.worker import Signals
 from afterwit.store import AsyncStore
 from afterwit.wire.model_text.render import Renderer
@@ -101,6 +102,8 @@ class Runtime:
             refuse_torchrun()
             _require_module("torch")
         self._claim(make_home(self._home))
+        if "gateway" in self.stages:
+            build.check_tracking(self._settings)
         renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
         versions = build.versions_of(self._home, folder)
         require(self_tests.check(folder, versions, self._settings.judge.placement))
@@ -121,6 +124,7 @@ class Runtime:
             self._spawn(self._learn())
         self._spawn(self._housekeeping())
         if sock is not None and self.engine is not None:
+            await self._start_tracking()
             await self._listen(sock, self.engine, renderer, versions)
 
     def _claim(self, home: Path) -> None:
@@ -199,6 +203,22 @@ class Runtime:
             self._signals,
             poll_s=HOUSEKEEPING_EVERY_S,
             back_off=BackOff(base_s=HOUSEKEEPING_EVERY_S, max_s=3600.0, random=random.random),
+        )
+
+    async def _start_tracking(self) -> None:
+        """Beside the gateway: every store has one."""
+        report, settings = self._reporter(TRACKING), self._settings.tracking
+        if not settings.trackers:
+            known = await self.store.call(lambda store: store.statuses())
+            if any(status.stage == TRACKING for status in known):  # from when somebody was told
+                await report(True, "switched off (tracking.trackers is empty)")
+            return
+        self._spawn(
+            build.tracking_of(self._settings, self._home, self.store, report).run(
+                self._signals,
+                poll_s=settings.poll_s,
+                back_off=BackOff(base_s=settings.poll_s, max_s=300.0, random=random.random),
+            )
         )
 
     def _reporter(self, stage: str) -> Callable[[bool, str], Awaitable[None]]:

@@ -1,8 +1,8 @@
 """One update: micro-batches, gradients, the optimiser's step, its metrics."""
 
 from afterwit.learner.update.effect import effects
-from afterwit.learner.update.phase import Phase, Progress
+from afterwit.learner.update.phase import Phase, PhaseTimes, Progress
 from afterwit.learner.update.state import UpdateState
 from afterwit.learner.update.update import score, update, update_state
 
-__all__ = ["Phase", "Progress", "UpdateState", "effects", "score", "update", "update_state"]
+__all__ = ["Phase", "PhaseTimes", "Progress", "UpdateState", "effects", "score", "update", "update_state"]

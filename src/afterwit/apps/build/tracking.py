@@ -1,0 +1,46 @@
+"""What tells programs outside."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterwit.apps.config import Settings
+
+if TYPE_CHECKING:
+    from afterwit.stages.tracking import Tracker, Tracking
+    from afterwit.stages.worker import Report
+    from afterwit.store import AsyncStore
+
+
+def check_tracking(settings: Settings) -> None:
+    """ModuleNotFoundError if a tracker's library is not installed. None is imported."""
+    from afterwit.stages.tracking import missing_module
+
+    for name in settings.tracking.trackers:
+        if (module := missing_module(name)) is not None:
+            raise ModuleNotFoundError(
+                f"tracking.trackers names {name}: there is no module {module}", name=module
+            )
+
+
+def tracking_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Tracking:
+    """What tells the trackers that the settings name."""
+    from afterwit.stages.tracking import Tracking
+
+    trackers: dict[str, Callable[[str], Tracker]] = {
+        name: _opener(settings, home, name) for name in settings.tracking.trackers
+    }
+    owner = f"{os.uname().nodename}:{home.resolve()}"  # a home has one gateway: a new one goes on at once
+    return Tracking(store, trackers, owner=owner, now=time.time, report=report)
+
+
+def _opener(settings: Settings, home: Path, name: str) -> Callable[[str], Tracker]:
+    from afterwit.stages.tracking import Run, open_tracker
+
+    chosen = settings.tracking
+    folder = home / "tracking" if chosen.folder is None else Path(chosen.folder).expanduser()
+    return lambda run: open_tracker(name, Run(project=chosen.project, id=run, folder=folder))

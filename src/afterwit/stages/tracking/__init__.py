@@ -1,0 +1,26 @@
+"""Tells programs outside what the store knows of each version: a crash loses nothing.
+
+values      the numbers of one version
+history     the versions that are new, read from the store
+trackers    wandb, TensorBoard, trackio, MLflow
+stage       the loop
+"""
+
+from afterwit.stages.tracking.history import Told, news
+from afterwit.stages.tracking.settings import TrackingSettings
+from afterwit.stages.tracking.stage import STAGE, Tracking
+from afterwit.stages.tracking.trackers import Run, Tracker, missing_module, open_tracker
+from afterwit.stages.tracking.values import values_of
+
+__all__ = [
+    "STAGE",
+    "Run",
+    "Told",
+    "Tracker",
+    "Tracking",
+    "TrackingSettings",
+    "missing_module",
+    "news",
+    "open_tracker",
+    "values_of",
+]

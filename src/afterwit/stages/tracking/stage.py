@@ -1,0 +1,125 @@
+"""The loop that tells each tracker what is new, in order. Where each stands is in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from uuid import uuid4
+
+from afterwit.core.errors import AfterwitError, TrackerFailed
+from afterwit.stages.retry import BackOff
+from afterwit.stages.tracking.history import Told, news
+from afterwit.stages.tracking.teller import may_tell
+from afterwit.stages.tracking.trackers import Tracker
+from afterwit.stages.worker import Report, Signals, StageHealth, work
+from afterwit.store import AsyncStore, Store
+
+STAGE = "tracking"
+Opens = Callable[[str], Tracker]
+"""A tracker for the run of this id."""
+
+
+class Tracking:
+    """Tells trackers. Each has its own place in the history, so that one that fails holds up no other."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        trackers: Mapping[str, Opens],
+        *,
+        owner: str,
+        now: Callable[[], float],
+        report: Report,
+    ) -> None:
+        """`owner` is this process: of several over one store, one tells."""
+        self._store, self._trackers, self._owner = store, trackers, owner
+        self._now, self._report = now, report
+        self._open: dict[str, Tracker] = {}
+
+    async def run(self, signals: Signals, *, poll_s: float, back_off: BackOff) -> None:
+        """Step until told to stop, then close the trackers."""
+        try:
+            health = StageHealth(STAGE, self._report)
+            await work(self.step, signals=signals, health=health, poll_s=poll_s, back_off=back_off)
+        finally:
+            for name in list(self._open):
+                await asyncio.to_thread(self._close, name)
+
+    async def step(self) -> bool:
+        """Tell each tracker the next of what is new; False if nothing is left. Raises the first failure."""
+        now = self._now()
+        if not await self._store.call(lambda store: may_tell(store, self._owner, now=now)):
+            return False
+        run = await self._store.call(run_id)
+        told, failed = False, None
+        for name in self._trackers:
+            try:
+                told |= await self._tell(name, run, now)
+            except Exception as error:  # the other trackers go on, and this one is tried again
+                await asyncio.to_thread(self._close, name)
+                failed = failed or _attributed(name, error)
+        if failed is not None:
+            raise failed
+        return told
+
+    async def _tell(self, name: str, run: str, now: float) -> bool:
+        after = await self._store.call(lambda store: told_until(store, name))
+        found = await self._store.call(lambda store: news(store, after=after, now=now))
+        for each in found:
+            await asyncio.to_thread(self._log, name, run, each)
+            await self._store.call(partial(_told, name=name, version=each.version))
+        return bool(found)
+
+    def _log(self, name: str, run: str, told: Told) -> None:
+        if name not in self._open:
+            self._open[name] = self._trackers[name](run)
+        self._open[name].log(told.version, told.values, told.at)
+
+    def _close(self, name: str) -> None:
+        if (tracker := self._open.pop(name, None)) is not None:
+            with suppress(Exception):  # it failed before, or this process ends
+                tracker.close()
+
+
+def _attributed(name: str, error: Exception) -> AfterwitError:
+    """A tracker's own error with its message: it was told nothing but numbers."""
+    if isinstance(error, AfterwitError):
+        return error
+    said = " ".join(str(error).split())[:300]
+    failure = TrackerFailed(
+        f"the tracker {name} was not told, and is tried again: {type(error).__name__}: {said}"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def run_id(store: Store) -> str:
+    """The id of this store's one run, made at the first call."""
+    with store.transaction():
+        if (known := store.note("tracking.run")) is not None:
+            return known
+        made = uuid4().hex[:12]
+        store.set_note("tracking.run", made)
+    return made
+
+
+def told_until(store: Store, name: str) -> int:
+    """The newest version that this tracker was told of; -1: none."""
+    text = store.note(_note(name))
+    if text is None:
+        return -1
+    newest = store.newest_versions(limit=1)
+    told, there = int(text), newest[0].number if newest else -1
+    if there < told:  # versions were lost with their checkpoints: their numbers come again
+        _told(store, name, there)
+    return min(told, there)
+
+
+def _told(store: Store, name: str, version: int) -> None:
+    store.set_note(_note(name), str(version))
+
+
+def _note(name: str) -> str:
+    return f"tracking.{name}"
