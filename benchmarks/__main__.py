@@ -26,6 +26,7 @@ QUESTIONS = (
     "hindsight_vllm",
     "overlap",
     "update",
+    "ranks",
     "promotion",
     "segments",
     "load",

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-DEADLINE_S = 300.0
+DEADLINE_S = 1200.0
 
 
 @contextmanager
