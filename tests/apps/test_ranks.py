@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -222,6 +223,20 @@ async def test_a_storm_of_kills_loses_no_turn_and_trains_none_twice(model: Path,
     assert trained(tmp_path, model) == [f"turn{number:04d}" for number in range(24)]
     assert any("lost a process" in words for words in said)
     assert ranks_beneath(os.getpid()) == []
+
+
+@pytest.mark.cluster
+def test_the_processes_of_a_launcher_that_is_killed_end_too(model: Path, tmp_path: Path) -> None:
+    settings = settings_of(model, tmp_path, processes=2)
+    process = learner_process._start(settings, tmp_path)
+    while len(ranks := ranks_beneath(os.getpid())) < 2:
+        time.sleep(0.1)
+    process.kill()
+    process.join()
+    deadline = time.monotonic() + 300
+    while any(_command(rank) for rank in ranks):
+        assert time.monotonic() < deadline, "they outlive their launcher"
+        time.sleep(0.1)
 
 
 def ranks_beneath(pid: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
+from afterwit.apps.running.parent import end_with, is_gone
 from afterwit.core.errors import SettingError
 from afterwit.learner.placed import Placed
 
 if TYPE_CHECKING:
     from afterwit.learner.ranks.group import Group
 
+GONE = 5
+"""Exit code of a process whose launcher died; nobody reads it."""
 KILLED = 128
 """Added to the signal that ended a process, as shells do."""
 RUN = "afterwit-learner"
@@ -61,7 +65,7 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
         signals_to_handle=signals,
     )
     try:
-        elastic_launch(config, work)(*args)
+        elastic_launch(config, _rank)(os.getpid(), work, *args)
     except SignalException:
         return
     except ChildFailedError as error:
@@ -69,6 +73,20 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
         code = KILLED - failure.exitcode if failure.exitcode < 0 else failure.exitcode
         log.info("learn: process %d of %d ended with code %d", rank, processes, code)
         raise SystemExit(code) from None
+
+
+def _rank(launcher: int, work: Callable[..., None], *args: object) -> None:
+    """What each process does: the work, and no longer than the launcher lives.
+
+    At its end it waits for the launcher, deaf to all but signals: without one it would wait for ever.
+    """
+    try:
+        end_with(launcher)
+        work(*args)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if is_gone(launcher):
+            os._exit(GONE)
 
 
 def _silence_launcher() -> None:

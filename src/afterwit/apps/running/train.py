@@ -19,7 +19,6 @@ from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
 from afterwit.apps.running.logs import log_plainly
-from afterwit.apps.running.parent import end_with
 from afterwit.apps.running.ranks import crew, launch, starts_ranks
 from afterwit.core.errors import AfterwitError, AlreadyRunning, NothingLearned, SettingError
 from afterwit.learner.failures import FailureKind, failure_kind
@@ -202,7 +201,6 @@ def _only_learner(
 
 def _rank(work: Callable[..., None], settings: Settings, home: Path, others: Mapping[str, object]) -> None:
     """What each of the learner's processes does, if this command started several; errors are one line."""
-    end_with(os.getppid())
     try:
         work(settings, home, **others)
     except AfterwitError as error:
