@@ -21,6 +21,7 @@ from afterwit.core.turn import Kind
 from afterwit.stages.gateway.turn.binder import bind_request, store_turn
 from afterwit.store import AsyncStore, Store
 from afterwit.store.postgresql import PostgresqlStore
+from afterwit.store.postgresql.database import number_of
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_turn, a_version, add, add_judged
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server
@@ -319,6 +320,17 @@ def test_only_one_process_learns_over_a_store(url: str, store: PostgresqlStore, 
                 pass
     with another().leading():
         pass
+
+
+@pytest.mark.parametrize("scope", ["TrS02MD", "J6b00OL"])
+def test_a_name_that_a_client_chose_takes_no_lock_of_another_kind(
+    url: str, store: PostgresqlStore, another: Open, scope: str
+) -> None:
+    """The check sums of these two are 2**31 and 2**31 + 1."""
+    names = (f"scope {scope}", "", "scope key/agent")
+    assert all(-(2**31) <= number_of(name) < 0 for name in names)
+    with store.leading(), another().binding(scope), store.binding("key/agent"):
+        store.counts()
 
 
 def test_a_learner_that_was_cut_off_and_replaced_stores_nothing_more(

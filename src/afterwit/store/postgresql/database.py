@@ -27,7 +27,7 @@ ROW_BYTES = 1500
 """What a turn takes besides what was said and sampled: its narrow rows and ten entries of indexes."""
 
 LEADING = 1
-"""The advisory lock of the only learner."""
+"""The advisory lock of the only learner. That of what must be alone is 0, those of names are below."""
 
 
 class PostgresqlDatabase(Database):
@@ -145,7 +145,7 @@ class PostgresqlDatabase(Database):
         """A call that shares its transaction with others does not wait: it is made again by itself."""
         if not self._depth:
             return
-        key = f"{self.number}, {crc32(name.encode()) - 2**31}"
+        key = f"{self.number}, {number_of(name)}"
         if not self._together:
             self.rows(f"SELECT pg_advisory_xact_lock({key})")
         elif not self.rows(f"SELECT pg_try_advisory_xact_lock({key})")[0][0]:
@@ -253,6 +253,11 @@ class PostgresqlDatabase(Database):
 
     def close(self) -> None:
         self._link.close()
+
+
+def number_of(name: str) -> int:
+    """The advisory lock of a name, negative: clients choose parts of names, and must not hit another lock."""
+    return -1 - (crc32(name.encode()) >> 1)
 
 
 @cache
