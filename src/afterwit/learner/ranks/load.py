@@ -17,7 +17,7 @@ from afterwit.learner.update import Phase, Progress
 
 def load(versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
     """`Policy.load`, in all ranks."""
-    with ranks.leading(Load(number=number, settings=settings, root=versions.root)):
+    with ranks.leading(Load(number=number, settings=settings, versions=versions)):
         if ranks.lockstep:
             return sharded(versions, number, settings, ranks)
         with ranks.together():

@@ -77,14 +77,14 @@ class Load:
 
     number: int
     settings: LearnerSettings
-    root: Path
-    """The folder of versions, from which each rank reads its shards."""
+    versions: Versions
+    """Those of rank 0, from whose folder each rank reads its shards."""
 
     def follow(self, at: Follower) -> None:
         at.policy = None
         settings = at.own(self.settings)
         if at.ranks.lockstep:
-            versions = Versions(root=self.root, base=at.base)
+            versions = replace(self.versions, base=at.base)
             at.policy = sharded(versions, self.number, settings, at.ranks)
         else:
             at.policy = taken(at.base, self.number, settings, at.ranks)
