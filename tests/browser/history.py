@@ -197,6 +197,12 @@ class History:
             "teacher_gap": 0.6 * 0.93**n + 0.03 * self.random.random(),
             "overlap": min(0.98, 0.7 + 0.02 * n),
             "staleness_mean": self.random.random(),
+            "staleness_max": 2.0,
+            "mismatch_fresh": 0.001 * noise(),
+            "samples": float(BATCH),
+            "opd_samples": float(BATCH // 2),
+            "seconds_passes": 20 + 5 * noise(),
+            "seconds_step": 2 + noise(),
         }
         lost = {"edit": (0, 12), "text": (self.random.randrange(2), 20)}
         effects = tuple(self._effect(turn) for turn in turns)

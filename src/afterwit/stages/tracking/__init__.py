@@ -2,11 +2,13 @@
 
 values      the numbers of one version
 history     the versions that are new, read from the store
+newest      the numbers that hold now
 trackers    wandb, TensorBoard, trackio, MLflow
 stage       the loop
 """
 
 from afterwit.stages.tracking.history import Told, news
+from afterwit.stages.tracking.newest import Newest, newest
 from afterwit.stages.tracking.settings import TrackingSettings
 from afterwit.stages.tracking.stage import STAGE, Tracking
 from afterwit.stages.tracking.trackers import Run, Tracker, missing_module, open_tracker
@@ -14,12 +16,14 @@ from afterwit.stages.tracking.values import values_of
 
 __all__ = [
     "STAGE",
+    "Newest",
     "Run",
     "Told",
     "Tracker",
     "Tracking",
     "TrackingSettings",
     "missing_module",
+    "newest",
     "news",
     "open_tracker",
     "values_of",

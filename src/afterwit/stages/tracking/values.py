@@ -26,19 +26,41 @@ def values_of(
 
     `outcomes` and `requests` are of the time since the version before; None: that time is not fully known.
     """
+    return {
+        **of_version(version),
+        **({} if outcomes is None else of_judge(outcomes)),
+        **({} if requests is None else of_people(requests)),
+    }
+
+
+def of_version(version: VersionRecord) -> dict[str, float]:
+    """The groups `version`, `learner`, `time` and `suite`."""
     metrics = {name: value for name, value in version.metrics.items() if _finite(value)}
-    found = {
+    restores = {} if version.restores is None else {"version/restores": float(version.restores)}
+    return {
         "version/trained": float(version.trained),
         "version/replayed": float(version.replayed),
+        **restores,
         **_learner(metrics),
         **_times(version, metrics),
         **_suite(version),
-        **_judge(outcomes),
-        **_people(requests),
     }
-    if version.restores is not None:
-        found["version/restores"] = float(version.restores)
-    return found
+
+
+def of_judge(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """The group `judge`: how many of these judged turns there are, and shares of them."""
+    shares = {
+        "judge/hint_rate": [each.hinted for each in outcomes],
+        "judge/good": [each.reward == 1 for each in outcomes],
+        "judge/bad": [each.reward == -1 for each in outcomes],
+    }
+    return {"judge/turns": float(len(outcomes))} | _shares(shares)
+
+
+def of_people(requests: Sequence[Request]) -> dict[str, float]:
+    """The group `people`: how many of these requests there are, and how many drew a complaint."""
+    shares = {"people/complaint_rate": [each.complaint for each in requests]}
+    return {"people/requests": float(len(requests))} | _shares(shares)
 
 
 def _finite(value: float | None) -> bool:
@@ -72,24 +94,6 @@ def _suite(version: VersionRecord) -> dict[str, float]:
     lost, of = (sum(column) for column in zip((0, 0), *version.suite.lost.values(), strict=True))
     kept = {"suite/kept": 1 - lost / of} if of else {}
     return {"suite/evidence": version.suite.evidence, "suite/items": float(of), **kept}
-
-
-def _judge(outcomes: Sequence[Outcome] | None) -> dict[str, float]:
-    if outcomes is None:
-        return {}
-    shares = {
-        "judge/hint_rate": [each.hinted for each in outcomes],
-        "judge/good": [each.reward == 1 for each in outcomes],
-        "judge/bad": [each.reward == -1 for each in outcomes],
-    }
-    return {"judge/turns": float(len(outcomes))} | _shares(shares)
-
-
-def _people(requests: Sequence[Request] | None) -> dict[str, float]:
-    if requests is None:
-        return {}
-    shares = {"people/complaint_rate": [each.complaint for each in requests]}
-    return {"people/requests": float(len(requests))} | _shares(shares)
 
 
 def _shares(found: dict[str, list[bool]]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
 from afterwit.stages.judge_checks import judge_shares
+from afterwit.stages.tracking import Newest, newest
 from afterwit.store import Counts, Pause, Status, Store
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class Pages:
         """Prometheus' exposition text."""
         request.scope[CALLER].require(Permission.READ)
         health = health_of(self._gateway, *await self._statuses())
-        counts, shares = await self._counts()
+        counts, shares, learned = await self._counts()
         text = self._gateway.metrics.scrape(
             in_flight=self._gateway.in_flight.count,
             version=self._gateway.engine.version,
@@ -75,6 +76,7 @@ class Pages:
             invalid_votes=counts.invalid_votes,
             stages=health.stages,
             judge=shares,
+            learned=learned,
         )
         return Response(text, media_type=EXPOSITION)
 
@@ -100,12 +102,13 @@ class Pages:
         except StoreError as error:
             return error, None
 
-    async def _counts(self) -> tuple[Counts, Mapping[str, float]]:
-        """What the store counts, and what the judge's last check said; nothing if it cannot be asked."""
+    async def _counts(self) -> tuple[Counts, Mapping[str, float], Newest]:
+        """What the store counts, what the judge's last check said and what was learned; nothing if it cannot
+        be asked."""
         try:
-            return await self._read(lambda store: (store.counts(), judge_shares(store)))
+            return await self._read(lambda store: (store.counts(), judge_shares(store), newest(store)))
         except StoreError:
-            return Counts(), {}
+            return Counts(), {}, Newest()
 
     async def _read(self, work: Callable[[Store], T]) -> T:
         """What the store says. Raises StoreError, also if it takes long: a probe does not wait for ever."""
