@@ -12,10 +12,12 @@ import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from afterwit.core.lifecycle import State
+from afterwit.core.message import Message
 from afterwit.stages.judge_checks.measured import Measured
+from afterwit.store import Filter, Store
 from afterwit.wire.model_text.render import Renderer
 from tests.browser.world import world_in
-from tests.gateway.serving import USER
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "src/afterwit/apps/demo/tools/model"
@@ -33,19 +35,24 @@ Series = list[tuple[str, dict[str, str]]]
 
 @pytest.fixture(scope="module")
 async def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
-    """What `/metrics` tells after ninety sessions, two requests, and a check of the judge."""
+    """What `/metrics` tells after ninety sessions, an unjudged answer, a request and a check of the judge."""
     async with world_in(tmp_path_factory.mktemp("history"), Renderer.load(MODEL)) as world:
         checked = Measured(judge="the model", shares={"right": 0.9, "invalid": 0.0})
         await world.serving.store.call(checked.keep)
-        said = {"role": "assistant", "content": "Hello there."}
-        for messages in ([*USER], [*USER, said, {"role": "user", "content": "Thanks."}]):
-            assert (await world.serving.ask(messages, model="afterwit")).status_code == 200
+        await world.serving.store.call(answer_one)
+        assert (await world.serving.ask(model="afterwit")).status_code == 200
         text = (await world.serving.http.get(f"{world.url}/metrics")).text
     return [
         (sample.name, {**sample.labels, "instance": PROMETHEUS})
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     ]
+
+
+def answer_one(store: Store) -> None:
+    """A turn that nothing followed yet is answered; the judge has not come to it."""
+    waiting = next(store.turns(Filter(state=State.OPEN)))
+    store.answer(waiting.turn.id, [Message(role="user", content="Thanks.")], answered_by=None, now=1e10)
 
 
 def selectors(node: Any) -> Iterator[promql_parser.VectorSelector]:
