@@ -9,7 +9,7 @@ import sys
 from random import Random
 from typing import Any
 
-from openai import OpenAI
+from openai import APIConnectionError, OpenAI
 
 from afterwit.apps.demo.chat import tasks
 
@@ -47,8 +47,11 @@ def _next(client: OpenAI, messages: list[Any]) -> str:
 def main(number: int, url: str) -> None:
     """Hold so many conversations."""
     client, rng = OpenAI(base_url=url, api_key="none"), Random(5)
-    for _ in range(number):
-        talk(client, tasks.draw("train", rng).request)
+    try:
+        for _ in range(number):
+            talk(client, tasks.draw("train", rng).request)
+    except APIConnectionError:
+        sys.exit(f"Nothing answers at {url}: `afterwit serve` comes first, until it says `serving`.")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app
 from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind
 from tests.store.examples import NO, add
 
@@ -67,9 +68,12 @@ def test_every_turn_that_is_not_bound_says_why(sessions: Path) -> None:
 
 
 def test_the_table_names_the_turns_of_each_reason(sessions: Path) -> None:
+    with store_of_home(sessions) as store:
+        said = (Message(role="user", content="Hi"), Message(role="assistant", content="Hello"))
+        add(store, "handed", session="handed", conversation=Conversation(messages=(*said, *NO)))
     shown = run.invoke(app, ["turns", "--kind", "all", "--home", str(sessions)], env={"COLUMNS": "250"})
     lines = shown.stdout.splitlines()
-    assert sum("begins: begins a session" in line for line in lines) == 1
+    assert sum("handed: begins a session" in line for line in lines) == 1
     assert not any(line.startswith("follows:") for line in lines)
 
 
@@ -82,6 +86,21 @@ def test_an_open_turn_is_shown_as_the_last_one_with_why_it_has_no_parent(tmp_pat
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.startswith("waits  OPEN")
     assert "It begins a session: no recorded prompt" in shown.stdout
+    assert "Nothing has followed it yet, so there is nothing to judge it by." in shown.stdout
+    assert "The turn before it" not in shown.stdout
+
+
+def test_a_turn_that_nobody_answered_yet_names_the_one_before(tmp_path: Path) -> None:
+    with store_of_home(tmp_path, make=True) as store:
+        add(store, "asked")
+        add(store, "thanked", parent="asked")
+        store.answer("asked", NO, answered_by="thanked", now=1.0)
+    last, asked = (
+        run.invoke(app, ["show", turn, "--home", str(tmp_path)], env={"COLUMNS": "160"}).stdout
+        for turn in ("last", "asked")
+    )
+    assert "The turn before it: `afterwit show asked`." in last
+    assert "Nothing has followed it" not in asked
 
 
 def test_without_a_turn_of_a_conversation_the_last_one_is_the_newest_of_any_kind(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from afterwit.apps.config import Settings
 from afterwit.apps.printing.unbound import why_unbound
+from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict, Vote
@@ -73,6 +74,8 @@ def _parts(record: Record) -> Iterator[RenderableType]:
             yield _panel(message, f"next state: {message.role}", "magenta")
         if record.next_state.feedback is not None:
             yield Text(f"feedback: {record.next_state.feedback}", style="magenta")
+    elif record.state is State.OPEN:
+        yield Text(_unanswered(turn.parent), style="dim")
     if record.error is not None:
         yield Text(f"waiting: {record.error}", style="red")
     if record.verdict is not None:
@@ -86,6 +89,11 @@ def _sampling(turn: Turn, trained_in: Sequence[int]) -> str:
         f"sampled by version {versions or '-'} at temperature {turn.sampling.temperature:g}, "
         f"{len(turn.prompt_ids)} prompt and {len(turn.sampled.ids)} response tokens{trained}"
     )
+
+
+def _unanswered(parent: str | None) -> str:
+    before = f" The turn before it: `afterwit show {parent}`." if parent is not None else ""
+    return f"Nothing has followed it yet, so there is nothing to judge it by.{before}"
 
 
 def _panel(message: Message, title: str, style: str) -> Panel:

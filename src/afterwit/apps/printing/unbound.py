@@ -48,10 +48,17 @@ def why_unbound(record: Record) -> str | None:
 
 
 def unbound(records: Iterable[Record]) -> dict[str, list[str]]:
-    """The reasons that apply to some of the turns, each with the ids of these."""
+    """The reasons that apply to some of the turns, each with the ids of these.
+
+    A turn that begins its session is named only if its request has earlier answers: a parent might be missed.
+    """
     found: dict[str, list[str]] = {}
     for record in records:
         why = why_unbound(record)
-        if why is not None:
+        if why is not None and (why != BEGINS or _has_answers(record)):
             found.setdefault(why, []).append(record.turn.id)
     return found
+
+
+def _has_answers(record: Record) -> bool:
+    return any(message.role == "assistant" for message in record.turn.conversation.messages)
