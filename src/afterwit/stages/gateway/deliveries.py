@@ -13,7 +13,9 @@ class Deliveries:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._untold: list[str] = []
-        self._telling = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        """The call that will tell what is untold, once the running one has ended."""
 
     async def tell(self, turns: Iterable[str]) -> None:
         """The clients have these turns whole. Stored on return; what the store refuses, the next call tells.
@@ -21,12 +23,17 @@ class Deliveries:
         Raises StoreError.
         """
         self._untold += turns
-        async with self._telling:
-            untold, self._untold = self._untold, []
-            if not untold:  # the call that came before told it
-                return
-            try:
-                await self._store.call(lambda store: store.delivered(untold))
-            except StoreError:
-                self._untold = untold + self._untold
-                raise
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._tell_behind(self._running))
+        await asyncio.shield(self._next)
+
+    async def _tell_behind(self, running: asyncio.Task[None] | None) -> None:
+        if running is not None:
+            await asyncio.wait({running})
+        self._running, self._next = self._next, None
+        untold, self._untold = self._untold, []
+        try:
+            await self._store.call(lambda store: store.delivered(untold))
+        except StoreError:
+            self._untold = untold + self._untold
+            raise
