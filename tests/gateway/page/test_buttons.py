@@ -136,6 +136,11 @@ async def test_forms_of_other_pages_and_of_other_shapes_are_refused(
     assert (await browser.post(post)).status_code == 415
     assert (await browser.post(post, json={"form": own})).status_code == 415
     assert (await browser.post(post, data={"form": own, "why": "x" * 20_000})).status_code == 413
+    assert (
+        await browser.post(post, data={"form": own} | dict.fromkeys(map(str, range(40)), ""))
+    ).status_code == 413
+    for number in ("9" * 30, "9" * 5_000, "-1", "x"):
+        assert (await browser.post(post.replace("0", number), data={"form": own})).status_code == 404
     other = {"origin": "https://evil.example"}
     assert (await browser.post(post, data={"form": own}, headers=other)).status_code == 403
     assert (await browser.get(post)).status_code == 404

@@ -7,6 +7,7 @@ import re
 from html import unescape
 
 import httpx
+import pytest
 
 from afterwit.core.message import Conversation, Message
 from afterwit.core.promotion import Event, EventKind
@@ -153,6 +154,13 @@ async def test_what_was_said_is_never_markup(browser: httpx.AsyncClient, gateway
         assert "img" not in [tag for tag, _ in read.tags]
     assert "49" not in Tags(pages[3].text).words
     assert HOSTILE in Tags(pages[3].text).words
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 5_000, "-1", "x", "\u00b2"])
+async def test_a_number_that_nothing_has_is_not_found(browser: httpx.AsyncClient, number: str):
+    assert (await browser.get(f"/ui/versions/{number}")).status_code == 404
+    for field in ("/ui/turns?before=", "/ui/turns?version=", "/ui/versions?made="):
+        assert (await browser.get(f"{field}{number}")).status_code == 200
 
 
 async def test_lists_go_on_where_the_page_before_ended(browser: httpx.AsyncClient, gateway: Serving):

@@ -7,8 +7,10 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
+from afterwit.core.errors import RequestError
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page.controls import Controls
+from afterwit.stages.gateway.page.views.view import number
 
 Fields = Mapping[str, str]
 Action = Callable[[Request, Fields], Awaitable[str]]
@@ -28,7 +30,7 @@ class Actions:
         return {
             "/ui/learning/pause": self._pause,
             "/ui/learning/resume": self._resume,
-            "/ui/versions/{version:int}/rollback": self._roll_back,
+            "/ui/versions/{version}/rollback": self._roll_back,
             "/ui/turns/{turn}/review": self._review,
             "/ui/sessions/{session:path}/exclude": self._exclude,
             "/ui/sessions/{session:path}/include": self._include,
@@ -44,7 +46,10 @@ class Actions:
         return "/ui"
 
     async def _roll_back(self, request: Request, fields: Fields) -> str:
-        made = await self._controls.roll_back(request.path_params["version"])
+        target = number(request.path_params["version"])
+        if target is None:
+            raise RequestError(404, "unknown_version", "There is no such version.")
+        made = await self._controls.roll_back(target)
         return f"/ui/versions?made={made.number}"
 
     async def _review(self, request: Request, fields: Fields) -> str:

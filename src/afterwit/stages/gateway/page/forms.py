@@ -11,6 +11,7 @@ from starlette.requests import Request
 from afterwit.core.errors import RequestError
 
 MOST_BYTES = 16 * 2**10
+MOST_FIELDS = 32
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -27,5 +28,8 @@ async def read_form(request: Request, *, pause_s: float) -> Mapping[str, str]:
                     raise RequestError(413, "request_too_large", "The form is too large.")
     except TimeoutError as error:
         raise RequestError(408, "body_timeout", "The form did not arrive in time.") from error
-    fields = parse_qs(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=32)
+    try:
+        fields = parse_qs(data.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise RequestError(413, "request_too_large", "The form has too many fields.") from error
     return {name: values[0] for name, values in fields.items()}

@@ -24,7 +24,7 @@ VIEWS: Mapping[str, View] = {
     "/ui/turns": turns.view,
     "/ui/turns/{turn}": turns.one,
     "/ui/versions": versions.view,
-    "/ui/versions/{version:int}": versions.one,
+    "/ui/versions/{version}": versions.one,
     "/ui/review": review.view,
     "/ui/sources": sources.view,
     "/ui/judge": judge.view,

@@ -13,7 +13,7 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind, Turn
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page.tokens import Token, tokens_of
-from afterwit.stages.gateway.page.views.view import Wanted, before, chosen
+from afterwit.stages.gateway.page.views.view import Wanted, before, chosen, number
 from afterwit.store import Filter, Store
 
 PAGE = 50
@@ -32,10 +32,9 @@ def view(request: Request, gateway: Gateway) -> Wanted:
     start = before(request)
     state, reason = chosen(request, "state", State), chosen(request, "reason", Reason)
     kind = chosen(request, "kind", Kind)
-    version = request.query_params.get("version", "")
-    number = int(version) if version.isascii() and version.isdigit() and len(version) < 16 else None
-    where = Filter(state=state, reason=reason, kind=kind, version=number)
-    fields = {"state": state, "reason": reason, "kind": kind, "version": number}
+    version = number(request.query_params.get("version", ""))
+    where = Filter(state=state, reason=reason, kind=kind, version=version)
+    fields = {"state": state, "reason": reason, "kind": kind, "version": version}
     asked = urlencode({name: value for name, value in fields.items() if value is not None})
 
     def read(store: Store) -> Mapping[str, Any]:

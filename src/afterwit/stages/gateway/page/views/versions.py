@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from afterwit.core.promotion import Event, EventKind, Standing
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.page.views.view import NotFound, Wanted, before
+from afterwit.stages.gateway.page.views.view import NotFound, Wanted, before, number
 from afterwit.store import Filter, Store, VersionRecord
 
 PAGE = 40
@@ -29,7 +29,7 @@ class Change:
 
 def view(request: Request, gateway: Gateway) -> Wanted:
     """Versions, the newest first, with what was held back and what was taken back."""
-    start, made = before(request), request.query_params.get("made", "")
+    start, made = before(request), number(request.query_params.get("made", ""))
 
     def read(store: Store) -> Mapping[str, Any]:
         found = store.newest_versions(before=start, limit=PAGE + 1)
@@ -41,7 +41,7 @@ def view(request: Request, gateway: Gateway) -> Wanted:
             "served": store.latest_published(),
             "confirmed": _confirmed(events),
             "events": [event for event in events if event.kind is not EventKind.CONFIRM][: -EVENTS - 1 : -1],
-            "made": int(made) if made.isascii() and made.isdigit() and len(made) < 16 else None,
+            "made": made,
         }
 
     return Wanted(template="versions.html", read=read)
@@ -49,22 +49,24 @@ def view(request: Request, gateway: Gateway) -> Wanted:
 
 def one(request: Request, gateway: Gateway) -> Wanted:
     """A version: what it learned from, what changed, and what it lost of what people had approved."""
-    number = request.path_params["version"]
+    wanted = number(request.path_params["version"])
+    if wanted is None:
+        raise NotFound("There is no such version.")
 
     def read(store: Store) -> Mapping[str, Any]:
-        around = store.newest_versions(before=number + 1, limit=PAGE)
-        if not around or around[0].number != number:
-            raise NotFound(f"There is no version {number}.")
+        around = store.newest_versions(before=wanted + 1, limit=PAGE)
+        if not around or around[0].number != wanted:
+            raise NotFound(f"There is no version {wanted}.")
         version, newest = around[0], store.newest_versions(limit=1)[0]
         return {
             "version": version,
             "newest": newest.number,
             "served": store.latest_published(),
-            "confirmed": number in _confirmed(store.events()),
+            "confirmed": wanted in _confirmed(store.events()),
             "changes": changes(version, around[1:]),
             "lost": sorted(version.suite.lost.items()) if version.suite else [],
-            "turns": store.turn_lines(Filter(version=number), limit=TURNS),
-            "effects": {each.turn: each.effect for each in store.learned(version=number) if each.effect},
+            "turns": store.turn_lines(Filter(version=wanted), limit=TURNS),
+            "effects": {each.turn: each.effect for each in store.learned(version=wanted) if each.effect},
         }
 
     return Wanted(template="version.html", read=read)

@@ -14,8 +14,8 @@ from afterwit.store import Store
 
 Member = TypeVar("Member", bound=StrEnum)
 
-LARGEST = 2**53
-"""Of the numbers in an address."""
+MOST_DIGITS = 15
+"""Of a number in an address."""
 
 
 class NotFound(Exception):
@@ -35,8 +35,12 @@ View = Callable[[Request, Gateway], Wanted]
 
 def before(request: Request) -> int | None:
     """Where a page of a list goes on; None: it begins with the newest."""
-    given = request.query_params.get("before", "")
-    return min(int(given), LARGEST) if given.isascii() and given.isdigit() else None
+    return number(request.query_params.get("before", ""))
+
+
+def number(given: str) -> int | None:
+    """The whole number that a part of an address names; None if it names none that anything has."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= MOST_DIGITS else None
 
 
 def chosen(request: Request, name: str, kind: type[Member]) -> Member | None:
