@@ -23,7 +23,7 @@ class QuickEngine:
     """Tells by the number of tokens that it is asked for which answer is wanted."""
 
     version = 0
-    fault = None
+    fault = reduced = None
 
     def __init__(self, renderer: Renderer) -> None:
         words = renderer.encode("It is in the second file, on line forty two.")

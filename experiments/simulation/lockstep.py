@@ -36,6 +36,10 @@ class LockstepEngine:
         return self._engine.version
 
     @property
+    def reduced(self) -> str | None:
+        return self._engine.reduced
+
+    @property
     def fault(self) -> str | None:
         """Why requests fail now."""
         return self._engine.fault

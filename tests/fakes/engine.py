@@ -56,6 +56,7 @@ class FakeEngine:
         """Tokens after which it raises `error`."""
         self.error: Exception = EngineError("out of memory")
         self.fault: str | None = None
+        self.reduced: str | None = None
         self.pause_after: int | None = None
         """Tokens after which it waits for `resume`; `paused` says that it does."""
         self.paused = asyncio.Event()

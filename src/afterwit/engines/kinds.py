@@ -38,15 +38,17 @@ async def _open_embedded(folder: Path, settings: EmbeddedSettings, takes_weights
 
 
 async def _open_vllm(folder: Path, settings: VllmSettings, takes_weights: bool) -> Engine:
+    from afterwit.engines.fleet.open import open_each
     from afterwit.engines.vllm.open import open_vllm
 
-    return await open_vllm(folder, settings, takes_weights=takes_weights)
+    return await open_each(folder, settings, open_vllm, takes_weights=takes_weights)
 
 
 async def _open_sglang(folder: Path, settings: SglangSettings, takes_weights: bool) -> Engine:
+    from afterwit.engines.fleet.open import open_each
     from afterwit.engines.sglang.open import open_sglang
 
-    return await open_sglang(folder, settings, takes_weights=takes_weights)
+    return await open_each(folder, settings, open_sglang, takes_weights=takes_weights)
 
 
 KINDS: Mapping[str, Callable[[Path, Any, bool], Awaitable[Engine]]] = {

@@ -197,6 +197,10 @@ class Engine(Protocol):
     def fault(self) -> str | None:
         """Why requests fail or wait now, for people; None if they are served. Gateway: `/readyz`."""
 
+    @property
+    def reduced(self) -> str | None:
+        """What is out while requests are served, for people; None: nothing. Gateway: `/readyz`."""
+
     async def stage(self, version: int, folder: Path) -> None:
         """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
 

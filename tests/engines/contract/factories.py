@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.server.settings import Swap
+from tests.engines.server.pretend import FACTS, PretendServer, fleet_over
 from tests.engines.sglang.servers import opened as opened_sglang
 from tests.engines.vllm.servers import opened as opened_vllm
 from tests.fakes.engine import FakeEngine
@@ -65,9 +66,19 @@ async def sglang(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterat
         yield engine
 
 
+@asynccontextmanager
+async def fleet(models: Models, servers: Servers, *, swap: Swap) -> AsyncIterator[Engine]:
+    """Its servers make up their log-probs, as the fake engine does."""
+    facts = replace(FACTS, name="fake", vocabulary=VOCABULARY, context_length=2048)
+    async with fleet_over([PretendServer(), PretendServer()], models.base, swap=swap, facts=facts) as engine:
+        yield engine
+
+
 FACTORIES: Mapping[str, Factory] = {
     "embedded": embedded,
     "fake": fake,
+    "fleet": partial(fleet, swap="adapters"),
+    "fleet whole": partial(fleet, swap="whole"),
     "sglang": partial(sglang, swap="adapters"),
     "sglang whole": partial(sglang, swap="whole"),
     "vllm": partial(vllm, swap="adapters"),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.core.turn import Basis
+from afterwit.engines.fleet.fleet import Fleet
+from afterwit.engines.fleet.member import Member
 from afterwit.engines.port import Capabilities, Facts
 from afterwit.engines.server.engine import ServerEngine
 from afterwit.engines.server.server import Ask, Piece, Place, place_of
@@ -75,7 +77,11 @@ class PretendServer:
                 self.up = False
             self._alive()
             left -= 1
-            yield Piece(ids=(length % 100,), logprobs=(-0.5,), ended=None if left else "length")
+            token = length % 100
+            ended = "stop" if token in ask.end_ids else None if left else "length"
+            yield Piece(ids=(token,), logprobs=(-0.5,), ended=ended)
+            if ended:
+                return
             length += 1
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
@@ -87,7 +93,8 @@ class PretendServer:
         self._knows(weights)
         await self.holds.wait()
         self._alive()
-        return [place_of(token, [(token, -1.0), (99, -0.5)], top) for token in ids[first:]]
+        others = [(index, -2.0 - index) for index in range(20)]
+        return [place_of(token, [*others, (token, -1.0), (99, -0.5)], top) for token in ids[first:]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         self._alive()
@@ -124,14 +131,39 @@ async def engine_over(
     server: PretendServer, base: Path, *, swap: Swap = "adapters", patience_s: float = 60.0
 ) -> AsyncIterator[ServerEngine]:
     """An engine that looks at its server all the time."""
-    settings = ServerSettings(swap=swap, patience_s=patience_s, watch_s=0.001)
-    whole = swap == "whole"
-    can = replace(CAPABILITIES, whole_weights=whole, adapters=not whole, base_weights=not whole)
-    engine = await ServerEngine.open(server, base, settings, facts=FACTS, capabilities=can)
+    engine = await _opened(server, base, swap=swap, patience_s=patience_s, facts=FACTS)
     try:
         yield engine
     finally:
         await engine.close()
+
+
+@asynccontextmanager
+async def fleet_over(
+    servers: Sequence[PretendServer],
+    base: Path,
+    *,
+    swap: Swap = "adapters",
+    patience_s: float = 60.0,
+    facts: Facts = FACTS,
+) -> AsyncIterator[Fleet]:
+    """A fleet of servers that are called a, b and so on."""
+    engines = [await _opened(each, base, swap=swap, patience_s=patience_s, facts=facts) for each in servers]
+    members = [Member(name, engine) for name, engine in zip("abcd", engines, strict=False)]
+    fleet = Fleet(members, patience_s=patience_s, watch_s=0.001)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
+
+
+async def _opened(
+    server: PretendServer, base: Path, *, swap: Swap, patience_s: float, facts: Facts
+) -> ServerEngine:
+    settings = ServerSettings(swap=swap, patience_s=patience_s, watch_s=0.001)
+    whole = swap == "whole"
+    can = replace(CAPABILITIES, whole_weights=whole, adapters=not whole, base_weights=not whole)
+    return await ServerEngine.open(server, base, settings, facts=facts, capabilities=can)
 
 
 async def until(true: Callable[[], object]) -> None:

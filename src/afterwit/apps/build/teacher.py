@@ -36,9 +36,9 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
         if engine.swap != "adapters":
             raise SettingError(
                 f'learner.teacher is "server", but with engine.swap = "{engine.swap}" the weights at '
-                f'{engine.url} change: set learner.teacher_url, or engine.swap = "adapters"'
+                f'{", ".join(engine.urls)} change: set learner.teacher_url, or engine.swap = "adapters"'
             )
-        url, key = engine.url, engine.key(os.environ)
+        url, key = engine.urls[0], engine.key(os.environ)
     return ServedTeacher(
         folder,
         url,

@@ -36,8 +36,11 @@ Engine = Annotated[
     str | None, typer.Option(help="Which engine samples: embedded, vllm or sglang. Default: embedded.")
 ]
 EngineUrl = Annotated[
-    str | None,
-    typer.Option(help="Where the engine's server answers, such as http://127.0.0.1:8000."),
+    list[str] | None,
+    typer.Option(
+        help="Where the engine's server answers, such as http://127.0.0.1:8000; may be given again, for "
+        "several servers of one model."
+    ),
 ]
 RecordOnly = Annotated[
     bool,
@@ -58,6 +61,11 @@ def chosen_model(argument: str | None, option: str | None) -> str | None:
     if argument and option and argument != option:
         raise SettingError(f"two models are named, {argument} and --model {option}: name one")
     return argument or option
+
+
+def addresses(urls: list[str] | None) -> str | list[str] | None:
+    """The setting `engine.url` that `--engine-url` stands for."""
+    return urls[0] if urls and len(urls) == 1 else urls or None
 
 
 def switched_off(record_only: bool) -> dict[str, bool | None]:

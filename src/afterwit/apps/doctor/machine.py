@@ -92,7 +92,7 @@ def _device(settings: Settings) -> str:
 
     learner = f"the learner on {device_of(settings.learner.device)} in {settings.learner.dtype}"
     if not isinstance(settings.engine, EmbeddedSettings):
-        return f"the engine is the server at {settings.engine.url}, {learner}"
+        return f"the engine is the server at {' and '.join(settings.engine.urls)}, {learner}"
     device, dtype = device_and_dtype(settings.engine)
     return f"the engine runs on {device} in {dtype}, {learner}"
 

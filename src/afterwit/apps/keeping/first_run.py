@@ -21,7 +21,7 @@ class Answers:
 
     model: str
     engine: str = HERE
-    url: str | None = None
+    url: str | list[str] | None = None
     host: str = LOOPBACK
     key: str | None = None
     record_only: bool = False
@@ -32,9 +32,9 @@ class Answers:
                 f"--host {self.host} can be reached from other machines: name an API key too, --key NAME"
             )
 
-    def settings(self) -> dict[str, str | bool]:
+    def settings(self) -> dict[str, str | list[str] | bool]:
         """What differs from the defaults, by the settings' names."""
-        found: dict[str, str | bool] = {"model": self.model}
+        found: dict[str, str | list[str] | bool] = {"model": self.model}
         if self.host != LOOPBACK:
             found["serve.host"] = self.host
         if self.engine != HERE:

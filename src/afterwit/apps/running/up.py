@@ -34,11 +34,17 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
             f"engine.swap is {engine.swap!r}, but learner.lora_rank is {learner.lora_rank}: adapters need a "
             "rank above 0, whole weights need 0"
         )
-    address = urlsplit(engine.url)
+    if len(engine.urls) > 1:
+        raise SettingError(
+            f"engine.url names {len(engine.urls)} servers, and `afterwit up` starts one: start them by their "
+            "own launchers, then run `afterwit serve` with the same engine.url"
+        )
+    (url,) = engine.urls
+    address = urlsplit(url)
     if address.hostname is None or address.port is None or address.path.strip("/"):
-        raise SettingError(f"engine.url is {engine.url}: `afterwit up` needs it as http://127.0.0.1:8000")
+        raise SettingError(f"engine.url is {url}: `afterwit up` needs it as http://127.0.0.1:8000")
     folder = model_folder(settings.model, make_home(home))
     command = LAUNCHERS[engine.kind](
         folder.resolve(), engine, host=address.hostname, port=address.port, lora_rank=learner.lora_rank
     )
-    return EngineProcess(command, engine.url, home)
+    return EngineProcess(command, url, home)

@@ -140,6 +140,10 @@ class EmbeddedEngine:
         return self._runners[Weights.LIVE].version
 
     @property
+    def reduced(self) -> None:
+        """Nothing of it can be out alone."""
+
+    @property
     def fault(self) -> str | None:
         return None if self._open and self._worker.is_alive() else "The engine was closed."
 

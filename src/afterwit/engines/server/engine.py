@@ -51,6 +51,8 @@ class ServerEngine:
     ) -> None:
         self.facts = facts
         self.capabilities = capabilities
+        self.proof = proof
+        """What its base weights say of some ids."""
         self._server, self._patience_s = server, settings.patience_s
         self._base = base
         self._door = Door()
@@ -91,6 +93,10 @@ class ServerEngine:
         return self._swap.version
 
     @property
+    def reduced(self) -> None:
+        """There is one server."""
+
+    @property
     def fault(self) -> str | None:
         return "The engine was closed." if self._closed else self._door.reason
 
@@ -98,23 +104,40 @@ class ServerEngine:
         """Steps as the server streams them. Close the generator to end the response there too."""
         self._check_open()
         check_fits(request, self.facts)
-        response, interruptions = ServedResponse(request, self.facts, self._text_of), 0
+        response, interruptions = self.begun(request, self.facts), 0
         while True:
             await self._door.passed(self._patience_s)
-            self._check_open()
-            with self._swap.lease(request.weights) as lease:
-                try:
-                    async with aclosing(self._steps(response, lease)) as steps:
-                        async for step in steps:
-                            yield step
-                            if step.ended:
-                                return
-                except EngineUnavailable as error:
-                    self._check_open()
-                    self._watch.lost(error)
-                    interruptions += 1
-                    if interruptions > MOST_INTERRUPTIONS:
-                        raise
+            try:
+                async with aclosing(self.rest(response, request.weights)) as steps:
+                    async for step in steps:
+                        yield step
+                        if step.ended:
+                            return
+            except EngineUnavailable:
+                self._check_open()
+                interruptions += 1
+                if interruptions > MOST_INTERRUPTIONS:
+                    raise
+
+    def begun(self, request: Generate, facts: Facts) -> ServedResponse:
+        """A response that has said nothing, for `rest` of any server of the model."""
+        return ServedResponse(request, facts, self._text_of)
+
+    async def rest(self, response: ServedResponse, weights: Weights) -> AsyncGenerator[Step, None]:
+        """What is left of a response, up to its end or until the server takes new weights.
+
+        It waits for nothing: ask only without a `fault`. EngineUnavailable if the server breaks off.
+        """
+        self._check_open()
+        with self._swap.lease(weights) as lease:
+            try:
+                async with aclosing(self._steps(response, lease)) as steps:
+                    async for step in steps:
+                        yield step
+            except EngineUnavailable as error:
+                self._check_open()
+                self._watch.lost(error)
+                raise
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

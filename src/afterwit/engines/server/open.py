@@ -54,7 +54,8 @@ async def open_server(
     `called` is the kind's name for people. Without `takes_weights` it needs no flag for new weights.
     """
     swap = settings.swap if takes_weights else None
-    client = ServerClient(settings.url, key=settings.key(os.environ), silence_s=settings.silence_s)
+    (url,) = settings.urls
+    client = ServerClient(url, key=settings.key(os.environ), silence_s=settings.silence_s)
     try:
         await answered(client, "/health", called=called, patience_s=settings.patience_s)
         fit = await inspect(client, folder, swap)

@@ -18,8 +18,8 @@ class ServerSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    url: str = "http://127.0.0.1:8000"
-    """Where the server answers, without `/v1`."""
+    url: str | tuple[str, ...] = "http://127.0.0.1:8000"
+    """Where the server answers, without `/v1`; a list: several servers of one model, behind one gateway."""
     api_key_env: str | None = None
     """Environment variable that holds the server's API key, if it wants one."""
     swap: Swap = "adapters"
@@ -45,8 +45,16 @@ class ServerSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         above(self, 0, "patience_s", "silence_s", "watch_s", "start_s")
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {self.url!r}, but must begin with http:// or https://")
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"url is {url!r}, but must begin with http:// or https://")
+        if not self.urls or len({url.rstrip("/") for url in self.urls}) < len(self.urls):
+            raise ValueError(f"url is {list(self.urls)}, but must name at least one server, and none twice")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every server's address."""
+        return (self.url,) if isinstance(self.url, str) else self.url
 
     def key(self, environment: Mapping[str, str]) -> str | None:
         """The server's API key. SettingError if its variable is not set."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Engine, EngineUrl, Home, Model, RecordOnly
+from afterwit.apps.cli.options import Engine, EngineUrl, Home, Model, RecordOnly, addresses
 
 if TYPE_CHECKING:
     from afterwit.apps.keeping.first_run import Answers
@@ -41,7 +41,7 @@ def init(
         answers = Answers(
             model=_absolute(model),
             engine=engine or "embedded",
-            url=engine_url,
+            url=addresses(engine_url),
             host=host or "127.0.0.1",
             key=key,
             record_only=record_only,

@@ -16,6 +16,7 @@ from afterwit.apps.cli.options import (
     Recipe,
     RecordOnly,
     Set,
+    addresses,
     chosen_model,
     switched_off,
 )
@@ -46,7 +47,7 @@ def up(
     direct = {
         "model": chosen_model(model, model_option),
         "engine.kind": engine,
-        "engine.url": engine_url,
+        "engine.url": addresses(engine_url),
         "serve.host": host,
         "serve.port": port,
         "learner.processes": learner_processes,

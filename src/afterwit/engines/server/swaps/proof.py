@@ -22,12 +22,20 @@ class Proof:
 
     def check(self, now: Sequence[float], dtype: str) -> None:
         """EngineError unless `now` are the log-probs that the same weights give."""
-        gap = sum(abs(old - new) for old, new in zip(self.logprobs, now, strict=True)) / len(self.logprobs)
-        if not gap <= (most := CLOSE.get(dtype, CLOSE_ELSE)):
+        gap, most = self.gap(now), self.close(dtype)
+        if not gap <= most:
             raise EngineError(
-                f"the server's log-probs differ from those before it was away by {gap:.2g} on average, and "
-                f"at most {most:g} is right: it does not serve the same weights"
+                f"the server's log-probs differ from those that these weights gave by {gap:.2g} on average, "
+                f"and at most {most:g} is right: it does not serve the same weights"
             )
+
+    def gap(self, now: Sequence[float]) -> float:
+        """Mean |difference| to other log-probs of the same ids, in nats."""
+        return sum(abs(old - new) for old, new in zip(self.logprobs, now, strict=True)) / len(self.logprobs)
+
+    def close(self, dtype: str) -> float:
+        """The largest gap between two scorings by the same weights."""
+        return CLOSE.get(dtype, CLOSE_ELSE)
 
 
 def sample_ids(vocabulary: int) -> tuple[int, ...]:

@@ -48,8 +48,8 @@ def health_of(
     """Combine what the stages report with what the gateway knows."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
-    if gateway.engine.fault is not None:
-        faults["engine"] = gateway.engine.fault
+    if (words := gateway.engine.fault or gateway.engine.reduced) is not None:
+        faults["engine"] = words
     if isinstance(statuses, StoreError):
         faults.setdefault("store", f"The store does not answer: {statuses}")
         statuses = ()

@@ -1,0 +1,61 @@
+"""Whether servers serve the same model, and what all of them can do. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from afterwit.core.errors import SettingError
+from afterwit.engines.fleet.member import Member
+from afterwit.engines.port import Capabilities, Facts
+
+MODEL = ("model", "vocabulary", "end_ids", "fingerprint", "dtype")
+"""The facts that all must share."""
+
+
+def same_facts(members: Sequence[Member]) -> Facts:
+    """The facts of all: the shortest context. SettingError with both names if they serve different models."""
+    first, *others = members
+    ours = first.engine.facts
+    for other in others:
+        theirs = other.engine.facts
+        for name in MODEL:
+            if (one := getattr(ours, name)) != (two := getattr(theirs, name)):
+                raise SettingError(
+                    f"the servers of engine.url differ: {name} is {one} at {first.name}, but {two} at "
+                    f"{other.name}; start all with the same model and --dtype"
+                )
+        gap, most = first.engine.proof.gap(other.engine.proof.logprobs), first.engine.proof.close(ours.dtype)
+        if not gap <= most:
+            raise SettingError(
+                f"the servers of engine.url do not serve the same weights: of the same ids the log-probs at "
+                f"{first.name} and {other.name} differ by {gap:.2g} on average, and at most {most:g} is "
+                "right; start all with the same model"
+            )
+    return replace(ours, context_length=min(each.engine.facts.context_length for each in members))
+
+
+def common(members: Sequence[Member]) -> Capabilities:
+    """What every one can do. SettingError if their log-probs are of different distributions."""
+    all_can = [each.engine.capabilities for each in members]
+    first = all_can[0]
+    for member, can in zip(members, all_can, strict=True):
+        if can.basis is not first.basis:
+            raise SettingError(
+                f"log-probs are {first.basis.value} at {members[0].name}, but {can.basis.value} at "
+                f"{member.name}: start the servers of engine.url with the same flags"
+            )
+    probes = [can.longest_probe for can in all_can if can.longest_probe is not None]
+    return Capabilities(
+        basis=first.basis,
+        base_weights=all(can.base_weights for can in all_can),
+        forced_prefix=all(can.forced_prefix for can in all_can),
+        whole_weights=all(can.whole_weights for can in all_can),
+        adapters=all(can.adapters for can in all_can),
+        constraint=all(can.constraint for can in all_can),
+        top_logprobs=min(can.top_logprobs for can in all_can),
+        scored_ids=min(can.scored_ids for can in all_can),
+        scored_tau=all(can.scored_tau for can in all_can),
+        longest_probe=min(probes) if probes else None,
+        remedies=first.remedies,
+    )

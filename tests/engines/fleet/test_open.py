@@ -1,0 +1,97 @@
+"""What a fleet is made of: servers of one model, found at the addresses of `engine.url`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterwit.apps.config.load import load
+from afterwit.core.errors import SettingError
+from afterwit.core.turn import Basis
+from afterwit.engines.fleet.agreed import common, same_facts
+from afterwit.engines.fleet.fleet import Fleet
+from afterwit.engines.fleet.member import Member
+from afterwit.engines.kinds import open_engine
+from afterwit.engines.vllm.settings import VllmSettings
+from tests.engines.server.pretend import PretendServer, engine_over
+from tests.engines.vllm.recorded import Recorded, listening
+from tests.fakes.models import tiny_llama
+
+
+async def test_addresses_of_one_model_become_one_engine(qwen: Path) -> None:
+    async with listening(Recorded(qwen)) as one, listening(Recorded(qwen)) as two:
+        engine = await open_engine(qwen, VllmSettings(url=(one, two)))
+        assert isinstance(engine, Fleet)
+        assert engine.fault is engine.reduced is None
+        await engine.close()
+
+
+async def test_another_model_at_one_address_is_refused_with_the_address(qwen: Path, tmp_path: Path) -> None:
+    other = tiny_llama(tmp_path / "other")
+    async with listening(Recorded(qwen)) as one, listening(Recorded(other)) as two:
+        with pytest.raises(SettingError, match=two):
+            await open_engine(qwen, VllmSettings(url=(one, two)))
+
+
+async def test_an_address_where_nobody_answers_is_refused_with_it(qwen: Path) -> None:
+    async with listening(Recorded(qwen)) as one:
+        async with listening(Recorded(qwen)) as two:
+            pass
+        with pytest.raises(SettingError, match=two):
+            await open_engine(qwen, VllmSettings(url=(one, two), patience_s=0.1))
+
+
+@pytest.mark.parametrize(
+    ("differs", "said"),
+    [
+        ({"fingerprint": "other"}, "fingerprint is pretend at a, but other at b"),
+        ({"dtype": "bfloat16"}, "dtype is float32 at a, but bfloat16 at b"),
+        ({"vocabulary": 90}, "vocabulary is 100 at a, but 90 at b"),
+    ],
+)
+async def test_servers_of_different_models_are_refused_by_name(
+    base: Path, differs: dict[str, Any], said: str
+) -> None:
+    async with engine_over(PretendServer(), base) as one, engine_over(PretendServer(), base) as two:
+        two.facts = replace(two.facts, **differs)
+        with pytest.raises(SettingError, match=said):
+            same_facts([Member("a", one), Member("b", two)])
+
+
+async def test_servers_of_different_weights_are_refused_by_name(base: Path) -> None:
+    other = PretendServer()
+    other.forgetful = True
+    async with engine_over(PretendServer(), base) as one, engine_over(other, base) as two:
+        with pytest.raises(SettingError, match=r"do not serve the same weights.* a and b differ by 1"):
+            same_facts([Member("a", one), Member("b", two)])
+
+
+async def test_a_fleet_can_what_all_can(base: Path) -> None:
+    async with engine_over(PretendServer(), base) as one, engine_over(PretendServer(), base) as two:
+        members = [Member("a", one), Member("b", two)]
+        one.capabilities = replace(one.capabilities, constraint=True, scored_ids=5, longest_probe=None)
+        two.capabilities = replace(two.capabilities, base_weights=False, top_logprobs=7, longest_probe=50)
+        two.facts = replace(two.facts, context_length=150)
+        can = common(members)
+        assert (can.constraint, can.base_weights, can.adapters) == (False, False, True)
+        assert (can.scored_ids, can.top_logprobs, can.longest_probe) == (5, 0, 50)
+        assert same_facts(members).context_length == 150
+        two.capabilities = replace(two.capabilities, basis=Basis.RAW)
+        with pytest.raises(SettingError, match=r"at a, but .* at b: start the servers"):
+            common(members)
+
+
+def test_addresses_come_from_a_list_in_any_source(tmp_path: Path) -> None:
+    pairs = ["engine.kind=vllm", 'engine.url=["http://a:1", "http://b:1"]']
+    engine = load(home=tmp_path, pairs=pairs, environment={}).engine
+    assert isinstance(engine, VllmSettings)
+    assert engine.urls == ("http://a:1", "http://b:1")
+
+
+@pytest.mark.parametrize("url", [(), ("http://a:1", "http://a:1/"), ("http://a:1", "b")])
+def test_addresses_that_cannot_be_a_fleet_are_refused(url: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="url is"):
+        VllmSettings(url=url)
