@@ -140,4 +140,9 @@ def test_the_extras_that_messages_name_are_the_extras_of_the_package() -> None:
 def _module(requirement: str) -> str:
     """The module that a requirement installs."""
     name = requirement.split(">")[0].split("[")[0]
-    return {"mlflow-skinny": "mlflow"}.get(name, name.replace("-", "_"))
+    others = {
+        "mlflow-skinny": "mlflow",
+        "opentelemetry-sdk": "opentelemetry.sdk",
+        "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter",
+    }
+    return others.get(name, name.replace("-", "_"))

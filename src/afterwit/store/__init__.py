@@ -4,7 +4,7 @@
 """
 
 from afterwit.store.asynchronous import AsyncStore
-from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
+from afterwit.store.lines import EndedTurn, Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.port import ParentLookup, Store
 from afterwit.store.records import (
     Committed,
@@ -30,6 +30,7 @@ __all__ = [
     "Committed",
     "Counts",
     "EndedEpisode",
+    "EndedTurn",
     "Excluded",
     "FeedbackOutcome",
     "Filter",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,13 @@ from afterwit.apps.config import Settings
 
 if TYPE_CHECKING:
     from afterwit.stages.tracking import Tracker, Tracking
+    from afterwit.stages.tracking.otlp import OtlpTraces
     from afterwit.stages.worker import Report
     from afterwit.store import AsyncStore
 
 
 def check_tracking(settings: Settings) -> None:
-    """ModuleNotFoundError if a tracker's library is not installed. None is imported."""
+    """ModuleNotFoundError if the library of a tracker or of the collector is not installed."""
     from afterwit.stages.tracking import missing_module
 
     for name in settings.tracking.trackers:
@@ -25,17 +28,31 @@ def check_tracking(settings: Settings) -> None:
             raise ModuleNotFoundError(
                 f"tracking.trackers names {name}: there is no module {module}", name=module
             )
+    if settings.tracking.otlp_url is not None:
+        try:
+            import_module("opentelemetry.sdk")
+            import_module("opentelemetry.exporter.otlp.proto.http")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(str(error), name="opentelemetry.sdk") from error
 
 
 def tracking_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Tracking:
     """What tells the trackers that the settings name."""
-    from afterwit.stages.tracking import Tracking
+    from afterwit.stages.tracking import Traces, Tracking
 
     trackers: dict[str, Callable[[str], Tracker]] = {
         name: _opener(settings, home, name) for name in settings.tracking.trackers
     }
     owner = f"{os.uname().nodename}:{home.resolve()}"  # a home has one gateway: a new one goes on at once
-    return Tracking(store, trackers, owner=owner, now=time.time, report=report)
+    traces = None if settings.tracking.otlp_url is None else Traces(store, partial(_collector, settings))
+    return Tracking(store, trackers, owner=owner, now=time.time, report=report, traces=traces)
+
+
+def _collector(settings: Settings) -> OtlpTraces:
+    from afterwit.stages.tracking.otlp import OtlpTraces
+
+    assert settings.tracking.otlp_url is not None
+    return OtlpTraces(settings.tracking.otlp_url)
 
 
 def _opener(settings: Settings, home: Path, name: str) -> Callable[[str], Tracker]:

@@ -15,6 +15,7 @@ from afterwit.apps.cli.steer import versions as taking_back
 from afterwit.core.errors import AfterwitError
 
 EXTRAS = {
+    "otlp": {"opentelemetry.sdk", "opentelemetry.exporter"},
     "tracking": {"wandb", "tensorboardX", "trackio", "mlflow"},
     "local": {"torch", "transformers", "safetensors", "numpy", "huggingface_hub", "peft", "llguidance"},
     "demo": {"openai", "matplotlib"},

@@ -208,10 +208,10 @@ class Runtime:
     async def _start_tracking(self) -> None:
         """Beside the gateway: every store has one."""
         report, settings = self._reporter(TRACKING), self._settings.tracking
-        if not settings.trackers:
+        if not settings.trackers and settings.otlp_url is None:
             known = await self.store.call(lambda store: store.statuses())
             if any(status.stage == TRACKING for status in known):  # from when somebody was told
-                await report(True, "switched off (tracking.trackers is empty)")
+                await report(True, "switched off (neither tracking.trackers nor tracking.otlp_url is set)")
             return
         self._spawn(
             build.tracking_of(self._settings, self._home, self.store, report).run(

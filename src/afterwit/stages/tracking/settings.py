@@ -23,6 +23,9 @@ class TrackingSettings:
     """The project that a tracker shows this home's run in; MLflow calls it an experiment."""
     folder: str | None = None
     """Where trackers write files; unset: `tracking` in the home."""
+    otlp_url: str | None = None
+    """An OpenTelemetry collector (OTLP over HTTP) that gets a trace of each turn that ended, such as
+    `http://127.0.0.1:4318`; unset: none does. Its library comes with the extra `otlp`."""
     poll_s: float = 10.0
     """Seconds between two looks for what is new."""
 
@@ -30,5 +33,7 @@ class TrackingSettings:
         above(self, 0, "poll_s")
         if not self.project:
             raise ValueError("project is empty, but trackers need a name")
+        if self.otlp_url is not None and not self.otlp_url.startswith(("http://", "https://")):
+            raise ValueError(f"otlp_url is {self.otlp_url!r}, but must begin with http:// or https://")
         if len(set(self.trackers)) < len(self.trackers):
             raise ValueError(f"trackers names one twice: {', '.join(self.trackers)}")

@@ -1,4 +1,4 @@
-"""The loop that tells each tracker what is new, in order. Where each stands is in the store."""
+"""The loop that tells trackers and a collector what is new, in order. Where each stands is in the store."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from afterwit.core.errors import AfterwitError, TrackerFailed
 from afterwit.stages.retry import BackOff
 from afterwit.stages.tracking.history import Told, news
 from afterwit.stages.tracking.teller import may_tell
+from afterwit.stages.tracking.traces import Traces
 from afterwit.stages.tracking.trackers import Tracker
 from afterwit.stages.worker import Report, Signals, StageHealth, work
 from afterwit.store import AsyncStore, Store
@@ -32,8 +33,10 @@ class Tracking:
         owner: str,
         now: Callable[[], float],
         report: Report,
+        traces: Traces | None = None,
     ) -> None:
         """`owner` is this process: of several over one store, one tells."""
+        self._traces = traces
         self._store, self._trackers, self._owner = store, trackers, owner
         self._now, self._report = now, report
         self._open: dict[str, Tracker] = {}
@@ -46,6 +49,8 @@ class Tracking:
         finally:
             for name in list(self._open):
                 await asyncio.to_thread(self._close, name)
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close)
 
     async def step(self) -> bool:
         """Tell each tracker the next of what is new; False if nothing is left. Raises the first failure."""
@@ -53,13 +58,19 @@ class Tracking:
         if not await self._store.call(lambda store: may_tell(store, self._owner, now=now)):
             return False
         run = await self._store.call(run_id)
-        told, failed = False, None
+        told = False
+        failed: AfterwitError | None = None
         for name in self._trackers:
             try:
                 told |= await self._tell(name, run, now)
             except Exception as error:  # the other trackers go on, and this one is tried again
                 await asyncio.to_thread(self._close, name)
                 failed = failed or _attributed(name, error)
+        if self._traces is not None:
+            try:
+                told |= await self._traces.step(now)
+            except TrackerFailed as error:
+                failed = failed or error
         if failed is not None:
             raise failed
         return told

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from afterwit.core.judge_checks import Judged
-from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
+from afterwit.store.lines import EndedTurn, Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 
 
@@ -33,6 +33,11 @@ class Browsing(Protocol):
 
     def source_lines(self, *, newest: int) -> list[SourceLine]:
         """Who the newest turns came from, those with most turns first."""
+        ...
+
+    def ended_turns(self, *, after: tuple[float, int], until: float, limit: int) -> list[EndedTurn]:
+        """Turns that were trained or skipped and stayed so, by when that was: behind `after`, the time
+        and the `seq` of the last one, up to `until`. Imported turns are left out."""
         ...
 
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:

@@ -57,6 +57,7 @@ class SqlRecording(Component):
             "state": State.OPEN if reason is None else State.SKIPPED,
             "reason": reason,
             "moved_at": now,
+            "recorded": now,
         }
         content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():

@@ -11,7 +11,7 @@ from afterwit.core.judge_checks import Judged
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.turn import Kind
 from afterwit.core.verdict import Question, Source
-from afterwit.store.lines import Outcome, SessionLine, SourceLine, TurnLine
+from afterwit.store.lines import EndedTurn, Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.database import ALL, Row, marks
@@ -57,6 +57,17 @@ JUDGED = """
         (SELECT e.bad IS NULL AND e.complaint = 0 FROM episodes e WHERE e.turn = t.id) AS ended_well,
         (SELECT f.reward FROM feedback f WHERE f.seq = v.seq ORDER BY f.number DESC LIMIT 1) AS feedback
     FROM verdicts v JOIN turns t USING (seq) ORDER BY v.seq DESC LIMIT ?
+"""
+ENDED = """
+    SELECT t.seq, t.id, t.session, t.kind, t.state, t.reason, t.moved_at, t.created, t.recorded,
+        t.oldest_version, n.at AS answered, v.at AS judged, v.reward, v.hinted,
+        m.number AS version, m.created AS update_began, m.committed_at, m.published_at
+    FROM turns t LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)
+        LEFT JOIN versions m ON m.number =
+            (SELECT max(r.version) FROM trained r WHERE r.turn = t.id AND r.replayed = 0)
+    WHERE t.state IN ('TRAINED', 'SKIPPED') AND (t.moved_at, t.seq) > (?, ?) AND t.moved_at <= ?
+        AND t.imported = 0
+    ORDER BY t.moved_at, t.seq LIMIT ?
 """
 VERSIONS = """
     SELECT v.*, (SELECT count(*) FROM trained t WHERE t.version = v.number) AS used,
@@ -146,6 +157,9 @@ class SqlBrowsing(Component):
             found[row["seq"]].append((Question(row["question"]), row["value"]))
         return found
 
+    def ended_turns(self, *, after: tuple[float, int], until: float, limit: int) -> list[EndedTurn]:
+        return [_ended(row) for row in self._database.rows(ENDED, (*after, until, limit))]
+
     def newest_versions(self, *, before: int | None = None, limit: int = 50) -> list[VersionRecord]:
         return [read_version(row) for row in self._database.rows(VERSIONS, (_before(before), limit))]
 
@@ -161,6 +175,29 @@ def _judged(row: Row, votes: Sequence[tuple[Question, int | None]]) -> Judged:
         feedback=row["feedback"],
         ended_well=None if row["ended_well"] is None else bool(row["ended_well"]),
         votes=tuple(votes),
+    )
+
+
+def _ended(row: Row) -> EndedTurn:
+    return EndedTurn(
+        seq=row["seq"],
+        turn=row["id"],
+        session=row["session"],
+        kind=Kind(row["kind"]),
+        state=State(row["state"]),
+        reason=None if row["reason"] is None else Reason(row["reason"]),
+        ended=row["moved_at"],
+        asked=row["created"],
+        recorded=row["recorded"],
+        answered=row["answered"],
+        judged=row["judged"],
+        reward=row["reward"],
+        hinted=bool(row["hinted"]),
+        oldest_version=row["oldest_version"],
+        version=row["version"],
+        update_began=row["update_began"],
+        committed=row["committed_at"],
+        published=row["published_at"],
     )
 
 

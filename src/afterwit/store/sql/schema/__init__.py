@@ -9,6 +9,7 @@ from afterwit.store.sql.schema import (
     version_6,
     version_7,
     version_8,
+    version_9,
 )
 
 __all__ = ["MIGRATIONS", "SCHEMA"]
@@ -22,6 +23,7 @@ MIGRATIONS = (
     version_6.STATEMENTS,
     version_7.STATEMENTS,
     version_8.STATEMENTS,
+    version_9.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)
