@@ -37,6 +37,7 @@ QUESTIONS = (
     "gateway",
     "proxy",
     "through",
+    "fleet",
     "store",
     "postgresql",
 )

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import uvloop
 
+from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
-from afterwit.engines.vllm.open import open_vllm
 from afterwit.engines.vllm.settings import VllmSettings
 from afterwit.stages.gateway.app import build_app
 from afterwit.stages.gateway.http import Listener, bound_socket
@@ -28,7 +28,7 @@ from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
-from benchmarks.paced_server import start_paced
+from benchmarks.paced_server import SLOTS, start_paced
 from benchmarks.plain_servers import Answer, Bare, Pieces
 from benchmarks.quick_engine import IDLE, QuickEngine
 
@@ -51,14 +51,14 @@ class Server:
 
 
 @contextmanager
-def served(variant: str, model: Path, folder: Path, url: str = "") -> Iterator[Server]:
-    """`gateway`, over an engine that costs nothing or the vLLM server at a URL; `bare`, the least that is a
+def served(variant: str, model: Path, folder: Path, *urls: str) -> Iterator[Server]:
+    """`gateway`, over an engine that costs nothing or the vLLM servers at URLs; `bare`, the least that is a
     server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, in place of
-    vLLM."""
+    vLLM; `full`, the same with few places."""
     folder.mkdir()
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_run, args=(variant, model, folder, url, theirs), daemon=True)
+    process = spawn.Process(target=_run, args=(variant, model, folder, urls, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -75,18 +75,18 @@ def _port(variant: str, pipe: Connection) -> int:
         raise SystemExit(f"the server {variant!r} ended before it was ready; its words are above") from error
 
 
-def _run(variant: str, model: Path, folder: Path, url: str, pipe: Connection) -> None:
-    uvloop.run(_serve(variant, model, folder, url, pipe))
+def _run(variant: str, model: Path, folder: Path, urls: tuple[str, ...], pipe: Connection) -> None:
+    uvloop.run(_serve(variant, model, folder, urls, pipe))
 
 
-async def _serve(variant: str, model: Path, folder: Path, url: str, pipe: Connection) -> None:
+async def _serve(variant: str, model: Path, folder: Path, urls: tuple[str, ...], pipe: Connection) -> None:
     sock, loop = bound_socket("127.0.0.1", 0), asyncio.get_running_loop()
     if variant == "pieces":
         await (await loop.create_server(Pieces, sock=sock)).start_serving()
-    elif variant == "paced":
-        await start_paced(model, sock)
+    elif variant in ("paced", "full"):
+        await start_paced(model, sock, SLOTS if variant == "full" else None)
     elif variant == "gateway":
-        await Listener(await _gateway(model, folder, url), sock).start()
+        await Listener(await _gateway(model, folder, urls), sock).start()
     else:
         await Listener(_plain(variant, Renderer.load(model)), sock).start()
     over = asyncio.Event()
@@ -114,11 +114,11 @@ def _plain(variant: str, renderer: Renderer) -> Any:
     return Bare(QuickEngine(renderer), renderer) if variant == "bare" else Answer()
 
 
-async def _gateway(model: Path, folder: Path, url: str) -> Any:
+async def _gateway(model: Path, folder: Path, urls: tuple[str, ...]) -> Any:
     renderer = Renderer.load(model)
     engine: Any = QuickEngine(renderer)
-    if url:
-        engine = await open_vllm(model, VllmSettings(url=url), takes_weights=False)
+    if urls:
+        engine = await open_engine(model, VllmSettings(url=urls), takes_weights=False)
     store = AsyncStore(SqliteStore.open(folder / "store.db", fingerprint=None))
     settings = GatewaySettings(max_requests=2 * IDLE)
     return build_app(cast(Engine, engine), renderer, store, settings)

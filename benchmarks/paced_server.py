@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,25 @@ from tests.engines.vllm.recorded import Recorded, chunk
 
 STEP_S = 0.02
 """Of 32 streams, as a GPU of the middle range takes for a model of some billion parameters."""
+SLOTS = 16
+"""Streams that a server whose batch is full samples for at a time; the others wait."""
 CHAT = "/v1/chat/completions"
 
 
 class Paced(Recorded):
     """`/inference/v1/generate` for the gateway, and chat completions of as many tokens for clients."""
 
+    def __init__(self, model: Path, slots: int | None = None) -> None:
+        """`slots`: streams that it samples for at a time; None: all."""
+        super().__init__(model)
+        self._slots = nullcontext() if slots is None else asyncio.Semaphore(slots)
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == CHAT:
             body = orjson.loads(await request.read())
             words = (b"data: " + orjson.dumps(_piece("word ")) + b"\n\n",) * body["max_tokens"]
-            return await _stream(request, (*words, b"data: [DONE]\n\n"))
+            async with self._slots:
+                return await _stream(request, (*words, b"data: [DONE]\n\n"))
         return await super().answer(request)
 
     async def _generate(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -33,7 +41,9 @@ class Paced(Recorded):
             return await super()._generate(request, body)
         count = body["sampling_params"]["max_tokens"]
         ended = chunk((40, -0.5), end="length")
-        return await _stream(request, (*(chunk((40, -0.5)),) * (count - 1), ended, b"data: [DONE]\n\n"))
+        events = (*(chunk((40, -0.5)),) * (count - 1), ended, b"data: [DONE]\n\n")
+        async with self._slots:
+            return await _stream(request, events)
 
 
 def _piece(text: str) -> dict[str, Any]:
@@ -54,9 +64,9 @@ async def _stream(request: web.Request, events: tuple[bytes, ...]) -> web.Stream
     return response
 
 
-async def start_paced(model: Path, sock: socket.socket) -> None:
+async def start_paced(model: Path, sock: socket.socket, slots: int | None = None) -> None:
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", Paced(model).answer)
+    app.router.add_route("*", "/{path:.*}", Paced(model, slots).answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.SockSite(runner, sock).start()

@@ -46,12 +46,12 @@ def rows(asked: Asked) -> Iterator[Row]:
 
         def through() -> float:
             before = ours.cpu_seconds()
-            seconds = _seconds(ours.port, _bodies(rounds, "afterwit"))
+            taken = seconds(ours.port, bodies(rounds, "afterwit"))
             spent.append((ours.cpu_seconds() - before) / (rounds * STREAMS * TOKENS))
-            return seconds
+            return taken
 
         variants = {
-            "floor": lambda: _seconds(port, _bodies(rounds, str(MODEL))),
+            "floor": lambda: seconds(port, bodies(rounds, str(MODEL))),
             "through": through,
         }
         timed, note = interleaved(variants, runs=asked.runs, clock=itself)
@@ -67,7 +67,7 @@ def rows(asked: Asked) -> Iterator[Row]:
     yield Row(
         id="g4",
         what="microseconds of the gateway's CPU for a token on its way through",
-        values=tuple(seconds * 1e6 for seconds in spent[1:]),
+        values=tuple(each * 1e6 for each in spent[1:]),
     )
 
 
@@ -86,15 +86,15 @@ def _server(stack: ExitStack, folder: Path) -> tuple[str, str]:
     return server.url, "vLLM on the CPU"
 
 
-def _seconds(port: int, bodies: list[dict[str, Any]]) -> float:
+def seconds(port: int, asked: list[dict[str, Any]]) -> float:
     """Wall seconds until the last of the streams has ended."""
-    requests = [as_http(body) for body in bodies]
+    requests = [as_http(body) for body in asked]
     began = time.perf_counter()
     uvloop.run(load(port, STREAMS, requests))
     return time.perf_counter() - began
 
 
-def _bodies(rounds: int, model: str) -> list[dict[str, Any]]:
+def bodies(rounds: int, model: str) -> list[dict[str, Any]]:
     """Streams of TOKENS tokens each: none of the ids that end a response is drawn."""
     never = {str(index): -100 for index in Renderer.load(MODEL).end_ids}
     more = {"max_tokens": TOKENS, "logit_bias": never, "ignore_eos": True}

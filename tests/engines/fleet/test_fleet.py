@@ -13,6 +13,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fleet.fleet import Fleet
 from afterwit.engines.fleet.member import MOST_AHEAD
 from afterwit.engines.port import Score, Weights
+from afterwit.engines.server.settings import Swap
 from tests.engines.server.pretend import PretendServer, fleet_over, until
 from tests.engines.talk import ask, say
 
@@ -122,7 +123,7 @@ async def test_a_request_that_brings_down_one_server_after_the_other_is_given_up
 
 @pytest.mark.parametrize("swap", ["adapters", "whole"])
 async def test_while_weights_are_rolled_through_a_conversation_never_hears_an_older_version(
-    base: Path, versions: list[Path], wholes: list[Path], servers: list[PretendServer], swap: str
+    base: Path, versions: list[Path], wholes: list[Path], servers: list[PretendServer], swap: Swap
 ) -> None:
     """Sessions talk without pause while versions come; one of the servers dies and comes back meanwhile."""
     folders, heard = versions if swap == "adapters" else wholes, dict[int, list[int]]()
@@ -147,13 +148,48 @@ async def test_while_weights_are_rolled_through_a_conversation_never_hears_an_ol
         await until(lambda: fleet.reduced is None)
         done.set()
 
-    async with fleet_over(many, base, swap=swap) as fleet:  # type: ignore[arg-type]
+    async with fleet_over(many, base, swap=swap) as fleet:
         await asyncio.gather(*(session(number) for number in range(30, 36)), swaps())
     assert len(heard) == 6
     for versions_heard in heard.values():
         assert versions_heard == sorted(versions_heard)
         assert versions_heard[-1] == 9
     assert all(server.asked for server in many)
+
+
+@pytest.mark.parametrize("swap", ["adapters", "whole"])
+async def test_no_response_is_lost_or_torn_in_thirty_deaths_of_each_server(
+    base: Path, versions: list[Path], wholes: list[Path], servers: list[PretendServer], swap: Swap
+) -> None:
+    """They die in the middle of responses, in turn, while versions come. Each id is the length before it."""
+    folders, deaths, done = versions if swap == "adapters" else wholes, 30, asyncio.Event()
+    heard: dict[int, list[int]] = {}
+
+    async def session(number: int) -> None:
+        prompt = (number,) * 20
+        while not done.is_set():
+            said = await say(fleet, ask(prompt, max_tokens=30, ignore_eos=True))
+            assert said.ids == tuple(range(20, 50))
+            heard.setdefault(number, []).extend(said.versions)
+
+    async def storm() -> None:
+        for death in range(2 * deaths):
+            server = servers[death % 2]
+            asked = len(server.asked)
+            await until(lambda server=server, asked=asked: len(server.asked) > asked)
+            server.up = False
+            await until(lambda: fleet.reduced)
+            if death % 5 == 0:
+                await serve(fleet, fleet.version + 1, folders[fleet.version % 3])
+            server.restart()
+            await until(lambda: fleet.reduced is None)
+        done.set()
+
+    async with fleet_over(servers, base, swap=swap) as fleet:
+        await asyncio.gather(*(session(number) for number in range(60, 80)), storm())
+        assert fleet.version == 2 * deaths // 5
+    for versions_heard in heard.values():
+        assert versions_heard == sorted(versions_heard)
 
 
 async def test_others_serve_while_one_takes_whole_weights(
