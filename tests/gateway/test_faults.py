@@ -75,6 +75,14 @@ async def test_an_engine_that_says_it_is_away_is_not_ready_for_as_long_as_it_say
     assert await ready() == (200, None)
 
 
+async def test_an_engine_of_which_a_part_is_out_is_ready_and_says_which(gateway: Serving):
+    gateway.engine.reduced = "1 of 2 servers are out: http://gpu2:8000: nobody answers"
+    answer = await gateway.http.get(root(gateway) + "/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    stages = {stage["stage"]: stage for stage in answer.json()["stages"]}
+    assert stages["engine"]["message"] == gateway.engine.reduced
+
+
 async def test_an_internal_error_ends_the_stream_and_its_text_is_not_shown(gateway: Serving, caplog):
     gateway.engine.fail_after = 3
     gateway.engine.error = ZeroDivisionError("the-secret-word")
