@@ -84,39 +84,15 @@ class SglangServer:
         return body
 
     async def score(self, ids: Sequence[int], weights: str | None) -> list[float]:
-        body: dict[str, Any] = {
-            "input_ids": list(ids),
-            "sampling_params": {"max_new_tokens": 0},
-            "return_logprob": True,
-            "logprob_start_len": 0,
-        }
-        if weights is not None:
-            body["lora_path"] = weights
-        try:
-            answer = (await self._client.post(GENERATE, body)).json
-        except Refused as error:
-            raise lost_adapter(error, str(error), weights) from error
-        rows = answer["meta_info"]["input_token_logprobs"][1:]  # the first id has no log-prob
+        meta = await self._read(ids, weights, first=0)
+        rows = meta["input_token_logprobs"][1:]  # the first id has no log-prob
         return [logprob_of(row, token, self.manner) for row, token in zip(rows, ids[1:], strict=True)]
 
     async def places(self, ids: Sequence[int], weights: str | None, *, first: int, top: int) -> list[Place]:
         """The server is asked for one place more: it has no log-prob for the first of those asked for."""
-        body: dict[str, Any] = {
-            "input_ids": list(ids),
-            "sampling_params": {"max_new_tokens": 0},
-            "return_logprob": True,
-            "logprob_start_len": first - 1,
-            "top_logprobs_num": top,
-        }
-        if weights is not None:
-            body["lora_path"] = weights
-        try:
-            meta = (await self._client.post(GENERATE, body)).json["meta_info"]
-        except Refused as error:
-            raise lost_adapter(error, str(error), weights) from error
-        wanted = ids[first:]
+        meta = await self._read(ids, weights, first=first - 1, top_logprobs_num=top)
         own, tops = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
-        rows = zip(wanted, own, tops, strict=True)
+        rows = zip(ids[first:], own, tops, strict=True)
         return [place_at(token, row, told, top, self.manner) for token, row, told in rows]
 
     async def given(
@@ -127,22 +103,30 @@ class SglangServer:
         for begin in range(0, len(at), PLACES):
             part, start = at[begin : begin + PLACES], first + begin
             wanted = sorted({each for row in part for each in row})
-            body: dict[str, Any] = {
-                "input_ids": list(ids[: start + len(part)]),
-                "sampling_params": {"max_new_tokens": 0},
-                "return_logprob": True,
-                "logprob_start_len": start - 1,
-                "token_ids_logprob": wanted,
-            }
-            if weights is not None:
-                body["lora_path"] = weights
-            try:
-                meta = (await self._client.post(GENERATE, body)).json["meta_info"]
-            except Refused as error:
-                raise lost_adapter(error, str(error), weights) from error
+            read = ids[: start + len(part)]
+            meta = await self._read(read, weights, first=start - 1, token_ids_logprob=wanted)
             rows = meta["input_token_ids_logprobs"][1:]
             found += [given_at(row, told) for row, told in zip(part, rows, strict=True)]
         return found
+
+    async def _read(
+        self, ids: Sequence[int], weights: str | None, *, first: int, **more: Any
+    ) -> Mapping[str, Any]:
+        """What the server tells of ids from the place `first` on; it samples nothing."""
+        body: dict[str, Any] = {
+            "input_ids": list(ids),
+            "sampling_params": {"max_new_tokens": 0},
+            "return_logprob": True,
+            "logprob_start_len": first,
+            **more,
+        }
+        if weights is not None:
+            body["lora_path"] = weights
+        try:
+            meta: Mapping[str, Any] = (await self._client.post(GENERATE, body)).json["meta_info"]
+        except Refused as error:
+            raise lost_adapter(error, str(error), weights) from error
+        return meta
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         path = await asyncio.to_thread(self._folders.make, name, folder)
