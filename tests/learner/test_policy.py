@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings, Precision
 from afterwit.learner.trainer import Trainer
-from afterwit.learner.update import Phase
+from afterwit.learner.update import Phase, PhaseTimes
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
@@ -74,8 +75,10 @@ WAYS = pytest.mark.parametrize(
 
 @WAYS
 def test_resuming_from_disk_equals_going_on_in_memory_bit_for_bit(
-    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path
+    way: dict[str, Any], base: Path, renderer: Renderer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # how long an update takes is in its manifest too
+    monkeypatch.setattr("afterwit.learner.trainer.PhaseTimes", partial(PhaseTimes, clock=lambda: 0.0))
     straight = trainer_in(tmp_path / "straight", base, renderer, **way)
     go_on(straight, renderer, range(3))
     for update in range(3):
