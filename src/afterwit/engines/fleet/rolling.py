@@ -105,12 +105,17 @@ class Rolling:
 
     async def catch_up(self) -> None:
         """Give the live weights to every server that is there without them, unless new ones are staged."""
-        now = asyncio.get_running_loop().time()
         for member in self._members:
-            behind = member.engine.fault is None and member.engine.version < self.oldest
-            if behind and self._next is None and member.not_before <= now:
+            if self._lacks_live(member):
                 async with self._one_at_a_time:
-                    await self._give_live(member)
+                    if self._lacks_live(member):  # still: others were staged or given while this waited
+                        await self._give_live(member)
+
+    def _lacks_live(self, member: Member) -> bool:
+        """Whether a server should be given the live weights now."""
+        now = asyncio.get_running_loop().time()
+        behind = member.engine.fault is None and member.engine.version < self.oldest
+        return behind and self._next is None and member.not_before <= now
 
     async def _give_live(self, member: Member) -> None:
         assert self._folder is not None, "a fleet that took no weights has none that are behind"
