@@ -30,7 +30,7 @@ from tests.fakes.models import reweighted, tiny_llama
 from tests.several import several
 
 KILLS = 10
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEARNER = {"device": "cpu", "threads": 1, "mismatch_alarm": 100.0, "max_attempts": 1000}
 SETS = [word for name, value in LEARNER.items() for word in ("--set", f"learner.{name}={value}")]
 
