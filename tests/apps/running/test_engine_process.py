@@ -135,7 +135,10 @@ async def test_afterwit_up_serves_in_front_of_its_server_and_leaves_nothing_behi
 
 def _up(port: int, folder: Path) -> tuple[subprocess.Popen[bytes], Path]:
     """`afterwit up` over a tiny model, with a recorded server in place of vLLM; and what it prints."""
-    model, program = tiny_qwen3(folder / "model"), HERE.parents[1] / "engines" / "vllm" / "recorded_program.py"
+    model, program = (
+        tiny_qwen3(folder / "model"),
+        HERE.parents[1] / "engines" / "vllm" / "recorded_program.py",
+    )
     settings = [
         "serve.port=0",
         "learner.enabled=false",
