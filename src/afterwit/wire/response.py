@@ -10,16 +10,16 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Finish
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TextDelta:
-    """The next piece of the content."""
+    """The next piece of the content. Not frozen: one is made for every token, in half the time."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ReasoningDelta:
-    """The next piece of the reasoning."""
+    """The next piece of the reasoning. Not frozen, as `TextDelta`."""
 
     text: str
 
@@ -74,7 +74,7 @@ class ResponseHead:
 
 @dataclass(slots=True, kw_only=True)
 class ChoiceDelta:
-    """What one engine step added to one choice. Not frozen: one is made for every token, in half the time."""
+    """What one engine step added to one choice. Not frozen, as `TextDelta`."""
 
     choice: int
     events: Sequence[ResponseEvent]

@@ -13,7 +13,7 @@ STREAM = (
 )
 
 
-async def events_of(pieces: list[bytes]) -> list[object]:
+async def reads_of(pieces: list[bytes]) -> list[list[object]]:
     """What the client reads of an answer that is sent in these pieces."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -27,15 +27,23 @@ async def events_of(pieces: list[bytes]) -> list[object]:
     app.router.add_post("/stream", answer)
     async with TestServer(app) as server:
         client = ServerClient(str(server.make_url("/")), key=None, silence_s=10)
-        events = [event async for event in client.events("/stream", {})]
+        reads = [events async for events in client.events("/stream", {})]
         await client.close()
-    return events
+    return reads
+
+
+async def events_of(pieces: list[bytes]) -> list[object]:
+    return [event for events in await reads_of(pieces) for event in events]
 
 
 @pytest.mark.parametrize("size", [1, 7, len(STREAM)])
 async def test_events_are_whole_however_the_answer_is_cut(size):
     pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert await events_of(pieces) == [{"a": 1}, {"b": "é"}, [2]]
+
+
+async def test_events_that_came_together_are_told_together():
+    assert await reads_of([STREAM]) == [[{"a": 1}, {"b": "é"}, [2]]]
 
 
 async def test_an_event_that_the_end_of_the_answer_ends_is_read():

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.core.turn import Sampling
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece, Place
+from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined
 from afterwit.engines.vllm.inspect import inspect
 from afterwit.engines.vllm.server import GENERATE, VllmServer, _place
 from tests.engines.vllm.recorded import Recorded, chunk, golden, listening
@@ -57,10 +57,9 @@ async def pieces(recorded: Recorded, ask: Ask) -> list[Piece]:
 
 
 async def test_a_recorded_stream_is_ids_with_their_log_probs_and_an_end(qwen: Path) -> None:
-    assert await pieces(Recorded(qwen), an_ask()) == [
-        Piece(ids=(493,), logprobs=(-8.096431732177734,)),
-        Piece(ids=(2851,), logprobs=(-6.810459136962891,), ended="length"),
-    ]
+    (whole,) = joined(await pieces(Recorded(qwen), an_ask()))
+    logprobs = (-8.096431732177734, -6.810459136962891)
+    assert whole == Piece(ids=(493, 2851), logprobs=logprobs, ended="length")
 
 
 async def test_recorded_prompt_log_probs_are_those_of_the_ids_that_followed(qwen: Path) -> None:
@@ -108,7 +107,8 @@ async def test_what_is_in_the_background_yields(qwen: Path) -> None:
 async def test_an_end_that_is_not_the_models_cuts_the_response(qwen: Path) -> None:
     recorded = Recorded(qwen)
     recorded.stream = chunk((7, -0.5)) + chunk(end="abort") + b"data: [DONE]\n\n"
-    assert [piece.ended for piece in await pieces(recorded, an_ask())] == [None, CUT]
+    (whole,) = joined(await pieces(recorded, an_ask()))
+    assert (whole.ids, whole.ended) == ((7,), CUT)
 
 
 async def test_an_error_in_the_middle_of_a_stream_is_an_error(qwen: Path) -> None:

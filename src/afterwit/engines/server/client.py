@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,11 @@ class ServerClient:
         except Refused as error:
             return error.answer
 
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
-        """The JSON of each `data:` event of a streamed answer. Closing it tells the server to stop."""
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[list[Any], None]:
+        """The JSON of the `data:` events of a streamed answer, those together that came together.
+
+        Closing it tells the server to stop.
+        """
         try:
             async with self._session.post(self.url + path, data=orjson.dumps(body)) as response:
                 if response.status != 200:
@@ -97,10 +100,10 @@ class ServerClient:
                 begun = b""
                 async for read in response.content.iter_any():
                     *lines, begun = (begun + read).split(b"\n")
-                    for event in _events(lines):
-                        yield event
-                for event in _events([begun]):
-                    yield event
+                    if events := _events(lines):
+                        yield events
+                if events := _events([begun]):
+                    yield events
         except (aiohttp.ClientError, OSError, RuntimeError, orjson.JSONDecodeError) as error:
             raise self._unreachable(error) from error
 
@@ -132,11 +135,13 @@ class ServerClient:
         )
 
 
-def _events(lines: Sequence[bytes]) -> Iterator[Any]:
+def _events(lines: Sequence[bytes]) -> list[Any]:
     """The JSON of each line with data."""
-    for line in lines:
-        if line.startswith(DATA) and (data := line[len(DATA) :].strip()) != LAST:
-            yield orjson.loads(data)
+    return [
+        orjson.loads(data)
+        for line in lines
+        if line.startswith(DATA) and (data := line[len(DATA) :].strip()) != LAST
+    ]
 
 
 def _fault(path: str, answer: Answer) -> EngineError:

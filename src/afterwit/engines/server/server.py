@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -68,6 +68,19 @@ class Piece:
 
 
 NOTHING = Piece(ids=(), logprobs=())
+
+
+def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """What came at once as one piece, up to one that ends. A fault comes behind the pieces before it."""
+    whole: Piece | None = None
+    try:
+        for piece in pieces:
+            whole = piece if whole is None else whole + piece
+            if piece.ended:
+                break
+    finally:
+        if whole is not None:
+            yield whole
 
 
 def place_of(token: int, logprobs: Iterable[tuple[int, float]], top: int) -> Place:

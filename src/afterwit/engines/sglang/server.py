@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.server import Ask, Piece, Place
+from afterwit.engines.server.server import Ask, Piece, Place, joined
 from afterwit.engines.sglang.asking import is_cut_off, params_of
 from afterwit.engines.sglang.clean import CleanFolders
 from afterwit.engines.sglang.manner import Manner
@@ -55,12 +55,12 @@ class SglangServer:
     async def sample(self, ask: Ask) -> AsyncGenerator[Piece, None]:
         rid, reader = uuid4().hex, Reader(ask, self.manner)
         try:
-            async with aclosing(self._client.events(GENERATE, self._body(ask, rid))) as events:
-                async for event in events:
-                    piece = reader.piece(event)
-                    yield piece
-                    if piece.ended:
-                        return
+            async with aclosing(self._client.events(GENERATE, self._body(ask, rid))) as reads:
+                async for events in reads:
+                    for piece in joined(map(reader.piece, events)):
+                        yield piece
+                        if piece.ended:
+                            return
         except Refused as error:
             raise lost_adapter(error, str(error), ask.weights) from error
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.engines.server.client import Refused, ServerClient
-from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
+from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined, place_of
 from afterwit.engines.server.swaps.tensors import weights_of
 from afterwit.engines.vllm import rows as rows_of
 from afterwit.engines.vllm.neutral import NeutralBase
@@ -81,9 +81,10 @@ class VllmServer:
             body["priority"] = BACKGROUND
         with self._named(ask.weights) as name:
             try:
-                async with aclosing(self._client.events(GENERATE, {"model": name, **body})) as events:
-                    async for event in events:
-                        yield _piece(event, ask)
+                async with aclosing(self._client.events(GENERATE, {"model": name, **body})) as reads:
+                    async for events in reads:
+                        for piece in joined(_piece(event, ask) for event in events):
+                            yield piece
             except Refused as error:
                 if ask.schema is not None and error.answer.status == REFUSED:
                     raise _unfollowed(error.answer.words) from error

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from afterwit.core.errors import EngineUnavailable
 from afterwit.engines.server.server import CUT, Piece
@@ -30,13 +31,14 @@ class Lease:
 
     of: Loaded
     cut: bool = False
-    _waiting: asyncio.Timeout | None = field(default=None)
+    _waiting: asyncio.Task[Any] | None = field(default=None)
+    """Who waits for the next piece."""
 
     def end(self) -> None:
         """Take the weights away: no piece comes any more, and one that is waited for is given up."""
+        if not self.cut and self._waiting is not None:
+            self._waiting.cancel()
         self.cut = True
-        if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def pieces(self, stream: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
         """The stream's pieces, up to the one that ends it or until the lease is cut.
@@ -49,22 +51,29 @@ class Lease:
                     piece = await self._next(stream)
                 except StopAsyncIteration as error:
                     raise EngineUnavailable(BROKEN_OFF) from error
-                except TimeoutError:
-                    if self.cut:
-                        return
-                    raise
+                if piece is None:
+                    return
                 yield piece
                 if piece.ended == CUT and not self.cut:
                     raise EngineUnavailable(BROKEN_OFF)
                 if piece.ended:
                     return
 
-    async def _next(self, stream: AsyncGenerator[Piece, None]) -> Piece:
+    async def _next(self, stream: AsyncGenerator[Piece, None]) -> Piece | None:
+        """The next piece; None if the lease is cut before it comes. A time limit each would cost more."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._waiting, cancelled_before = task, task.cancelling()
         try:
-            async with asyncio.timeout(None) as self._waiting:
-                return await anext(stream)
+            return await anext(stream)
+        except asyncio.CancelledError:
+            if not self.cut or task.cancelling() > cancelled_before + 1:
+                raise
+            return None
         finally:
             self._waiting = None
+            if self.cut:
+                task.uncancel()
 
 
 class Leases:

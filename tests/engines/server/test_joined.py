@@ -1,0 +1,40 @@
+"""Pieces of a response that came at once become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from afterwit.core.errors import EngineError
+from afterwit.engines.server.server import CUT, Piece, Place, joined
+
+PLACE = Place(-0.5, (4,), (-0.5,))
+
+
+def said(token: int, ended: str | None = None) -> Piece:
+    return Piece(ids=(token,), logprobs=(-float(token),), tops=(PLACE,), ended=ended)
+
+
+def test_nothing_that_came_is_lost():
+    (piece,) = joined([said(1), said(2), said(3, "stop")])
+    assert piece == Piece(ids=(1, 2, 3), logprobs=(-1.0, -2.0, -3.0), tops=(PLACE,) * 3, ended="stop")
+    assert list(joined([])) == []
+
+
+@pytest.mark.parametrize("ended", ["stop", "length", CUT])
+def test_nothing_comes_behind_the_end(ended):
+    (piece,) = joined([said(1, ended), said(2)])
+    assert (piece.ids, piece.ended) == ((1,), ended)
+
+
+def test_a_fault_comes_behind_what_was_said_before_it():
+    def broken() -> Iterator[Piece]:
+        yield said(1)
+        yield said(2)
+        raise EngineError("gone")
+
+    pieces = joined(broken())
+    assert next(pieces).ids == (1, 2)
+    with pytest.raises(EngineError, match="gone"):
+        next(pieces)
