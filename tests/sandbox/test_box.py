@@ -168,7 +168,7 @@ async def test_cpu_time_is_counted_over_all_processes() -> None:
 
 
 @isolated
-async def test_memory_is_counted_over_all_processes_shared_memory_too() -> None:
+async def test_memory_is_counted_over_all_processes() -> None:
     limits = BoxLimits(seconds=300, cpu_seconds=200, memory_bytes=200 * MIB)
     async with open_box(here(), limits) as box:
         assert "MemoryError" in (await python(box, "bytearray(1 << 30)")).output
@@ -181,18 +181,79 @@ async def test_memory_is_counted_over_all_processes_shared_memory_too() -> None:
             time.sleep(600)
         """
         assert (await python(box, several)).ended_for == "memory"
-        shared = """
-            import mmap, os, time
-            for _ in range(8):
-                if os.fork() == 0:
-                    held = mmap.mmap(-1, 60 << 20)
-                    held.write(bytes(60 << 20))
-                    time.sleep(600)
-            time.sleep(600)
-        """
-        assert (await python(box, shared)).ended_for == "memory"
-        unseen = "import os; os.memfd_create('x')"
-        assert "PermissionError" in (await python(box, unseen)).output
+
+
+UNSEEN = {
+    "a file without a name": "import os; os.memfd_create('x')",
+    "shared memory that is unmapped but for a page": "import mmap; mmap.mmap(-1, 1 << 20)",
+    "the same of /dev/zero": "import os, mmap; mmap.mmap(os.open('/dev/zero', os.O_RDWR), 1 << 20)",
+}
+
+
+@isolated
+@pytest.mark.parametrize("how", UNSEEN)
+async def test_no_memory_that_no_process_seems_to_hold(how: str) -> None:
+    async with open_box(here(), PATIENT) as box:
+        assert "PermissionError" in (await python(box, UNSEEN[how])).output
+
+
+@isolated
+async def test_zeros_are_read_as_elsewhere() -> None:
+    async with open_box(here(), PATIENT) as box:
+        assert (await box.run(["sh", "-c", "head -c 3 /dev/zero | od -An -tx1"])).output == " 00 00 00\n"
+
+
+@isolated
+async def test_what_sockets_hold_is_memory_too() -> None:
+    filled = """
+        import socket, time
+        held = []
+        while True:
+            held += socket.socketpair()
+            held[-1].setblocking(False)
+            try:
+                while True: held[-1].send(bytes(65536))
+            except BlockingIOError: pass
+            if len(held) > 240: time.sleep(600)
+    """
+    limits = BoxLimits(seconds=300, cpu_seconds=200, memory_bytes=60 * MIB)
+    async with open_box(here(), limits) as box:
+        assert (await python(box, filled)).ended_for == "memory"
+
+
+FAMILIES = ("AF_VSOCK", "AF_ALG", "AF_PACKET")
+
+
+@isolated
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_no_socket_goes_around_the_network(family: str) -> None:
+    code = f"import socket; socket.socket(socket.{family}, socket.SOCK_STREAM)"
+    async with open_box(here(), PATIENT) as box:
+        assert "PermissionError" in (await python(box, code)).output
+
+
+@isolated
+async def test_process_1_cannot_be_starved_from_within() -> None:
+    starving = """
+        import os, resource
+        for starve in (
+            lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)),
+            lambda: resource.prlimit(1, resource.RLIMIT_CPU, (0, 0)),
+            lambda: resource.prlimit(1, resource.RLIMIT_AS, (0, 0)),
+            lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
+            lambda: os.sched_setaffinity(1, {0}),
+            lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+            lambda: os.setpriority(os.PRIO_USER, 0, 19),
+        ):
+            try: starve()
+            except PermissionError: print("refused")
+        resource.prlimit(0, resource.RLIMIT_NOFILE, (9, 9))
+        os.nice(1)
+    """
+    async with open_box(here(), PATIENT) as box:
+        ran = await python(box, starving)
+        assert (ran.status, ran.output) == (0, "refused\n" * 7)
+        assert (await box.run(["echo", "well"])).output == "well\n"
 
 
 @isolated
@@ -249,8 +310,10 @@ async def test_no_mount_and_no_other_namespace_gives_a_box_more() -> None:
             libc = ctypes.CDLL(None, use_errno=True)
             print(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None), ctypes.get_errno())
             print(libc.shmget(0, 4096, 0o1600), ctypes.get_errno())
+            print(libc.semget(0, 9, 0o1600), ctypes.get_errno())
+            print(libc.msgget(0, 0o1600), ctypes.get_errno())
         """
-        assert (await python(box, nested)).output == "-1 1\n-1 1\n"
+        assert (await python(box, nested)).output == "-1 1\n" * 4
 
 
 @isolated

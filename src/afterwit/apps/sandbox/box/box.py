@@ -50,10 +50,13 @@ class Box:
         self._level = logging.DEBUG if walls.isolated else logging.WARNING
 
     async def run(self, argv: Sequence[str]) -> Ran:
-        """Run a command to its end, or to the end of its limits. All that it started ends with it."""
+        """Run a command to its end, or to the end of its limits. All that it started ends with it.
+
+        OSError if it cannot be started at all.
+        """
         began = time.monotonic()
         said = await self._ask("run", seconds=self._limits.seconds, argv=list(argv), limits=self._for_init())
-        ran = Ran(**said)
+        ran = Ran(**_done(said))
         seconds, cut = time.monotonic() - began, ran.ended_for or f"status {ran.status}"
         LOG.log(self._level, "command in a box (%s): %s after %.2f s", self._walls.name, cut, seconds)
         return ran
@@ -136,7 +139,7 @@ class Box:
 async def open_box(walls: Walls, limits: BoxLimits | None = None) -> AsyncIterator[Box]:
     """A box with an empty working folder, closed at the end with everything in it."""
     limits = limits or BoxLimits()
-    with tempfile.TemporaryDirectory(prefix="afterwit-unsafe-") if not walls.isolated else _nothing() as root:
+    with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
         process = await asyncio.create_subprocess_exec(
             *walls.command(limits, root),
             cwd=PROGRAMS,
@@ -153,11 +156,6 @@ async def open_box(walls: Walls, limits: BoxLimits | None = None) -> AsyncIterat
             yield box
         finally:
             await box.close()
-
-
-def _nothing() -> contextlib.nullcontext[str]:
-    """An isolated box has its working folder in its own memory."""
-    return contextlib.nullcontext("")
 
 
 def _done(said: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,8 @@ PACKAGE = Path(afterwit.__file__).resolve().parent
 INSIDE = "/box"
 PYTHON = ("-E", "-s", "-S", "-B", "-m", "inside.init")
 TRIAL_S = 60.0
+ZEROS = 1 << 30
+"""Bytes that /dev/zero has in a box."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 """What a box sees of the machine, beside this Python; none of it can be written."""
 
@@ -39,7 +42,7 @@ class Walls:
 
     name: str
     command: Callable[[BoxLimits, str], Sequence[str]]
-    """The command line for a box with these limits; the folder is used by an unsafe box alone."""
+    """The command line for a box with these limits, and an empty folder that is there as long as the box."""
     environment: dict[str, str]
     isolated: bool = True
 
@@ -70,7 +73,7 @@ def bubblewrap(*, system: Sequence[str] = (*SYSTEM, sys.base_prefix), hidden: Pa
     """Boxes of bubblewrap that see the system's folders, to be read, but nothing of the hidden one."""
     return Walls(
         name="bubblewrap",
-        command=lambda limits, root: _bubblewrap(limits, _seen(system, hidden)),
+        command=lambda limits, root: _bubblewrap(limits, _seen(system, hidden), _zeros(root)),
         environment=_environment(SEEN_AS),
     )
 
@@ -84,15 +87,16 @@ def _refusal(program: str | None) -> str | None:
         return "bubblewrap is not installed"
     trial = bubblewrap()
     try:
-        tried = subprocess.run(
-            trial.command(BoxLimits(), SEEN_AS),
-            env=trial.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TRIAL_S,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory(prefix="afterwit-box-") as root:
+            tried = subprocess.run(
+                trial.command(BoxLimits(), root),
+                env=trial.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TRIAL_S,
+                check=False,
+            )
         if json.loads(tried.stdout or "{}").get("ready") == 1:
             return None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
@@ -101,11 +105,11 @@ def _refusal(program: str | None) -> str | None:
     return f"bubblewrap does not work ({said[-1]})"
 
 
-def _bubblewrap(limits: BoxLimits, seen: Sequence[str]) -> list[str]:
+def _bubblewrap(limits: BoxLimits, seen: Sequence[str], zeros: Path) -> list[str]:
     program = shutil.which("bwrap") or "bwrap"
     uid = ["--uid", str((1 << 30) + secrets.randbelow(1 << 30))] if _is_root() else []
     closed = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", INSIDE]
-    return [program, *_alone(), *_own(limits), *seen, *closed, "--", *_init(), SEEN_AS, *uid]
+    return [program, *_alone(), *_own(limits, zeros), *seen, *closed, "--", *_init(), SEEN_AS, *uid]
 
 
 def _alone() -> list[str]:
@@ -137,7 +141,16 @@ def _above(folder: str) -> list[Path]:
     return list(Path(folder).parents)[-2::-1]
 
 
-def _own(limits: BoxLimits) -> list[str]:
+def _zeros(root: str) -> Path:
+    """A file without size on disk, in place of /dev/zero: that gives memory that no process seems to hold."""
+    file = Path(root) / "zeros"
+    file.touch()
+    file.chmod(0o444)
+    os.truncate(file, ZEROS)
+    return file
+
+
+def _own(limits: BoxLimits, zeros: Path) -> list[str]:
     """File systems of the box's own, with a size; everything else can only be read."""
     half = limits.disk_bytes // 2
     sizes = {SEEN_AS: limits.disk_bytes, "/tmp": half, "/dev/shm": half}
@@ -146,7 +159,7 @@ def _own(limits: BoxLimits) -> list[str]:
         for place, size in sizes.items()
         for part in ("--perms", "1777", "--size", str(size), "--tmpfs", place)
     ]
-    return ["--proc", "/proc", "--dev", "/dev", *own]
+    return ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(zeros), "/dev/zero", *own]
 
 
 def _init() -> list[str]:

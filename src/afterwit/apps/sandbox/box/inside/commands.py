@@ -107,11 +107,16 @@ class Command:
             "time": (seconds, limits["seconds"]),
             "cpu": (self._cpu + sum(one.cpu_seconds for one in running), limits["cpu_seconds"]),
             "processes": (sum(one.threads for one in running), limits["processes"]),
-            "memory": (sum(watch.memory_bytes(one.pid) for one in running), limits["memory_bytes"]),
+            "memory": (self._memory(running), limits["memory_bytes"]),
             "output": (self._printed, LINE if self._talks else MOST_PRINTED),
             "files": (_files() if limits["isolated"] else 0, limits["files"]),
         }
         return next((name for name, (now, most) in used.items() if now > most), None)
+
+    def _memory(self, running: Sequence[watch.Process]) -> int:
+        """Of its processes and, in a box with a network of its own, of its sockets."""
+        sockets = watch.socket_bytes() if self._limits["isolated"] else 0
+        return sockets + sum(watch.memory_bytes(one.pid) for one in running)
 
     def _read(self) -> bool:
         """Whether there may be more."""

@@ -34,6 +34,11 @@ def owned() -> list[Process]:
     return [one for one in everything if one.pid in mine]
 
 
+HELD = ("RssAnon:", "RssShmem:", "HugetlbPages:", "VmPTE:")
+SOCKET_BYTES = 2 * 212_992
+"""What a socket that is no TCP connection may hold, by the kernel's defaults."""
+
+
 def memory_bytes(pid: int) -> int:
     """Anonymous and shared memory that a process holds; files are counted where they lie."""
     held = 0
@@ -42,9 +47,29 @@ def memory_bytes(pid: int) -> int:
         open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file,
     ):
         for line in file:
-            if line.startswith(("RssAnon:", "RssShmem:")):
+            if line.startswith(HELD):
                 held += int(line.split()[1]) * 1024
     return held
+
+
+def socket_bytes() -> int:
+    """What the sockets of this process's network may hold, whoever has them."""
+    held = 0
+    for family in ("tcp", "tcp6"):
+        queues = (line.split()[4].split(":") for line in _sockets(family))
+        held += sum(int(sent, 16) + int(received, 16) for sent, received in queues)
+    others = ("unix", "udp", "udp6", "udplite", "udplite6", "raw", "raw6", "netlink")
+    return held + SOCKET_BYTES * sum(len(_sockets(family)) for family in others)
+
+
+def _sockets(family: str) -> list[str]:
+    """A line for each; none where the kernel has no such family."""
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/net/{family}", encoding="ascii", errors="replace") as file,
+    ):
+        return file.readlines()[1:]
+    return []
 
 
 def end_all(group: int) -> None:
