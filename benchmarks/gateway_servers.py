@@ -28,6 +28,7 @@ from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.store import AsyncStore
 from afterwit.store.sqlite import SqliteStore
 from afterwit.wire.model_text.render import Renderer
+from benchmarks.one_device import start_one_device
 from benchmarks.paced_server import SLOTS, start_paced
 from benchmarks.plain_servers import Answer, Bare, Pieces
 from benchmarks.quick_engine import IDLE, QuickEngine
@@ -54,7 +55,8 @@ class Server:
 def served(variant: str, model: Path, folder: Path, *urls: str) -> Iterator[Server]:
     """`gateway`, over an engine that costs nothing or the vLLM servers at URLs; `bare`, the least that is a
     server; `answer`, which knows one answer; `pieces`, the least that is a stream; or `paced`, in place of
-    vLLM; `full`, the same with few places."""
+    vLLM; `full`, the same with few places; `one_device`, in place of vLLM too: streams and prompts share a
+    device."""
     folder.mkdir()
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
@@ -85,6 +87,8 @@ async def _serve(variant: str, model: Path, folder: Path, urls: tuple[str, ...],
         await (await loop.create_server(Pieces, sock=sock)).start_serving()
     elif variant in ("paced", "full"):
         await start_paced(model, sock, SLOTS if variant == "full" else None)
+    elif variant == "one_device":
+        await start_one_device(model, sock)
     elif variant == "gateway":
         await Listener(await _gateway(model, folder, urls), sock).start()
     else:

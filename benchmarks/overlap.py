@@ -1,8 +1,11 @@
 """What do rollouts gain from being scored while others are still played?
 
-Eight rollouts of different lengths call a tool that takes a fifth of a second, on the embedded engine over a
-random Qwen3; a judge that answers at once has a hint for each turn. Each is scored as soon as it is over, as
-the environment of Atropos does it, or all are scored when the last is over. By the wall clock.
+Eight rollouts of different lengths call a tool that takes a fifth of a second; a judge that answers at once
+has a hint for each turn, in the last user message, and one teacher scores each turn. Each rollout is scored
+as soon as it is over, as the environment of Atropos does it, or all are scored at one time when the last is
+over. By the wall clock, on a server that stands in for vLLM on one GPU (`one_device.py`), and on the embedded
+engine over a random Qwen3, which has two threads of this machine for sampling and scoring. What no rollout
+can gain: those that end last are scored when nothing is left to play.
 """
 
 from __future__ import annotations
@@ -10,52 +13,95 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from afterwit.core.rollout import Rollout
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.port import Engine
+from afterwit.engines.vllm.open import open_vllm
+from afterwit.engines.vllm.settings import VllmSettings
 from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
-from benchmarks.measure import Row, at_least, interleaved, itself, noted, ratios
+from benchmarks.gateway_servers import served
+from benchmarks.measure import Row, Target, at_least, interleaved, itself, noted, number, ratios
 from tests.fakes.models import tiny_qwen3
 from tests.fakes.played import calls, played
 from tests.stages.hindsight.school import hindsight
 
 TURNS = (3, 5, 7, 9, 11, 13, 15, 15)
 TOOL_S = 0.2
+SYSTEM = "Work in the current folder, and say what you did. " * 12
+"""The system prompt: some 600 tokens with the tool's description."""
+TOKENS = 24
+"""Of a response; the embedded engine's calls a tool, which takes a few more."""
+
+Open = Callable[[], Awaitable[Engine]]
 
 
 def rows(asked: Asked) -> Iterator[Row]:
+    """O1 and o1."""
     turns = TURNS[::4] if asked.quick else TURNS
     with tempfile.TemporaryDirectory() as name:
         folder = tiny_qwen3(Path(name) / "model", hidden_size=256, intermediate_size=640)
-        timed, note = interleaved(
-            {
-                "floor": lambda: asyncio.run(_seconds(folder, turns, scored=False, overlap=False)),
-                "overlapped": lambda: asyncio.run(_seconds(folder, turns, scored=True, overlap=True)),
-                "after": lambda: asyncio.run(_seconds(folder, turns, scored=True, overlap=False)),
-            },
-            runs=asked.runs,
-            clock=itself,
-        )
-    yield Row(
-        id="O1",
-        what="rollouts played, then scored / each scored while others are played",
+        renderer = Renderer.load(folder)
+
+        async def embedded() -> Engine:
+            settings = EmbeddedSettings(slots=8)
+            return EmbeddedEngine.load(folder, settings, script=calls(renderer), seed=0)
+
+        with served("one_device", folder, Path(name) / "server") as server:
+            url = f"http://127.0.0.1:{server.port}"
+            open_server = partial(open_vllm, folder, VllmSettings(url=url), takes_weights=False)
+            yield _row(asked, "O1", "one GPU's stand-in", open_server, renderer, turns, at_least(1.3))
+        yield _row(asked, "o1", "the embedded engine", embedded, renderer, turns, None)
+
+
+def _row(
+    asked: Asked,
+    name: str,
+    where: str,
+    make: Open,
+    renderer: Renderer,
+    turns: tuple[int, ...],
+    target: Target | None,
+) -> Row:
+    def seconds(*, scored: bool, overlap: bool) -> float:
+        return asyncio.run(_seconds(make, renderer, turns, scored=scored, overlap=overlap))
+
+    timed, note = interleaved(
+        {
+            "floor": partial(seconds, scored=False, overlap=False),
+            "overlapped": partial(seconds, scored=True, overlap=True),
+            "after": partial(seconds, scored=True, overlap=False),
+        },
+        runs=asked.runs,
+        clock=itself,
+    )
+    first = timed[0]
+    spent = ", ".join(f"{each} {number(first[of])} s" for each, of in SPENT.items())
+    return Row(
+        id=name,
+        what=f"played, then scored / scored while others are played, {where}",
         values=ratios(timed, "after", "overlapped"),
-        target=at_least(1.0),
-        note=noted(f"{len(turns)} rollouts of {min(turns)} to {max(turns)} turns", note),
+        target=target,
+        note=noted(f"{len(turns)} rollouts of {min(turns)} to {max(turns)} turns: {spent}", note),
     )
 
 
-async def _seconds(folder: Path, turns: tuple[int, ...], *, scored: bool, overlap: bool) -> float:
-    renderer = Renderer.load(folder)
-    engine = EmbeddedEngine.load(folder, EmbeddedSettings(slots=8), script=calls(renderer), seed=0)
+SPENT = {"played alone": "floor", "overlapped": "overlapped", "one after the other": "after"}
+
+
+async def _seconds(
+    make: Open, renderer: Renderer, turns: tuple[int, ...], *, scored: bool, overlap: bool
+) -> float:
+    engine = await make()
     teaching = hindsight(engine, renderer, top_k=20)
 
     async def one(length: int) -> None:
-        rollout = await played(engine, renderer, length, tool_s=TOOL_S)
+        rollout = await played(engine, renderer, length, tool_s=TOOL_S, system=SYSTEM, max_tokens=TOKENS)
         if scored and overlap:
             await teaching.score(rollout)
         waiting.append(rollout)
@@ -66,5 +112,9 @@ async def _seconds(folder: Path, turns: tuple[int, ...], *, scored: bool, overla
     if scored and not overlap:
         await asyncio.gather(*map(teaching.score, waiting))
     seconds = time.perf_counter() - began
+    if scored and teaching.tally.scored != sum(turns):
+        raise ValueError(
+            f"{teaching.tally.scored} of {sum(turns)} turns were scored: {teaching.tally.reasons}"
+        )
     await engine.close()
     return seconds

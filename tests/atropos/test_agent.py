@@ -10,7 +10,7 @@ import pytest
 from afterwit.apps.atropos.agent import AgentLimits, Ending, EnginePolicy, Played, play
 from afterwit.apps.atropos.agent.loop import UNREAD
 from afterwit.apps.atropos.tasks import Task, built_in
-from afterwit.apps.sandbox.box import BoxLimits
+from afterwit.apps.sandbox.box import BoxLimits, walls
 from afterwit.core.errors import RequestError
 from afterwit.core.rollout import pairs
 from afterwit.core.turn import Finish, Sampling
@@ -134,6 +134,26 @@ async def test_a_call_that_cannot_be_read_is_a_turn_like_any_other(says: Callabl
     )
     assert [message.content for message in played.rollout.messages][-2:] == [UNREAD, "Done."]
     assert played.reward.tool_usage == 0.0
+
+
+@isolated
+async def test_calls_that_are_none_of_a_tool_are_no_use_of_one(says: Callable[..., EnginePolicy]) -> None:
+    calls = [call("terminal", cmd="true"), call("write_file", path="a.txt"), call("fly", to="moon")]
+    played = await play(BY_NAME["fizzbuzz"], says("".join(calls)), here(), limits=LIMITS)
+    assert all(said.startswith("error: ") for said in heard(played))
+    assert played.reward.tool_usage == 0.0
+
+
+async def test_an_agent_that_ends_its_own_box_fails_and_its_group_is_not_lost(
+    says: Callable[..., EnginePolicy],
+) -> None:
+    written = call("write_file", path="solution.py", content=GOOD["fizzbuzz"])
+    calls = terminal("kill -9 $PPID") + terminal("true")
+    played = await play(BY_NAME["fizzbuzz"], says(written, calls), walls(unsafe=True), limits=LIMITS)
+    assert (played.ending, played.verdict.correctness) == (Ending.BOX, 0.0)
+    assert [said[:6] for said in heard(played)] == ["wrote ", "error:", "error:"]
+    assert played.rollout.outcome is not None
+    assert played.rollout.outcome.reward == -1
 
 
 @isolated

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from textwrap import dedent
 
 import pytest
 
 from afterwit.apps.atropos.tasks import Task, TestVerdict, built_in, examine
-from afterwit.apps.sandbox.box import BoxLimits
+from afterwit.apps.sandbox.box import BoxLimits, walls
 from tests.atropos.cheats import CHEATS
 from tests.atropos.solutions import GOOD
 from tests.sandbox.boxes import here, isolated
@@ -56,6 +57,23 @@ async def test_a_solution_that_cheats_passes_no_test(how: str) -> None:
     found = await verdict(dedent(CHEATS[how]), limits=limits)
     assert (found.passed, found.total) == (0, 2)
     assert found.failure
+
+
+async def test_a_solution_that_ends_its_own_box_fails_and_takes_no_exam_with_it() -> None:
+    ending = "import os, signal\ndef add(a, b): os.kill(os.getppid(), signal.SIGKILL)"
+    found = await examine(ADDING, ending, walls(unsafe=True), PATIENT)
+    assert (found.passed, found.total) == (0, 2)
+    assert found.failure == "add(2, 3) ended the solution or ran out of its limits"
+
+
+@isolated
+async def test_a_solution_that_is_slow_at_each_call_fails_when_its_test_has_taken_too_long() -> None:
+    many = Task(name="many", prompt="p", tests=("for n in range(100): assert add(n, 1) == n + 1",))
+    hours = itertools.count(step=0.1)
+    found = await examine(
+        many, "def add(a, b): return a + b", here(), BoxLimits(seconds=1), clock=lambda: next(hours)
+    )
+    assert found.failure == "a test with all its calls took too long"
 
 
 @isolated

@@ -77,6 +77,24 @@ def test_an_exception_comes_across_by_its_name(examined: Examine) -> None:
     assert examined("f(1)", "def f(x): raise SystemExit(0)") == "f(1) raised SystemExit: 0"
 
 
+@pytest.mark.parametrize("kind", ["StopIteration", "StopAsyncIteration"])
+def test_a_solution_cannot_end_the_iteration_of_a_test(examined: Examine, kind: str) -> None:
+    code = f"def f(x): raise {kind}"
+    assert examined("assert all(map(f, [1, 2]))", code) == f"f(1) raised {kind}: "
+    assert examined("for each in map(f, [1, 2]): assert each", code) is not None
+    assert examined("assert not any(map(f, [1, 2]))", code) is not None
+
+
+def test_an_exception_that_takes_more_than_a_text_comes_as_the_nearest_above_it(examined: Examine) -> None:
+    test = "try:\n    f()\nexcept {}:\n    pass\nelse:\n    assert False"
+    code = "def f(): b'\\xff'.decode()"
+    assert examined(test.format("ValueError"), code) is None
+    assert examined(test.format("TypeError"), code) is not None
+    group = "def f(): raise ExceptionGroup('several', [ValueError()])"
+    assert examined(test.format("Exception"), group) is None
+    assert examined(test.format("TypeError"), group) is not None
+
+
 @pytest.mark.parametrize(
     "answer", [{"value": {"odd": 1}}, {"value": 3}, {"odd": 1}, [], {"raised": 1, "text": "x"}]
 )

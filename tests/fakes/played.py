@@ -34,18 +34,27 @@ def calls(renderer: Renderer) -> Script:
 
 
 async def played(
-    engine: Engine, renderer: Renderer, turns: int, *, temperature: float = 1.0, tool_s: float = 0.0
+    engine: Engine,
+    renderer: Renderer,
+    turns: int,
+    *,
+    temperature: float = 1.0,
+    tool_s: float = 0.0,
+    system: str | None = None,
+    max_tokens: int = 64,
 ) -> Rollout:
     """`turns` turns, each with the log-probs and the version that the engine reported.
 
     `tool_s`: seconds that the tool takes.
     """
     messages = [Message(role="user", content=TASK)]
+    if system is not None:
+        messages.insert(0, Message(role="system", content=system))
     taken: dict[int, Turn] = {}
     for number in range(turns):
         await asyncio.sleep(tool_s)
         conversation = Conversation(messages=tuple(messages), tools=(TOOL,))
-        sampling = Sampling(max_tokens=64, temperature=temperature)
+        sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
         prompt_ids = renderer.prompt_ids(conversation)
         async with aclosing(engine.generate(Generate(prompt_ids=prompt_ids, sampling=sampling))) as stream:
             steps = [step async for step in stream]

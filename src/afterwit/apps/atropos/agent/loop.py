@@ -14,11 +14,11 @@ from enum import StrEnum
 
 from afterwit.apps.atropos.agent.episode import Episode
 from afterwit.apps.atropos.agent.policy import Policy
-from afterwit.apps.atropos.agent.tools import NAMES, TOOLS, use
+from afterwit.apps.atropos.agent.tools import TOOLS, mistake, use
 from afterwit.apps.atropos.reward import PASS, Reward, RewardWeights, reward
 from afterwit.apps.atropos.tasks import SOLUTION, Task, TestVerdict, examine
 from afterwit.apps.sandbox.box import Box, BoxLimits, Walls, open_box
-from afterwit.core.errors import RequestError
+from afterwit.core.errors import BoxEnded, RequestError
 from afterwit.core.message import Message
 from afterwit.core.rollout import Rollout
 from afterwit.core.verdict import Feedback
@@ -53,6 +53,8 @@ class Ending(StrEnum):
     """It had no turn left."""
     CONTEXT = "context"
     """The conversation no longer fits the model."""
+    BOX = "box"
+    """Its commands ended their box. Nothing of it is left, so no test passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,9 @@ async def play(
 ) -> Played:
     """Let a policy solve a task, and examine its solution.
 
-    Raises RequestError if the task does not fit the model, EngineError and BoxEnded as they come.
+    Raises RequestError if the task does not fit the model, EngineError as it comes, and BoxEnded if a box
+    does not come up. An agent that ends its own box has left no solution: else one that fails could have its
+    group lost.
     """
     limits = limits or AgentLimits()
     opening = (Message(role="system", content=system), Message(role="user", content=task.prompt))
@@ -112,7 +116,7 @@ class _Coding:
     def __init__(self, episode: Episode, box: Box) -> None:
         self._episode, self._box = episode, box
         self.tools: set[str] = set()
-        """Those that were called."""
+        """Those that were called as their schemas say."""
 
     async def run(self, max_turns: int) -> Ending:
         """Take turns until it ends."""
@@ -125,22 +129,28 @@ class _Coding:
                 return Ending.CONTEXT
             if not message.tool_calls and not holds_unread_call(message.content or ""):
                 return Ending.DONE
-            await self._answer(message)
+            if not await self._answer(message):
+                return Ending.BOX
         return Ending.TURNS
 
-    async def _answer(self, message: Message) -> None:
-        """What the tools say, as the next state of the turn."""
-        said = self._episode.messages
+    async def _answer(self, message: Message) -> bool:
+        """What the tools say, as the next state of the turn; whether the box is still there."""
+        said, there = self._episode.messages, True
         if not message.tool_calls:
             said.append(Message(role="user", content=UNREAD))
         for call in message.tool_calls:
-            self.tools |= {call.name} & NAMES
-            result = await use(call, self._box)
+            if mistake(call) is None:
+                self.tools.add(call.name)
+            try:
+                result = await use(call, self._box)
+            except BoxEnded as error:
+                result, there = f"error: {error}", False
             said.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
+        return there
 
 
 async def _solution(box: Box) -> str | None:
     try:
         return await box.read(SOLUTION)
-    except OSError:
+    except (OSError, BoxEnded):
         return None

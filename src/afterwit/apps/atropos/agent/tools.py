@@ -33,7 +33,6 @@ TOOLS: tuple[Mapping[str, Any], ...] = (
         new="What takes its place.",
     ),
 )
-NAMES = frozenset(tool["function"]["name"] for tool in TOOLS)
 ENDED_FOR = {
     "time": "out of time",
     "cpu": "out of CPU time",
@@ -44,11 +43,15 @@ ENDED_FOR = {
 }
 
 
+def mistake(call: ToolCall) -> str | None:
+    """Why a call is none of a tool; None if it is one."""
+    return schema_error(Message(role="assistant", tool_calls=(call,)), TOOLS)
+
+
 async def use(call: ToolCall, box: Box) -> str:
     """The tool's real answer; a mistake in the call is answered in words. Raises BoxEnded."""
-    said = Message(role="assistant", tool_calls=(call,))
-    if (mistake := schema_error(said, TOOLS)) is not None:
-        return f"error: {mistake}"
+    if (wrong := mistake(call)) is not None:
+        return f"error: {wrong}"
     try:
         return await _act(call.name, orjson.loads(call.arguments or "{}"), box)
     except OSError as error:

@@ -7,21 +7,36 @@ equal to everything: all that it can do is answer a call.
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from afterwit.apps.atropos.tasks.task import SOLUTION, Task, TestVerdict
 from afterwit.apps.sandbox.box import Box, BoxLimits, Walls, open_box
+from afterwit.core.errors import BoxEnded
 
 PROGRAMS = Path(__file__).parent / "exam"
 NO_ANSWER = "null"
 MOST_CALLS = 10_000
 """Calls of one test."""
+LONGEST = 6
+"""A test's time, as a multiple of what one call may take."""
 
 
-async def examine(task: Task, solution: str | None, walls: Walls, limits: BoxLimits) -> TestVerdict:
-    """Run the task's tests on the text of a solution; None: there is none. `limits` hold for each call."""
+async def examine(
+    task: Task,
+    solution: str | None,
+    walls: Walls,
+    limits: BoxLimits,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> TestVerdict:
+    """Run the task's tests on the text of a solution; None: there is none. `limits` hold for each call.
+
+    A solution that ends its own box fails. Raises BoxEnded if a box does not come up, or the tests' box ends.
+    """
     if solution is None:
         return TestVerdict(passed=0, total=len(task.tests), failure=f"there is no {SOLUTION}")
     failures: list[str] = []
@@ -32,7 +47,9 @@ async def examine(task: Task, solution: str | None, walls: Walls, limits: BoxLim
         await _install(candidate, "candidate")
         await candidate.write(SOLUTION, solution)
         for test in task.tests:
-            failure = await _one(f"{task.setup}\n{test}", task.entry_point, examiner, candidate)
+            until = clock() + LONGEST * limits.seconds
+            asked = {"test": f"{task.setup}\n{test}", "entry_point": task.entry_point}
+            failure = await _one(asked, examiner, candidate, lambda until=until: clock() > until)
             if failure is not None:
                 failures.append(failure)
     passed = len(task.tests) - len(failures)
@@ -44,20 +61,32 @@ async def _install(box: Box, program: str) -> None:
         await box.write(f"exam/{name}.py", (PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
 
 
-async def _one(test: str, entry_point: str | None, examiner: Box, candidate: Box) -> str | None:
+async def _one(
+    asked: dict[str, Any], examiner: Box, candidate: Box, is_late: Callable[[], bool]
+) -> str | None:
     """Why a test fails; None if it passes. Both programs are fresh for each test."""
     await examiner.start(["python", "-m", "exam.examiner"])
-    await candidate.start(["python", "-m", "exam.candidate"])
     try:
-        return await _carry({"test": test, "entry_point": entry_point}, examiner, candidate)
+        with suppress(*GONE):  # then no call is answered
+            await candidate.start(["python", "-m", "exam.candidate"])
+        return await _carry(asked, examiner, candidate, is_late)
     finally:
         await examiner.stop()
-        await candidate.stop()
+        with suppress(*GONE):
+            await candidate.stop()
 
 
-async def _carry(asked: dict[str, Any], examiner: Box, candidate: Box) -> str | None:
+GONE = (BoxEnded, OSError)
+"""What a box that has ended raises."""
+
+
+async def _carry(
+    asked: dict[str, Any], examiner: Box, candidate: Box, is_late: Callable[[], bool]
+) -> str | None:
     line: str | None = json.dumps(asked)
     for _ in range(MOST_CALLS):
+        if is_late():
+            return "a test with all its calls took too long"
         said = _object(await examiner.ask(line or NO_ANSWER))
         match said:
             case {"failure": None}:
@@ -65,10 +94,17 @@ async def _carry(asked: dict[str, Any], examiner: Box, candidate: Box) -> str | 
             case {"failure": str(failure)}:
                 return failure
             case {"call": dict(call)}:
-                line = json.dumps(_object(await candidate.ask(json.dumps(call))))
+                line = json.dumps(_object(await _answered(candidate, call)))
             case _:
                 return "the tests ran out of their limits"
     return f"a test called the solution more than {MOST_CALLS} times"
+
+
+async def _answered(candidate: Box, call: dict[str, Any]) -> str | None:
+    try:
+        return await candidate.ask(json.dumps(call))
+    except GONE:
+        return None
 
 
 def _object(line: str | None) -> dict[str, Any] | None:

@@ -63,7 +63,7 @@ class Solution:
                 return value
             case {"raised": str(kind), "text": str(text)}:
                 self.last += f" raised {kind}: {text}"
-                raise _exception(kind)(text)
+                raise _exception(kind, text)
         raise Broken(f"{self.last} ended the solution or ran out of its limits")
 
 
@@ -103,9 +103,25 @@ def undefined(parsed: ast.Module) -> set[str]:
     return read - bound
 
 
-def _exception(kind: str) -> type[Exception]:
+def _exception(kind: str, text: str) -> Exception:
+    """A built-in exception of this name, or the nearest above it that takes a text alone.
+
+    One that ends an iteration would make `all(map(f, values))` pass: it is a RuntimeError here, as it is in a
+    generator.
+    """
     found = getattr(builtins, kind, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else RuntimeError
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return RuntimeError(text)
+    if issubclass(found, StopIteration | StopAsyncIteration):
+        return RuntimeError(f"{kind}: {text}")
+    for each in found.__mro__:
+        try:
+            made = each(text)
+        except TypeError:
+            continue
+        if isinstance(made, Exception):
+            return made
+    return RuntimeError(text)
 
 
 def main() -> None:
