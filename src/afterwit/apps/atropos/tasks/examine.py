@@ -47,9 +47,9 @@ async def examine(
         await _install(candidate, "candidate")
         await candidate.write(SOLUTION, solution)
         for test in task.tests:
-            until = clock() + LONGEST * limits.seconds
             asked = {"test": f"{task.setup}\n{test}", "entry_point": task.entry_point}
-            failure = await _one(asked, examiner, candidate, lambda until=until: clock() > until)
+            is_late = _deadline(clock, LONGEST * limits.seconds)
+            failure = await _one(asked, examiner, candidate, is_late)
             if failure is not None:
                 failures.append(failure)
     passed = len(task.tests) - len(failures)
@@ -59,6 +59,12 @@ async def examine(
 async def _install(box: Box, program: str) -> None:
     for name in ("__init__", "plain", program):
         await box.write(f"exam/{name}.py", (PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
+
+
+def _deadline(clock: Callable[[], float], seconds: float) -> Callable[[], bool]:
+    """Whether so many seconds have passed since now."""
+    until = clock() + seconds
+    return lambda: clock() > until
 
 
 async def _one(
