@@ -16,20 +16,19 @@ ROWS = {
 
 
 def by_seed(results: Sequence[LiveResult]) -> str:
-    """One world's runs: preference / task success at each measurement, a row for each seed, then the mean."""
+    """One world's runs, a row for each seed, then the mean: preference / task success at each measurement, how
+    often the judge was right, and seconds of wall time."""
     measured = [point.interactions for point in results[0].points]
-    lines = [
-        "| seed | " + " | ".join("start" if at == 0 else str(at) for at in measured) + " |",
-        "| --- " * (len(measured) + 1) + "|",
-    ]
+    titles = ["seed", *("start" if at == 0 else str(at) for at in measured), "judge right", "seconds"]
+    rows = [titles, ["---"] * len(titles)]
     for result in sorted(results, key=lambda result: result.seed):
         cells = [f"{point.preference:.2f} / {point.task_success:.2f}" for point in result.points]
-        lines.append(f"| {result.seed} | " + " | ".join(cells) + " |")
-    means = [
-        f"**{_mean(results, at, 'preference')} / {_mean(results, at, 'task_success')}**" for at in measured
-    ]
-    lines.append("| **mean** | " + " | ".join(means) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([str(result.seed), *cells, f"{result.judge_accuracy:.0%}", f"{result.seconds:.0f}"])
+    means = [f"{_mean(results, at, 'preference')} / {_mean(results, at, 'task_success')}" for at in measured]
+    means.append(f"{fmean(result.judge_accuracy for result in results):.0%}")
+    means.append(f"{fmean(result.seconds for result in results):.0f}")
+    rows.append(["**mean**", *(f"**{cell}**" for cell in means)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def means(results: Sequence[LiveResult]) -> str:

@@ -45,11 +45,11 @@ def test_a_run_is_kept_as_its_report_says_it(tmp_path: Path) -> None:
 
 def test_a_worlds_table_has_a_row_for_each_seed_and_the_mean() -> None:
     lines = tables.by_seed([_result("tools", 1, 0.0, 0.75), _result("tools", 0, 0.1, 0.25)]).splitlines()
-    assert lines[0] == "| seed | start | 12 |"
+    assert lines[0] == "| seed | start | 12 | judge right | seconds |"
     assert lines[2:] == [
-        "| 0 | 0.10 / 0.50 | 0.25 / 0.50 |",
-        "| 1 | 0.00 / 0.50 | 0.75 / 0.50 |",
-        "| **mean** | **0.05 / 0.50** | **0.50 / 0.50** |",
+        "| 0 | 0.10 / 0.50 | 0.25 / 0.50 | 100% | 90 |",
+        "| 1 | 0.00 / 0.50 | 0.75 / 0.50 | 100% | 90 |",
+        "| **mean** | **0.05 / 0.50** | **0.50 / 0.50** | **100%** | **90** |",
     ]
 
 

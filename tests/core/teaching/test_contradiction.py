@@ -45,6 +45,15 @@ def test_what_the_others_reject_too_may_be_rejected() -> None:
     assert not contradicts(-1, source="eve", said=mixed | {"bob": Votes(approved=1, rejected=1)}, earlier=0)
 
 
+def test_a_call_that_fails_now_and_then_where_it_usually_works_contradicts_nobody() -> None:
+    said = TRUSTED | {"eve": Votes(approved=2, rejected=1)}
+    assert not contradicts(-1, source="eve", said=said, earlier=0, spoken=False)
+    assert contradicts(-1, source="eve", said=said, earlier=0), "a person's word is not an accident"
+    more_fail = TRUSTED | {"eve": Votes(approved=2, rejected=2)}
+    assert contradicts(-1, source="eve", said=more_fail, earlier=0, spoken=False)
+    assert contradicts(-1, source="eve", said=TRUSTED, earlier=0, spoken=False)
+
+
 def test_after_two_contradictions_a_sources_praise_waits_too() -> None:
     assert [contradicts(1, source="eve", said={}, earlier=count) for count in (0, 1, 2)] == [
         False,

@@ -47,13 +47,20 @@ def signature(message: Message) -> str | None:
     return " ".join([call.name, *sorted(named)])
 
 
-def contradicts(reward: int, *, source: str, said: Mapping[str, Votes], earlier: int) -> bool:
+def contradicts(
+    reward: int, *, source: str, said: Mapping[str, Votes], earlier: int, spoken: bool = True
+) -> bool:
     """Whether a verdict of `source` on a kind of call waits for a person.
 
     `said`: what each source said of this kind. `earlier`: contradictions of `source` that no person accepted.
+    `spoken`: a person's word decided; without one a call only failed, as calls do now and then, and a source
+    for which more of them worked than failed contradicts nobody: what it gives for and against them cancels.
     """
     if reward > 0:
         return earlier >= TRUSTED_UNTIL
+    own = said.get(source, Votes())
+    if not spoken and own.approved > own.rejected:
+        return False
     others = [votes for name, votes in said.items() if name != source]
     approving = sum(1 for votes in others if votes.approved)
     approved, rejected = sum(v.approved for v in others), sum(v.rejected for v in others)

@@ -31,7 +31,7 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
         return ()
     said = store.votes_on(kind) if kind is not None and verdict.reward < 0 else {}
     earlier = store.contradictions(source) if verdict.reward > 0 else 0
-    if not contradicts(verdict.reward, source=source, said=said, earlier=earlier):
+    spoken = verdict.reward > 0 or closes(record.next_state)
+    if not contradicts(verdict.reward, source=source, said=said, earlier=earlier, spoken=spoken):
         return ()
-    unspoken = verdict.reward < 0 and not closes(record.next_state)
-    return (Flag.TOOLS_CONTRADICT if unspoken else Flag.CONTRADICTS,)
+    return (Flag.CONTRADICTS if spoken else Flag.TOOLS_CONTRADICT,)
