@@ -16,8 +16,8 @@ ROWS = {
 
 
 def by_seed(results: Sequence[LiveResult]) -> str:
-    """One world's runs, a row for each seed, then the mean: preference / task success at each measurement, how
-    often the judge was right, and seconds of wall time."""
+    """One world's runs: preference / task success at each measurement, how often the judge was right, and
+    seconds of wall time; a row for each seed, then the mean."""
     measured = [point.interactions for point in results[0].points]
     titles = ["seed", *("start" if at == 0 else str(at) for at in measured), "judge right", "seconds"]
     rows = [titles, ["---"] * len(titles)]
