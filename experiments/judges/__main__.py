@@ -22,6 +22,7 @@ def main(
     only: Annotated[
         list[str] | None, typer.Option(help=f"A table: {', '.join(TABLES)}; may be given again.")
     ] = None,
+    world: Annotated[list[str] | None, typer.Option(help="A world's runs alone: tools or chat.")] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each case.", min=1, max=len(SEEDS))] = len(SEEDS),
     jobs: Annotated[int, typer.Option(help="Processes, one thread each.", min=1)] = 1,
     data: Annotated[Path, typer.Option(help="The finished runs.")] = Path("docs/data/judges.jsonl"),
@@ -32,8 +33,9 @@ def main(
         if name not in TABLES:
             raise typer.BadParameter(f"{name}: it must be one of {', '.join(TABLES)}", param_hint="--only")
     kept = KeptRuns(data)
+    wanted = [plan for plan in plans(seeds, only or ()) if not world or plan.world in world]
     with Bar(Console()) as bar:
-        play_all(plans(seeds, only or ()), kept, jobs=jobs, observer=bar)
+        play_all(wanted, kept, jobs=jobs, observer=bar)
     for name in TABLES:
         found = tables(list(kept.read().values()), name)
         print(found)

@@ -79,7 +79,7 @@ class LearnerSettings:
     review: Review = Review.FLAGGED
     """Which judged turns train only once you accepted them (`afterwit review`): `all`, those with a doubtful
     hint (`flagged`: links, commands, standing orders), or none (`off`). A turn against what several other
-    sources approved waits in any case."""
+    sources said waits in any case."""
     tool_hints: bool = False
     """Whether a hint may come from what tools returned alone, as published. Off: such a turn trains by its
     reward, and by its hint only once a person accepted it or approved what came of it. A web page is no

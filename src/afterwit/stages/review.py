@@ -14,7 +14,7 @@ WORDS: Mapping[Flag, str] = {
     Flag.STANDING_ORDER: "the hint orders something for other conversations or people",
     Flag.UNRELATED: "the hint names something that nothing in the conversation names",
     Flag.TOOLS_CONTRADICT: "a call failed of a kind that several other sources approved",
-    Flag.CONTRADICTS: "it is against what several other sources approved, or its source has been before",
+    Flag.CONTRADICTS: "it is against what several other sources said, or its source has been before",
 }
 WHY: Mapping[ReviewOutcome, str] = {
     ReviewOutcome.ACCEPTED: "accepted: it may train",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from afterwit.core.judge_checks import (
     PROBES,
     HintLift,
+    HintLifts,
     Judged,
     calibration,
     hint_lifts,
@@ -98,6 +100,12 @@ def test_a_probes_twin_differs_in_words_only():
         assert all((plain or "") in (told or "") for plain, told in said)
 
 
+def lifts(*, wins: int, of: int) -> HintLifts:
+    """As if so many of the hints beat another turn's."""
+    won = HintLift(turn="a", plain=-2.0, hinted=-1.0, other=-1.5)
+    return hint_lifts([won] * wins + [replace(won, other=-0.5)] * (of - wins))
+
+
 def test_a_good_judge_is_warned_of_by_nothing():
     turns = [judged(at, *[GOOD if at % 3 else BAD] * 3) for at in range(60)]
     found = judge_report(
@@ -129,6 +137,8 @@ def test_a_good_judge_is_warned_of_by_nothing():
             {"lifts": hint_lifts([HintLift(turn="a", plain=-1.0, hinted=-1.0, other=-1.0)] * 40)},
             "0 of 40 do",
         ),
+        ([], {"lifts": lifts(wins=18, of=32)}, "not shown to help: by chance, half of them would"),
+        ([], {"lifts": lifts(wins=4, of=32)}, "less often than the hints of other turns do (4 of 32 do)"),
         ([], {"probed": probed([(-1, 1), (-1, -1), (-1, 1)])}, "flattery changes the judge's vote in 2 of 3"),
         ([], {"probed": probed([(1, 1), (-1, -1), (0, 1)])}, "plain failures in only 1 of 3"),
     ],

@@ -1,4 +1,4 @@
-"""Verdicts against what several other sources approved; shares of an update."""
+"""Verdicts against what several other sources said; shares of an update."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def test_a_kind_of_call_is_its_name_its_arguments_names_and_its_flags(arguments:
     assert signature(Message(role="assistant", content="Done.")) is None
 
 
+def test_a_call_after_a_check_is_another_kind_than_one_without() -> None:
+    delete, dry = call("delete", '{"path": "a"}'), call("delete", '{"path": "a", "dry_run": true}')
+    asked = Message(role="user", content="Delete a.")
+    shown = Message(role="tool", content="would delete a", tool_call_id="1")
+    assert signature(delete, [asked]) == "delete path"
+    assert signature(delete, [asked, dry, shown]) == "delete path after delete dry_run=True path"
+    assert signature(delete, [asked, dry, shown, asked]) == "delete path", "another request"
+    assert signature(Message(role="assistant", content="Done."), [asked, dry, shown]) is None
+
+
 def test_one_voice_against_two_that_approved_waits() -> None:
     assert contradicts(-1, source="eve", said=TRUSTED, earlier=0)
     assert not contradicts(1, source="eve", said=TRUSTED, earlier=0)
@@ -45,13 +55,25 @@ def test_what_the_others_reject_too_may_be_rejected() -> None:
     assert not contradicts(-1, source="eve", said=mixed | {"bob": Votes(approved=1, rejected=1)}, earlier=0)
 
 
-def test_a_call_that_fails_now_and_then_where_it_usually_works_contradicts_nobody() -> None:
-    said = TRUSTED | {"eve": Votes(approved=2, rejected=1)}
-    assert not contradicts(-1, source="eve", said=said, earlier=0, spoken=False)
-    assert contradicts(-1, source="eve", said=said, earlier=0), "a person's word is not an accident"
-    more_fail = TRUSTED | {"eve": Votes(approved=2, rejected=2)}
-    assert contradicts(-1, source="eve", said=more_fail, earlier=0, spoken=False)
-    assert contradicts(-1, source="eve", said=TRUSTED, earlier=0, spoken=False)
+def test_praise_of_what_two_others_rejected_waits_if_a_person_spoke() -> None:
+    refused = {"ann": Votes(rejected=3), "bob": Votes(rejected=1, approved=1), "eve": Votes(approved=5)}
+    assert contradicts(1, source="eve", said=refused, earlier=0)
+    assert not contradicts(1, source="eve", said=refused, earlier=0, spoken=False)
+    assert not contradicts(1, source="ann", said=refused, earlier=0), "only one other rejected it"
+    assert not contradicts(0, source="eve", said=refused, earlier=0)
+    both = refused | {"bob": Votes(rejected=1, approved=2)}
+    assert not contradicts(1, source="eve", said=both, earlier=0)
+
+
+@pytest.mark.parametrize(
+    ("worked", "failed", "waits"), [(0, 0, False), (0, 2, True), (3, 4, False), (3, 5, True)]
+)
+def test_failed_calls_wait_once_more_failed_at_their_source_than_worked(
+    worked: int, failed: int, waits: bool
+) -> None:
+    said = TRUSTED | {"eve": Votes(approved=worked, rejected=failed)}
+    assert contradicts(-1, source="eve", said=said, earlier=0, spoken=False) is waits
+    assert contradicts(-1, source="eve", said=said, earlier=0), "a person's word is no accident"
 
 
 def test_after_two_contradictions_a_sources_praise_waits_too() -> None:

@@ -223,6 +223,22 @@ async def test_a_key_signs_in_if_it_may_read_and_its_visit_ends_with_it(
     assert (await browser.get("/ui")).status_code == 401
 
 
+@pytest.mark.parametrize("way", ["/ui/sign-in", "/ui/sign-out"])
+async def test_a_form_that_cannot_be_taken_leads_back_to_the_way_in_with_the_reason(
+    browser: httpx.AsyncClient, gateway: Serving, way: str
+):
+    await gateway.add_key("reader", "read")
+    stale = await browser.post(way, data={"form": "of another visit", "key": "aw-reader"})
+    strange = await browser.post(way, json={"key": "aw-reader"})
+    for answer, status, reason in (
+        (stale, 403, "This form was made for another visit, or before a restart: load the page again."),
+        (strange, 415, "A form sends application/x-www-form-urlencoded."),
+    ):
+        assert answer.status_code == status
+        assert reason in Tags(answer.text).words
+        assert 'action="/ui/sign-in"' in answer.text
+
+
 async def test_a_visit_ends_by_signing_out_and_after_its_time(browser: httpx.AsyncClient, gateway: Serving):
     await gateway.add_key("reader", "read")
     for leave in (True, False):

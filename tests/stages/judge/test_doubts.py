@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message, ToolCall
+from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.teaching import Flag
 from afterwit.core.verdict import Feedback
 from tests.fakes.judge import asks_for_hint
@@ -13,8 +15,16 @@ DELETE = Message(role="assistant", tool_calls=(ToolCall(id="1", name="read", arg
 GONE = (Message(role="tool", content="gone", tool_call_id="1"),)
 
 
-async def rated(house: House, turn: str, scope: str, reward: int) -> tuple[Flag, ...]:
-    await house.answered(turn, GONE, scope=scope, session=turn, message=DELETE)
+ASKED = Message(role="user", content="Read a.txt.")
+LOOKED = Message(role="assistant", tool_calls=(ToolCall(id="0", name="list", arguments="{}"),))
+SHOWN = Message(role="tool", content="a.txt", tool_call_id="0")
+
+
+async def rated(
+    house: House, turn: str, scope: str, reward: int, *, before: Sequence[Message] = (ASKED,)
+) -> tuple[Flag, ...]:
+    conversation = Conversation(messages=tuple(before))
+    await house.answered(turn, GONE, scope=scope, session=turn, message=DELETE, conversation=conversation)
     await house.feedback(turn, Feedback(reward=reward))
     await house.judge.step()
     record = await house.record(turn)
@@ -36,7 +46,7 @@ async def test_a_source_that_contradicts_several_others_is_held_for_review_and_t
     assert await rated(house, "a3", "ann", 1) == ()
 
 
-async def test_a_call_that_fails_waits_and_makes_its_source_no_liar(store):
+async def test_calls_that_fail_again_and_again_wait_and_make_their_source_no_liar(store):
     house = House(store)
     for turn, scope in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("b2", "bob")):
         assert await rated(house, turn, scope, 1) == ()
@@ -44,9 +54,23 @@ async def test_a_call_that_fails_waits_and_makes_its_source_no_liar(store):
     for turn in ("e1", "e2", "e3"):
         await house.answered(turn, GONE, scope="eve", session=turn, message=DELETE)
         await house.judge.step()
-        assert (await house.record(turn)).flags == (Flag.TOOLS_CONTRADICT,)
+    assert [(await house.record(turn)).flags for turn in ("e1", "e2", "e3")] == [
+        (),
+        (),
+        (Flag.TOOLS_CONTRADICT,),
+    ]
     assert await rated(house, "e4", "eve", 1) == ()
     assert await rated(house, "e5", "eve", -1) == (Flag.CONTRADICTS,)
+
+
+async def test_who_wants_a_check_first_is_not_held_against_those_who_praised_the_call_after_it(store):
+    house = House(store)
+    for turn, scope in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("b2", "bob")):
+        assert await rated(house, turn, scope, 1, before=(ASKED, LOOKED, SHOWN)) == ()
+    assert await rated(house, "c1", "cleo", -1, before=(ASKED,)) == ()
+    assert await rated(house, "a3", "ann", -1, before=(ASKED,)) == ()
+    assert await rated(house, "e1", "eve", 1, before=(ASKED,)) == (Flag.CONTRADICTS,)
+    assert await rated(house, "e2", "eve", -1, before=(ASKED, LOOKED, SHOWN)) == (Flag.CONTRADICTS,)
 
 
 async def test_a_response_that_holds_a_secret_is_not_judged_and_never_trains(house):

@@ -149,7 +149,12 @@ def _named(path: Sequence[str], value: Any, message: str) -> tuple[list[str], An
 
 
 def _nearest(path: Sequence[str]) -> str:
-    near = difflib.get_close_matches(".".join(path), known_names(), n=1, cutoff=0.5)
+    """The setting that was meant: one of such a name in whatever section, else the nearest as a whole."""
+    names, written = known_names(), ".".join(path)
+    own = {name: name.rpartition(".")[2] for name in names}
+    alike = difflib.get_close_matches(path[-1], set(own.values()), n=1, cutoff=0.75)
+    meant = [name for name in names if own[name] in alike]
+    near = difflib.get_close_matches(written, meant or names, n=1, cutoff=0.0 if meant else 0.5)
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(_siblings(path))}"
 
 

@@ -81,14 +81,20 @@ def warnings(report: JudgeReport) -> Iterator[str]:
             f" those it calls bad ({_of(bad)}): use a better judge"
         )
     if report.lifts is not None:
-        wins = report.lifts.wins
-        if wins.of >= FEWEST_HINTS and wins.interval.low <= 0.5:
-            yield (
-                "the judge's hints make what people accepted no likelier than the hints of other turns do"
-                f" ({_of(wins)} do): use a better judge"
-            )
+        yield from _no_better_than_others(report.lifts.wins)
     if report.probed is not None:
         yield from _swayed(report.probed)
+
+
+def _no_better_than_others(wins: Share) -> Iterator[str]:
+    """About half of the hints win by chance."""
+    if wins.of < FEWEST_HINTS or wins.interval.low > 0.5:
+        return
+    if wins.interval.high < 0.5:
+        found = "make what people accepted likelier less often than the hints of other turns do"
+    else:
+        found = "are not shown to help: by chance, half of them would beat the hint of another turn"
+    yield f"the judge's hints {found} ({_of(wins)} do): use a better judge"
 
 
 def _swayed(found: Probed) -> Iterator[str]:

@@ -1,22 +1,24 @@
-"""Whether a verdict stands against what several other sources approved. Pure.
+"""Whether a verdict stands against what several other sources said. Pure.
 
 A source is who speaks: a key and its client. One source that rewards what harms and punishes what is right
 can turn a model, so a word that stands alone against several waits for a person. Who speaks first is not seen
-here: what no two others approved is free to anyone.
+here: what no two others spoke of is free to anyone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from afterwit.core.message import Message
+from afterwit.core.message import Message, ToolCall
 
 OTHERS = 2
-"""Other sources that must have approved a kind of call."""
+"""Other sources that must have said the opposite of a kind of call."""
 TIMES_AS_OFTEN = 4
-"""How much oftener they must have approved it than rejected it."""
+"""How much oftener they must have said it than the same."""
+ACCIDENTS = 2
+"""Calls of a kind that failed at a source, beyond those that worked, from which such failures wait."""
 TRUSTED_UNTIL = 2
 """Contradictions of a source from which its approvals wait for a person too."""
 
@@ -29,14 +31,30 @@ class Votes:
     rejected: int = 0
 
 
-def signature(message: Message) -> str | None:
-    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them.
+def signature(message: Message, before: Sequence[Message] = ()) -> str | None:
+    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them,
+    and the call before it in the same request, since what is right after a check is wrong without one.
 
-    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`.
+    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`,
+    and the second after the first is a third. `before`: the conversation before the response.
     """
     if not message.tool_calls:
         return None
-    call = message.tool_calls[0]
+    kind, earlier = _kind(message.tool_calls[0]), _last_call(before)
+    return kind if earlier is None else f"{kind} after {_kind(earlier)}"
+
+
+def _last_call(before: Sequence[Message]) -> ToolCall | None:
+    """The latest call since a person last spoke."""
+    for message in reversed(before):
+        if message.role == "user":
+            return None
+        if message.tool_calls:
+            return message.tool_calls[0]
+    return None
+
+
+def _kind(call: ToolCall) -> str:
     try:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
@@ -52,16 +70,21 @@ def contradicts(
 ) -> bool:
     """Whether a verdict of `source` on a kind of call waits for a person.
 
-    `said`: what each source said of this kind. `earlier`: contradictions of `source` that no person accepted.
-    `spoken`: a person's word decided; without one a call only failed, as calls do now and then, and a source
-    for which more of them worked than failed contradicts nobody: what it gives for and against them cancels.
+    `said`: what each source said of this kind. `earlier`: rejections of `source` that contradict the others
+    and that no person accepted. `spoken`: a person's word decided. Without one a call only worked, which
+    contradicts nobody, or failed, as calls do now and then: until `ACCIDENTS` more of them failed than worked
+    at the source, that contradicts nobody either, since what is given for them and against them cancels.
     """
-    if reward > 0:
-        return earlier >= TRUSTED_UNTIL
-    own = said.get(source, Votes())
-    if not spoken and own.approved > own.rejected:
-        return False
     others = [votes for name, votes in said.items() if name != source]
-    approving = sum(1 for votes in others if votes.approved)
-    approved, rejected = sum(v.approved for v in others), sum(v.rejected for v in others)
-    return reward < 0 and approving >= OTHERS and approved >= TIMES_AS_OFTEN * rejected
+    if reward > 0:
+        against = [votes.rejected for votes in others], [votes.approved for votes in others]
+        return earlier >= TRUSTED_UNTIL or (spoken and _outweighs(*against))
+    own = said.get(source, Votes())
+    if not spoken and own.rejected < own.approved + ACCIDENTS:
+        return False
+    return reward < 0 and _outweighs([v.approved for v in others], [v.rejected for v in others])
+
+
+def _outweighs(opposite: Sequence[int], same: Sequence[int]) -> bool:
+    """Whether several sources said the opposite, by how often each did, and much oftener than the same."""
+    return sum(map(bool, opposite)) >= OTHERS and sum(opposite) >= TIMES_AS_OFTEN * sum(same)

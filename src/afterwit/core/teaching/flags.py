@@ -21,4 +21,4 @@ class Flag(StrEnum):
     TOOLS_CONTRADICT = "tools_contradict"
     """The reward is against what several other sources approved, and only tools spoke: a call failed."""
     CONTRADICTS = "contradicts"
-    """The reward is against what several other sources approved, or its source has said such before."""
+    """The reward is against what several other sources said, or its source rejected what they approved."""

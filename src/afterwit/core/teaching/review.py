@@ -16,7 +16,7 @@ class Review(StrEnum):
     """Which turns a person must accept before they train."""
 
     OFF = "off"
-    """None but those that contradict what several other sources approved."""
+    """None but those that contradict what several other sources said."""
     FLAGGED = "flagged"
     """Those with a flag."""
     ALL = "all"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.teaching import signature
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge import doubts
@@ -98,7 +97,7 @@ class Claims:
                     owner=owner,
                     now=now,
                     flags=(*flags, *doubts.of_reward(store, record, verdict)),
-                    signature=signature(record.turn.message),
+                    signature=doubts.kind_of(record),
                 ):
                     self._after(store, record.turn.id, now=now)
 

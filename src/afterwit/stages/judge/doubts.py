@@ -22,16 +22,21 @@ def of_hints(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
 
 
 def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
-    """Whether the reward is against what other sources approved. Ask in the verdict's transaction.
+    """Whether the reward is against what other sources said. Ask in the verdict's transaction.
 
     A call that fails is nobody's word: it waits, and makes its source no liar.
     """
-    kind, source = signature(record.turn.message), record.turn.scope
+    kind, source = kind_of(record), record.turn.scope
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
         return ()
-    said = store.votes_on(kind) if kind is not None and verdict.reward < 0 else {}
+    spoken = closes(record.next_state)
+    said = store.votes_on(kind) if kind is not None and (spoken or verdict.reward < 0) else {}
     earlier = store.contradictions(source) if verdict.reward > 0 else 0
-    spoken = verdict.reward > 0 or closes(record.next_state)
     if not contradicts(verdict.reward, source=source, said=said, earlier=earlier, spoken=spoken):
         return ()
-    return (Flag.CONTRADICTS if spoken else Flag.TOOLS_CONTRADICT,)
+    return (Flag.CONTRADICTS if spoken or verdict.reward > 0 else Flag.TOOLS_CONTRADICT,)
+
+
+def kind_of(record: Record) -> str | None:
+    """The kind of call that a turn's verdict is about; None: it called nothing."""
+    return signature(record.turn.message, record.turn.conversation.messages)

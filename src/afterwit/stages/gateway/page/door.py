@@ -16,6 +16,8 @@ from afterwit.stages.gateway.page import html
 from afterwit.stages.gateway.page.forms import read_form
 from afterwit.stages.gateway.page.visits import COOKIE, LIFE_S, Visits
 
+UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
+
 
 class Door:
     """Lets in who may read: by a key in a header, by a visit, or from this machine if there are no keys."""
@@ -32,10 +34,10 @@ class Door:
             caller = None if key_hash is None else self._gateway.keys.holder(key_hash)
         return caller if caller is not None and caller.may(Permission.READ) else None
 
-    def way_in(self, request: Request, *, refused: bool = False) -> Response:
+    def way_in(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
         """The same for every address, whatever is there, and for every key that does not open it."""
-        text = html.rendered("sign_in.html", {"form_token": self.form_token(request), "refused": refused})
-        return html.html(text, status=401)
+        text = html.rendered("sign_in.html", {"form_token": self.form_token(request), "problem": problem})
+        return html.html(text, status=status)
 
     def form_token(self, request: Request) -> str:
         """What the forms of this visit carry."""
@@ -50,12 +52,15 @@ class Door:
         return fields
 
     async def sign_in(self, request: Request) -> Response:
-        """Begin a visit with a key."""
-        fields = await self.form(request)
+        """Begin a visit with a key. A form that cannot be taken leads back to the way in, with the reason."""
+        try:
+            fields = await self.form(request)
+        except RequestError as error:
+            return self.way_in(request, problem=error.message, status=error.status)
         key_hash = hash_key(fields.get("key", "").strip())
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
-            return self.way_in(request, refused=True)
+            return self.way_in(request, problem=UNFIT_KEY)
         response = see("/ui")
         cookie = self._visits.begin(key_hash)
         response.set_cookie(COOKIE, cookie, max_age=LIFE_S, **_cookie_of(request))
@@ -63,7 +68,10 @@ class Door:
 
     async def sign_out(self, request: Request) -> Response:
         """End a visit."""
-        await self.form(request)
+        try:
+            await self.form(request)
+        except RequestError as error:
+            return self.way_in(request, problem=error.message, status=error.status)
         self._visits.end(request.cookies.get(COOKIE))
         response = see("/ui")
         response.delete_cookie(COOKIE, **_cookie_of(request))
