@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Starcoder2Config,
+)
 
 from tests.fakes.templates import LLAMA3_TEMPLATE, QWEN3_TEMPLATE
 
@@ -62,6 +68,22 @@ def tiny_llama(folder: Path, *, seed: int = 0, **config: Any) -> Path:
     save_random(folder, LlamaConfig(**shape), seed)
     named = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
     _save_tokenizer(folder, tokenizer, LLAMA3_TEMPLATE, named)
+    return folder
+
+
+def tiny_starcoder2(folder: Path, *, seed: int = 0, **config: Any) -> Path:
+    """A two-layer Starcoder2 in `folder`, with the tokenizer of `tiny_qwen3`.
+
+    In float64 nothing in it rounds: norms of Qwen3 and Llama go through float32.
+    """
+    tokenizer = _tokenizer(QWEN3_SPECIALS, QWEN3_MARKERS)
+    ids = {token: tokenizer.token_to_id(token) for token in QWEN3_SPECIALS}
+    shape = _shape(tokenizer, tie_word_embeddings=True) | config
+    shape |= {"eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
+    shape |= {"bos_token_id": ids["<|endoftext|>"], "sliding_window": None}
+    save_random(folder, Starcoder2Config(**shape), seed)
+    named = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    _save_tokenizer(folder, tokenizer, QWEN3_TEMPLATE, named)
     return folder
 
 

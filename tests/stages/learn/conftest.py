@@ -12,6 +12,7 @@ import pytest
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
+from tests.fakes.models import tiny_starcoder2
 from tests.learner.conftest import _one_thread as _one_thread
 from tests.learner.conftest import base as base
 from tests.learner.conftest import renderer as renderer
@@ -21,6 +22,15 @@ from tests.stages.learning import Place
 @pytest.fixture
 def place(base: Path, tmp_path: Path) -> Place:
     return Place(home=tmp_path, base=base)
+
+
+@pytest.fixture(scope="session")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose float64 is float64 throughout. It has the tokenizer of `base`.
+
+    Others round within: one last bit of a sum is then a difference of 1e-9.
+    """
+    return tiny_starcoder2(tmp_path_factory.mktemp("exact"))
 
 
 @pytest.fixture

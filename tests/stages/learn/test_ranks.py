@@ -47,7 +47,7 @@ def apart(one: Place, other: Place, number: int) -> float:
 @pytest.mark.parametrize("packing", ["auto", "off"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_two_processes_make_the_weights_of_one(
-    base: Path,
+    exact: Path,
     tmp_path: Path,
     samples: Callable[..., list[JudgedTurn]],
     processes: ForkServerContext,
@@ -55,7 +55,7 @@ def test_two_processes_make_the_weights_of_one(
     packing: str,
 ) -> None:
     alone, shared = (
-        busy(Place(home=tmp_path / name, base=base), packing=packing, **way) for name in ("alone", "shared")
+        busy(Place(home=tmp_path / name, base=exact), packing=packing, **way) for name in ("alone", "shared")
     )
     for place in (alone, shared):
         place.home.mkdir()

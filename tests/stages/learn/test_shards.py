@@ -14,7 +14,7 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.learner.parameters.load import load_model
 from afterwit.learner.parameters.state_files import read_state
 from afterwit.objective.settings import ObjectiveSettings
-from tests.fakes.models import tiny_qwen3
+from tests.fakes.models import tiny_starcoder2
 from tests.several import several
 from tests.stages.learning import Place, fill, states, trained, untimed
 
@@ -41,7 +41,7 @@ def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return tiny_qwen3(tmp_path / "model", tie_word_embeddings=request.param)
+    return tiny_starcoder2(tmp_path / "model", tie_word_embeddings=request.param)
 
 
 @pytest.mark.parametrize("head", ["fused", "plain"])
@@ -97,9 +97,9 @@ def test_a_learner_that_starts_again_goes_on_to_the_bit(
 
 
 def test_copies_of_shards_make_the_weights_of_one_process(
-    base: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
+    exact: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:
-    alone, shared = (sharded(Place(home=tmp_path / name, base=base)) for name in ("one", "four"))
+    alone, shared = (sharded(Place(home=tmp_path / name, base=exact)) for name in ("one", "four"))
     for place in (alone, shared):
         place.home.mkdir()
         fill(place, samples(*range(4)))
@@ -109,9 +109,9 @@ def test_copies_of_shards_make_the_weights_of_one_process(
 
 
 def test_a_version_in_shards_is_gone_on_with_by_one_process_and_back(
-    base: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
+    exact: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
 ) -> None:
-    alone, mixed = (sharded(Place(home=tmp_path / name, base=base)) for name in ("one", "mixed"))
+    alone, mixed = (sharded(Place(home=tmp_path / name, base=exact)) for name in ("one", "mixed"))
     for place in (alone, mixed):
         place.home.mkdir()
     fill(alone, samples(*range(12)))
@@ -123,4 +123,4 @@ def test_a_version_in_shards_is_gone_on_with_by_one_process_and_back(
     fill(mixed, samples(*range(8, 12)))
     assert several(processes, 2, mixed.drain_as_rank) == [None, None]
     assert trained(mixed) == trained(alone)
-    assert apart(weights(mixed, 3), weights(alone, 3)) < 1e-8  # the model's norms round to fp32
+    assert apart(weights(mixed, 3), weights(alone, 3)) < 1e-12
