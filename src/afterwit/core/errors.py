@@ -44,6 +44,10 @@ class AlreadyRunning(SettingError):
     """Another process does this over the same home."""
 
 
+class NobodyAnswers(SettingError):
+    """No server answers at an address; it may be there later."""
+
+
 class IsolationMissing(SettingError):
     """Nothing here isolates the commands that a model writes; it says what to install."""
 

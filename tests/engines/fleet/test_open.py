@@ -36,12 +36,30 @@ async def test_another_model_at_one_address_is_refused_with_the_address(qwen: Pa
             await open_engine(qwen, VllmSettings(url=(one, two)))
 
 
-async def test_an_address_where_nobody_answers_is_refused_with_it(qwen: Path) -> None:
+async def test_one_address_of_two_is_enough_to_begin_with(qwen: Path) -> None:
     async with listening(Recorded(qwen)) as one:
         async with listening(Recorded(qwen)) as two:
             pass
-        with pytest.raises(SettingError, match=two):
-            await open_engine(qwen, VllmSettings(url=(one, two), patience_s=0.1))
+        engine = await open_engine(qwen, VllmSettings(url=(one, two), patience_s=0.1))
+        assert engine.fault is None
+        assert engine.reduced == f"1 of 2 servers are out: {two}: it has not answered yet"
+        await engine.close()
+
+
+async def test_addresses_where_nobody_answers_are_refused_with_the_first(qwen: Path) -> None:
+    async with listening(Recorded(qwen)) as one, listening(Recorded(qwen)) as two:
+        pass
+    with pytest.raises(SettingError, match=one):
+        await open_engine(qwen, VllmSettings(url=(one, two), patience_s=0.1))
+
+
+async def test_another_model_is_refused_though_nobody_answers_elsewhere(qwen: Path, tmp_path: Path) -> None:
+    other = tiny_llama(tmp_path / "other")
+    async with listening(Recorded(other)) as one:
+        async with listening(Recorded(qwen)) as two:
+            pass
+        with pytest.raises(SettingError, match=one):
+            await open_engine(qwen, VllmSettings(url=(one, two), patience_s=60.0))
 
 
 @pytest.mark.parametrize(

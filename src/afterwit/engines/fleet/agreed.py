@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from afterwit.core.errors import SettingError
 from afterwit.engines.fleet.member import Member
@@ -11,6 +11,8 @@ from afterwit.engines.port import Capabilities, Facts
 
 MODEL = ("model", "vocabulary", "end_ids", "fingerprint", "dtype")
 """The facts that all must share."""
+UNPROMISED = ("basis", "remedies")
+"""Of what a fleet can: `common` compares the one, the other is words."""
 
 
 def same_facts(members: Sequence[Member]) -> Facts:
@@ -33,6 +35,31 @@ def same_facts(members: Sequence[Member]) -> Facts:
                 "right; start all with the same model"
             )
     return replace(ours, context_length=min(each.engine.facts.context_length for each in members))
+
+
+def check_joins(member: Member, first: Member, facts: Facts, promised: Capabilities) -> None:
+    """SettingError if a server that comes later is not of the fleet's model, or can less than was promised.
+
+    `facts` and `promised` are the fleet's, which hold for as long as it runs.
+    """
+    shortest = same_facts([first, member]).context_length
+    if shortest < facts.context_length:
+        raise SettingError(
+            f"the context of {member.name} is {shortest} ids, but the fleet began with "
+            f"{facts.context_length}: start that server with as much, or Afterwit again with it there"
+        )
+    can = common([first, member])
+    for field in fields(promised):
+        if field.name not in UNPROMISED and _less(getattr(can, field.name), getattr(promised, field.name)):
+            raise SettingError(
+                f"{member.name} can less than the fleet began with ({field.name}): start that server with "
+                "the same flags, or Afterwit again with it there"
+            )
+
+
+def _less(can: bool | int | None, promised: bool | int | None) -> bool:
+    """None: without bound."""
+    return can is not None and (promised is None or can < promised)
 
 
 def common(members: Sequence[Member]) -> Capabilities:

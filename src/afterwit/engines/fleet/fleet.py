@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 from afterwit.core.errors import AfterwitError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
-from afterwit.engines.fleet.agreed import common, same_facts
+from afterwit.engines.fleet.agreed import check_joins, common, same_facts
 from afterwit.engines.fleet.conversations import Conversation, Conversations
+from afterwit.engines.fleet.late import Late, Open
 from afterwit.engines.fleet.member import Member, chosen
 from afterwit.engines.fleet.rolling import Rolling
 from afterwit.engines.port import Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.engine import MOST_INTERRUPTIONS
+from afterwit.engines.server.engine import MOST_INTERRUPTIONS, ServerEngine
 
+NOBODY: Mapping[str, Open] = {}
 log = logging.getLogger(__name__)
 
 
@@ -29,15 +31,26 @@ class Fleet:
     newest one.
     """
 
-    def __init__(self, members: Sequence[Member], *, patience_s: float, watch_s: float) -> None:
-        """SettingError with names if the members serve different models."""
+    def __init__(
+        self,
+        members: Sequence[Member],
+        late: Mapping[str, Open] = NOBODY,
+        *,
+        patience_s: float,
+        watch_s: float,
+    ) -> None:
+        """`late`: how to open further servers, by name; they join once they are there and as the others are.
+
+        SettingError with names if the members serve different models.
+        """
         self.facts, self.capabilities = same_facts(members), common(members)
-        self._members, self._patience_s, self._watch_s = tuple(members), patience_s, watch_s
+        self._members, self._patience_s, self._watch_s = list(members), patience_s, watch_s
         self._rolling = Rolling(self._members, dtype=self.facts.dtype, changed=self._tell)
         self._conversations = {weights: Conversations() for weights in Weights}
         self._changed = asyncio.Event()
         self._closed = False
         self._watching = asyncio.create_task(self._watch())
+        self._late = Late(late, self._join)
 
     @property
     def version(self) -> int:
@@ -47,11 +60,11 @@ class Fleet:
     def fault(self) -> str | None:
         if self._closed:
             return "The engine was closed."
-        return self._outs() if len(self._out()) == len(self._members) else None
+        return None if self._serving() else self._outs()
 
     @property
     def reduced(self) -> str | None:
-        return self._outs() if 0 < len(self._out()) < len(self._members) else None
+        return self._outs() or None if self._serving() else None
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """Steps as a server streams them; after a server's death from another, which reads all of it anew."""
@@ -114,6 +127,7 @@ class Fleet:
         if self._closed:
             return
         self._closed = True
+        await self._late.close()
         self._watching.cancel()
         with suppress(asyncio.CancelledError):
             await self._watching
@@ -142,15 +156,23 @@ class Fleet:
         heard = self._rolling.version if conversation.version is None else conversation.version
         return max(heard, self._rolling.oldest)
 
-    def _out(self) -> dict[str, str]:
-        """Why servers are out, by their names."""
-        reasons = {member.name: member.out(self._rolling.oldest) for member in self._members}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+    def _join(self, name: str, engine: ServerEngine) -> None:
+        """A further server, which gets the live weights before it serves. SettingError if it is another."""
+        member = Member(name, engine)
+        check_joins(member, self._members[0], self.facts, self.capabilities)
+        self._members.append(member)
+        self._tell()
+
+    def _serving(self) -> bool:
+        return any(member.out(self._rolling.oldest) is None for member in self._members)
 
     def _outs(self) -> str:
-        out = self._out()
+        """Why servers are out, by their names; empty if none is."""
+        reasons = {member.name: member.out(self._rolling.oldest) for member in self._members}
+        out = {name: reason for name, reason in reasons.items() if reason is not None} | self._late.reasons
         words = "; ".join(f"{name}: {reason}" for name, reason in out.items())
-        return f"{len(out)} of {len(self._members)} servers are out: {words}" if out else ""
+        every = len(self._members) + len(self._late.reasons)
+        return f"{len(out)} of {every} servers are out: {words}" if out else ""
 
     def _tell(self) -> None:
         self._changed.set()

@@ -49,7 +49,7 @@ async def open_server(
     called: str,
     takes_weights: bool,
 ) -> ServerEngine:
-    """The engine, ready. SettingError if no server answers, or it does not fit the model, or lacks a flag.
+    """The engine, ready. SettingError if it does not fit the model, or lacks a flag; NobodyAnswers.
 
     `called` is the kind's name for people. Without `takes_weights` it needs no flag for new weights.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from afterwit.core.errors import EngineUnavailable, SettingError
+from afterwit.core.errors import EngineUnavailable, NobodyAnswers
 from afterwit.engines.server.client import ServerClient
 
 LOOK_AGAIN_S = 1.0
@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 
 
 async def answered(client: ServerClient, path: str, *, called: str, patience_s: float) -> None:
-    """Return when a GET of `path` is answered. SettingError if no server does so within `patience_s` seconds.
+    """Return when a GET of `path` is answered. NobodyAnswers if no server does so within `patience_s`
+    seconds.
 
     `called`: what kind of server it should be, for people. The log says once that it is waited for.
     """
@@ -27,7 +28,7 @@ async def answered(client: ServerClient, path: str, *, called: str, patience_s: 
             return
         except EngineUnavailable as error:
             if (left := until - now()) <= 0:
-                raise SettingError(
+                raise NobodyAnswers(
                     f"no {called} server answered at {client.url} within {patience_s:g} s ({error}): start "
                     "it, let `afterwit up` start one, or correct engine.url"
                 ) from error
