@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster check settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster test-storms check settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -107,7 +107,11 @@ $(VENV)/.installed-browser: pyproject.toml
 
 ## Several processes of one part, as on several machines: learners, and what they share.
 test-cluster: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster --timeout 1200
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" --timeout 1200
+
+## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
+test-storms: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and slow" --timeout 7200
 
 ## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
 test-browser: $(VENV)/.installed-browser $(AXE)

@@ -54,9 +54,10 @@ async def kill_learners() -> None:
         await asyncio.sleep(0.02)
 
 
-def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_five_minutes() -> None:
-    pauses = [learner_process.pause(deaths, 5.0) for deaths in (1, 2, 3, 7, 1000)]
+def test_the_first_pause_is_the_shortest_and_later_ones_double_up_to_the_longest() -> None:
+    pauses = [learner_process.pause(deaths, 5.0, 300.0) for deaths in (1, 2, 3, 7, 1000)]
     assert pauses == [5.0, 10.0, 20.0, 300.0, 300.0]
+    assert learner_process.pause(3, 60.0, 20.0) == 60.0
 
 
 PARENT = """

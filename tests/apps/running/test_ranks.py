@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from multiprocessing import get_context
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from afterwit.apps.build import store_of_model, versions_of
-from afterwit.apps.config import Settings, load
-from afterwit.apps.running import learner_process
+from afterwit.apps.build import versions_of
 from afterwit.apps.running.ranks import crew, refuse_torchrun
 from afterwit.core.errors import SettingError
 from afterwit.learner.placed import Placed
 from afterwit.learner.ranks.joining import placed_settings
 from afterwit.learner.settings import LearnerSettings
-from afterwit.wire.model_text.render import Renderer
-from tests.fakes.judged_samples import a_sample, store_judged
+from tests.apps.running.several_learners import LEARNER, fill, settings_of, trained
 from tests.fakes.models import reweighted, tiny_llama
 from tests.several import several
 
-KILLS = 10
 ROOT = Path(__file__).parents[3]
-LEARNER = {"device": "cpu", "threads": 1, "mismatch_alarm": 100.0, "max_attempts": 1000}
 SETS = [word for name, value in LEARNER.items() for word in ("--set", f"learner.{name}={value}")]
-
-
-def settings_of(model: Path, home: Path, **learner: object) -> Settings:
-    return load(home=home, below={"model": str(model), "learner": LEARNER | learner}, environment={})
-
-
-def fill(settings: Settings, model: Path, home: Path, turns: int) -> None:
-    store = store_of_model(settings, home, model)
-    store_judged(store, [a_sample(Renderer.load(model), number) for number in range(turns)])
-    store.close()
-
-
-def trained(home: Path, model: Path) -> list[str]:
-    return sorted(turn for version in versions_of(home, model).all() for turn in version.turns)
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +56,7 @@ def test_both_command_lines_learn_what_is_there_and_say_when_nothing_is(
     model: Path, tmp_path: Path, command: list[str]
 ) -> None:
     settings = settings_of(model, tmp_path)
-    fill(settings, model, tmp_path, 4)
+    fill(settings, model, tmp_path, *range(4))
     whole = [*command, str(model), "--home", str(tmp_path), *SETS]
     first = run(*whole)
     assert first.returncode == 0, first.stderr
@@ -191,68 +167,3 @@ def with_tokenizer(folder: Path, source: Path) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((source / name).read_bytes())
     return folder
-
-
-@pytest.mark.cluster
-@pytest.mark.timeout(1200)
-async def test_a_storm_of_kills_loses_no_turn_and_trains_none_twice(model: Path, tmp_path: Path) -> None:
-    """Under `serve`'s own watch: whichever process is killed, all are soon back, until all is learned."""
-    settings = settings_of(model, tmp_path, processes=2, poll_s=0.1)
-    fill(settings, model, tmp_path, 24)
-    said: list[str] = []
-
-    async def report(ok: bool, words: str) -> None:
-        said.append(words)
-
-    kept = asyncio.create_task(
-        learner_process.keep_alive(settings, tmp_path, pause_s=1e-9, stop_s=20.0, report=report)
-    )
-    random = Random(11)
-    for _ in range(KILLS):
-        while len(ranks := ranks_beneath(os.getpid())) < 2:  # noqa: ASYNC110 - another process starts them
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(random.uniform(0.0, 15.0))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(random.choice(ranks), signal.SIGKILL)
-    async with asyncio.timeout(600):
-        while len(trained(tmp_path, model)) < 24:  # noqa: ASYNC110 - another process learns
-            await asyncio.sleep(0.2)
-    kept.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await kept
-    assert trained(tmp_path, model) == [f"turn{number:04d}" for number in range(24)]
-    assert any("lost a process" in words for words in said)
-    assert ranks_beneath(os.getpid()) == []
-
-
-@pytest.mark.cluster
-def test_the_processes_of_a_launcher_that_is_killed_end_too(model: Path, tmp_path: Path) -> None:
-    settings = settings_of(model, tmp_path, processes=2)
-    process = learner_process._start(settings, tmp_path)
-    while len(ranks := ranks_beneath(os.getpid())) < 2:
-        time.sleep(0.1)
-    process.kill()
-    process.join()
-    deadline = time.monotonic() + 300
-    while any(_command(rank) for rank in ranks):
-        assert time.monotonic() < deadline, "they outlive their launcher"
-        time.sleep(0.1)
-
-
-def ranks_beneath(pid: int) -> list[int]:
-    """The learner's processes: those that a process beneath this one has started."""
-    parents: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if fields[0] not in "ZX":
-                parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    started = [each for launcher in parents.get(pid, []) for each in parents.get(launcher, [])]
-    return [each for each in started if "spawn_main" in _command(each)]
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

@@ -17,13 +17,16 @@ from afterwit.apps.running.ranks import KILLED, launch, starts_ranks
 from afterwit.core.errors import AfterwitError, RankLost
 from afterwit.stages.worker import Report
 
-LONGEST_PAUSE_S = 300.0
 REFUSED = 3
 """Exit code of a learner that could not start and has said why in its status."""
 LOST = 4
 """Exit code of a learner of several processes that lost one."""
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
+LONGEST_PAUSE_S = 20.0
+"""Of one that was killed: loading included, it is back within a minute, however often it is."""
+LONGEST_PAUSE_REFUSED_S = 300.0
+"""One that cannot start only takes memory and cores from what serves: a person has to do something."""
 log = logging.getLogger(__name__)
 
 
@@ -42,15 +45,16 @@ async def keep_alive(
             if process.is_alive():
                 await asyncio.to_thread(_stop, process, stop_s)
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
-        wait_s = pause(deaths, pause_s)
-        if process.exitcode != REFUSED:
+        refused = process.exitcode == REFUSED
+        wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if refused else LONGEST_PAUSE_S)
+        if not refused:
             await _say(report, f"the learner {_cause(process.exitcode)}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
 
 
-def pause(deaths: int, first_s: float) -> float:
+def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Seconds before the process is started again after its n-th death in a row: doubling, bounded."""
-    return min(first_s * 2.0 ** min(deaths - 1, 30), LONGEST_PAUSE_S)
+    return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
 async def _say(report: Report, words: str) -> None:
