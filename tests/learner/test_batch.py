@@ -15,7 +15,7 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import HINTS, a_sample
 
-LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20)
+LIMITS = TurnLimits(max_tokens=512, max_staleness=16, version=20, chain=range(21))
 HYBRID = ObjectiveSettings()
 OPD_ONLY = ObjectiveSettings(w_rl=0.0)
 

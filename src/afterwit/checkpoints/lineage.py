@@ -35,7 +35,8 @@ def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
 
 
 def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
-    """The updates that a rollback to `target` reverts: in the newest weights, not in its own."""
+    """The updates that a rollback to `target` reverts: in the newest weights, not in its own. `versions` are
+    those of one adapter."""
     by_number = {version.number: version for version in versions}
     newest = max(by_number)
     return tuple(sorted(learned(newest, by_number) - learned(target, by_number)))

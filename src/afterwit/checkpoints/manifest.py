@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.promotion import SuiteResult
 from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
 
@@ -40,7 +43,23 @@ def parse(text: str) -> Version:
         without=tuple(data.get("without", ())),
         effects=tuple(Effect.from_dict(each) for each in data.get("effects", ())),
         suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
+        adapter=data.get("adapter", SHARED),
     )
+
+
+def adapter_in(path: Path) -> str | None:
+    """The adapter that a manifest belongs to; None if it cannot be read."""
+    try:
+        status = path.stat()
+        return _adapter_in(path, status.st_ino, status.st_mtime_ns)
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+@lru_cache(maxsize=65_536)
+def _adapter_in(path: Path, inode: int, changed: int) -> str:
+    """Read once: a manifest never changes."""
+    return str(json.loads(path.read_text()).get("adapter", SHARED))
 
 
 def _recipe(data: dict[str, Any]) -> Recipe:

@@ -11,6 +11,7 @@ from pathlib import Path
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.lineage import taken_back
 from afterwit.checkpoints.versions import Versions
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import SettingError
 from afterwit.core.version import Origin, Version
 
@@ -23,7 +24,8 @@ def roll_back(
     forgets: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Version:
-    """Write the version that restores `target`. The store's `commit_version` then marks the turns it reverts.
+    """Write the version that restores `target`, for the adapter of the versions, or else of `target` (of the
+    base: the shared one). The store's `commit_version` then marks the turns it reverts.
 
     `forgets` are sessions that end with it, `without` the trained turns of
     these and of all sessions that were forgotten before.
@@ -31,6 +33,8 @@ def roll_back(
     Raises SettingError if `target` is the newest, unknown, or its weights are gone, and VersionDamaged if
     they are damaged; nothing is written then.
     """
+    if versions.adapter is None:
+        versions = versions.of(_adapter_of(target, versions))
     with versions.writing():
         version = replace(_plan(versions, target, now), forgets=tuple(forgets), without=tuple(without))
         source = versions.weights(target)
@@ -41,25 +45,35 @@ def roll_back(
 
 
 def _plan(versions: Versions, target: int, now: float) -> Version:
-    everything = versions.all()
-    if not everything:
+    chain = versions.all()
+    if not chain:
         raise SettingError("nothing has been learned here yet: there is no version to return from")
-    old = next((version for version in everything if version.number == target), None)
+    old = next((version for version in chain if version.number == target), None)
     if old is None:
-        known = ", ".join(str(version.number) for version in everything)
-        raise SettingError(f"there is no version {target}; there are: {known}")
-    newest = everything[-1].number
+        known = ", ".join(str(version.number) for version in chain)
+        raise SettingError(f"there is no version {target}{_whose(versions)}; there are: {known}")
+    newest = chain[-1].number
     if target == newest:
-        raise SettingError(f"version {target} is the newest already")
+        raise SettingError(f"version {target} is the newest already{_whose(versions)}")
     return Version(
-        number=newest + 1,
+        number=versions.next(),
         parent=newest,
         origin=Origin.ROLLBACK,
         created=now,
         restores=target,
-        reverts=taken_back(target, everything),
+        reverts=taken_back(target, chain),
         probe=old.probe,
+        adapter=versions.adapter or SHARED,
     )
+
+
+def _adapter_of(target: int, versions: Versions) -> str:
+    version = versions.get(target) if target else None
+    return SHARED if version is None else version.adapter
+
+
+def _whose(versions: Versions) -> str:
+    return "" if versions.adapter in (None, SHARED) else f" of the adapter {versions.adapter}"
 
 
 def _restore(source: Path, folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 Manifests are kept, because they say which turns have trained; old weights are deleted. Version 0 is the base:
 its folder holds a manifest and no weights. So does the folder of a rollback to it.
+
+Versions of all adapters share the folder and the numbers: a number names one version of one adapter.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ FOLDERS = "[0-9]" * 6
 
 
 def is_rung(number: int, *, newest: int) -> bool:
-    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest.
+    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
+    adapter's versions count from 1 here, whatever their numbers.
 
     A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
     versions stay, and from any distance d back to 3 d there is one, or the base.
@@ -42,6 +45,21 @@ class Versions:
 
     root: Path
     base: Path
+    adapter: str | None = None
+    """List this adapter's versions and the base only; None: those of all adapters."""
+
+    def of(self, adapter: str | None) -> Versions:
+        """The same folder as an adapter sees it; None: as it is."""
+        return replace(self, adapter=adapter)
+
+    def chains(self) -> dict[str, list[int]]:
+        """By adapter that has a version of its own, the numbers of the base and of its versions, ascending."""
+        found: dict[str, list[int]] = {}
+        for number in self._numbers():
+            adapter = manifest.adapter_in(self._manifest(number)) if number else None
+            if adapter is not None:
+                found.setdefault(adapter, [0]).append(number)
+        return found
 
     def all(self) -> list[Version]:
         """Every version that has a manifest, oldest first. VersionDamaged if one cannot be read."""
@@ -49,10 +67,10 @@ class Versions:
 
     def get(self, number: int) -> Version | None:
         """One version, None if it does not exist. VersionDamaged if its manifest cannot be read."""
-        return self._read(number) if (self.place(number) / manifest.NAME).exists() else None
+        return self._read(number) if self._manifest(number).exists() else None
 
     def _read(self, number: int) -> Version:
-        path = self.place(number) / manifest.NAME
+        path = self._manifest(number)
         try:
             return manifest.parse(path.read_text())
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -66,8 +84,23 @@ class Versions:
         return max(self.numbers(), default=0)
 
     def numbers(self) -> list[int]:
-        """Every version's number, ascending."""
+        """Every version's number, ascending. A version whose manifest cannot be read is everybody's."""
+        return [number for number in self._numbers() if self._is_listed(number)]
+
+    def next(self) -> int:
+        """The number of the version that is written next, whichever adapter it is of."""
+        return max(self._numbers(), default=0) + 1
+
+    def _numbers(self) -> list[int]:
         return sorted(int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
+
+    def _is_listed(self, number: int) -> bool:
+        if self.adapter is None or number == 0:
+            return True
+        return manifest.adapter_in(self._manifest(number)) in (self.adapter, None)
+
+    def _manifest(self, number: int) -> Path:
+        return self.place(number) / manifest.NAME
 
     def place(self, number: int) -> Path:
         """The version's own folder, which may not exist."""
@@ -110,8 +143,9 @@ class Versions:
         return first_damaged(self.place(number), version.files)
 
     def _remedy(self, damaged: int) -> str:
-        """What helps: the newest version before it that is whole. The base always is."""
-        earlier = (n for n in reversed(self.numbers()) if n < damaged and self.has_weights(n))
+        """What helps: the adapter's newest version before it that is whole. The base always is."""
+        chain = self.of(manifest.adapter_in(self._manifest(damaged)))
+        earlier = (n for n in reversed(chain.numbers()) if n < damaged and self.has_weights(n))
         whole = next((n for n in earlier if self._damage(n) is None), 0)
         return f"bring it back from a copy, or return to version {whole} with `afterwit rollback {whole}`"
 
@@ -141,8 +175,8 @@ class Versions:
         Returns the version with the hashes of its files. Call it while `writing`. Raises VersionTaken if the
         newest version is not the one before it. If anything fails, nothing of it remains.
         """
-        if version.number > 0 and (newest := self.newest()) != version.number - 1:
-            raise VersionTaken(f"version {version.number} cannot follow version {newest}")
+        if version.number > 0 and version.number != (following := self.next()):
+            raise VersionTaken(f"version {version.number} cannot follow version {following - 1}")
         folder = self.place(version.number)
         try:
             folder.mkdir(mode=0o700, parents=True)
@@ -159,8 +193,12 @@ class Versions:
         """Delete all weights but those of the newest `keep` versions, of `but`, of the ladder, and the base;
         the numbers deleted."""
         numbers = [number for number in self.numbers() if number > 0]
-        older = (number for number in numbers[: max(0, len(numbers) - keep)] if number not in but)
-        return self.remove_weights(number for number in older if not is_rung(number, newest=numbers[-1]))
+        older = list(enumerate(numbers[: max(0, len(numbers) - keep)], start=1))
+        return self.remove_weights(
+            number
+            for place, number in older
+            if number not in but and not is_rung(place, newest=len(numbers))
+        )
 
     def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Delete the weights of these versions, whose manifests stay; returns those that had any."""

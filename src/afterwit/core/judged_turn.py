@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
@@ -51,3 +52,5 @@ class Waiting(NamedTuple):
     """Whether a person accepted its verdict."""
     rewarded: bool = True
     """Whether it carries a reward term."""
+    adapter: str = SHARED
+    """The adapter that sampled it and learns from it."""

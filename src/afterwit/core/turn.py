@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.message import Conversation, Message
 
 
@@ -140,6 +141,8 @@ class Turn(RecordedTurn):
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     sampled: Sampled
+    adapter: str = SHARED
+    """The adapter that sampled it, and that learns from it. Its versions are that adapter's, or the base."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

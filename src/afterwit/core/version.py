@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.promotion.suite import SuiteResult
 
 
@@ -75,6 +77,16 @@ class Recipe:
     """Turn -> the rewards of its prompt's turns, if the baseline read them."""
 
 
+def versions_between(older: int, newer: int, chain: Sequence[int]) -> int:
+    """How many versions lie behind `older`, up to `newer`, in the ascending numbers of one adapter's versions.
+
+    Negative if `older` is the newer one, as after a loss of versions.
+    """
+    if older > newer:
+        return newer - older
+    return bisect_right(chain, newer) - bisect_right(chain, older)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """What a manifest holds. The manifest's atomic rename is the commit of an update."""
@@ -110,3 +122,6 @@ class Version:
     """What the update did to each of its new turns; (): it was not measured."""
     suite: SuiteResult | None = None
     """What an update lost of what people had approved; None: it was not asked."""
+    adapter: str = SHARED
+    """The adapter that it is a version of. Numbers are given once, whichever adapter takes them; the base is
+    the first version of each."""

@@ -12,6 +12,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.scored_rollout import TeacherRow
 from afterwit.core.terms import Carried, confidence
 from afterwit.core.turn import Turn
+from afterwit.core.version import versions_between
 from afterwit.learner.behaviour import Behaviour
 from afterwit.learner.scoring import Row
 from afterwit.objective.settings import ObjectiveSettings
@@ -24,6 +25,8 @@ class TurnLimits:
     max_tokens: int
     max_staleness: int
     version: int
+    chain: Sequence[int]
+    """The numbers of the adapter's versions, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def _item(
     objective: ObjectiveSettings,
 ) -> Item | Refused:
     turn, tokens = sample.turn, sample.turn.sampled.ids
-    staleness = limits.version - turn.sampled.oldest_version
+    staleness = versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
     if (reason := _unfit(turn, staleness, limits)) is not None:
         return Refused(turn=turn.id, reason=reason)
     learned = _learned(sample, objective, opd=sample.opd)

@@ -66,9 +66,18 @@ class Policy:
 
     @classmethod
     def load(
-        cls, versions: Versions, number: int, settings: LearnerSettings, *, verified: bool = False
+        cls,
+        versions: Versions,
+        number: int,
+        settings: LearnerSettings,
+        *,
+        verified: bool = False,
+        base: PreTrainedModel | None = None,
     ) -> Policy:
         """The policy at a version. If the version has no optimiser state (the base), the optimiser is new.
+
+        `base` is the frozen base of an earlier policy with these settings, for an adapter: it is not loaded
+        again.
 
         Raises what `require` does, unless it is `verified` already, and SettingError if the files cannot be
         loaded.
@@ -86,7 +95,7 @@ class Policy:
             return cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
         tensors = read_state(folder)
         if settings.lora_rank:
-            trained = Adapter.load(folder, versions.base, settings)
+            trained = Adapter.load(folder, versions.base, settings, model=base)
         else:
             trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
         return cls.of(trained, tensors, versions.base, number, settings)

@@ -70,6 +70,7 @@ def run_again(
                 max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
                 max_staleness=then.max_staleness,
                 version=step.parent,
+                chain=versions.numbers(),
             )
             items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
             if refused:

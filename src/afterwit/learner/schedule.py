@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.judged_turn import Waiting
 from afterwit.core.teaching import largest_share
+from afterwit.core.version import versions_between
 from afterwit.learner.settings import LearnerSettings
 
 LONGEST_RETRY_S = 3600.0
@@ -36,10 +38,68 @@ class NextBatch:
     """Turns that wait for a person's review."""
     lags: bool
     """Not all ready turns can train in time, so the newest go first."""
+    adapter: str = SHARED
+    """What the update trains."""
 
 
 NOTHING = NextBatch(turns=(), ready=0, held=0, oldest_s=0.0, lags=False)
 """No turn waits."""
+
+
+NOW = 0
+"""The version that turns `in_their_chains` are compared with."""
+
+
+def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[int]]) -> list[Waiting]:
+    """The turns with `oldest_version` counted back from their adapter's newest version, which is `NOW`.
+
+    `chains` are the numbers of each adapter's versions, ascending; one without versions is at the base.
+    """
+
+    def counted(turn: Waiting) -> Waiting:
+        chain = chains.get(turn.adapter, (0,))
+        return turn._replace(oldest_version=NOW - versions_between(turn.oldest_version, chain[-1], chain))
+
+    return [counted(turn) for turn in waiting]
+
+
+def next_of_all(
+    settings: LearnerSettings,
+    waiting: Sequence[Waiting],
+    paused: Collection[str] = (),
+    *,
+    now: float,
+    drain: bool = False,
+) -> NextBatch:
+    """What a learner of several adapters does now: of the updates that are due the one whose oldest turn has
+    waited longest. If none is due, how much waits for any.
+
+    `waiting` are `in_their_chains`. Adapters that are `paused` learn nothing.
+    """
+    turns: dict[str, list[Waiting]] = {}
+    for turn in waiting:
+        if turn.adapter not in paused:
+            turns.setdefault(turn.adapter, []).append(turn)
+    choices = [
+        replace(next_batch(settings, own, now=now, version=NOW, drain=drain), adapter=adapter)
+        for adapter, own in turns.items()
+    ]
+    return _first_due(choices)
+
+
+def _first_due(choices: Sequence[NextBatch]) -> NextBatch:
+    if due := [choice for choice in choices if choice.turns]:
+        return max(due, key=lambda choice: choice.oldest_s)
+    if len(choices) == 1:
+        return choices[0]
+    return replace(
+        NOTHING,
+        ready=sum(choice.ready for choice in choices),
+        held=sum(choice.held for choice in choices),
+        review=sum(choice.review for choice in choices),
+        oldest_s=max((choice.oldest_s for choice in choices), default=0.0),
+        lags=any(choice.lags for choice in choices),
+    )
 
 
 def largest_batch(settings: LearnerSettings) -> int:

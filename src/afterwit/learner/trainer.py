@@ -10,6 +10,7 @@ from types import MappingProxyType
 import torch
 
 from afterwit.checkpoints import Versions
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import SettingError, UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering
@@ -54,7 +55,7 @@ class Trainer:
         do so for the objective. `ranks` are the processes that share this learner's work."""
         if settings.teacher == SERVER:
             require_servable(objective)
-        self.versions = versions
+        self.versions = versions.of(versions.adapter or SHARED)
         self.settings = settings
         self.objective = objective
         self._rendering = rendering
@@ -86,12 +87,25 @@ class Trainer:
         with self.versions.writing():
             self.versions.write(version, lambda folder: None)
 
+    @property
+    def adapter(self) -> str:
+        """The adapter that is trained now."""
+        return self.versions.adapter or SHARED
+
+    def turn_to(self, adapter: str) -> None:
+        """Train another adapter from now on."""
+        self.versions = self.versions.of(adapter)
+
     def policy(self) -> Policy:
-        """The policy at the newest version, loaded again if the one in memory is another."""
+        """The adapter's policy at its newest version, loaded again if the one in memory is another.
+
+        Of another adapter's policy the frozen base stays in memory.
+        """
         newest = self.versions.newest()
         if self._policy is None or self._policy.number != newest:
+            base = None if self._policy is None else self._policy.trained.base
             self.drop()
-            self._policy = load(self.versions, newest, self.settings, self._ranks)
+            self._policy = load(self.versions, newest, self.settings, self._ranks, base=base)
         return self._policy
 
     def drop(self) -> None:
@@ -108,6 +122,7 @@ class Trainer:
             max_tokens=self.context,
             max_staleness=self.settings.max_staleness,
             version=self.versions.newest() if version is None else version,
+            chain=self.versions.numbers(),
         )
         return build(samples, self._rendering, self._placement, limits, self.objective)
 
@@ -140,8 +155,8 @@ class Trainer:
         update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
         first. After any error the next update starts from the newest version on disk.
         """
+        number = self.versions.next()
         policy = self.policy()
-        number = policy.number + 1
         times = PhaseTimes(progress)
         try:
             items, chosen = [*new, *replayed], objective or self.objective
@@ -165,6 +180,7 @@ class Trainer:
                 recipe=recipe_of(items, chosen, how, self._placement),
                 effects=measured,
                 suite=suite,
+                adapter=self.adapter,
             )
             written = self.write(version, policy, progress)
         except BaseException:

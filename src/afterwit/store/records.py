@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import BadEnd, SuiteResult
 from afterwit.core.teaching import Flag
@@ -132,6 +133,7 @@ class VersionRecord:
     replayed: int
     suite: SuiteResult | None = None
     """What it lost of what people had approved; None: it was not asked."""
+    adapter: str = SHARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,8 @@ class EndedEpisode:
     kind: str | None
     """The first tool that was called, or text; None: it ended before kinds were kept."""
     at: float
+    adapter: str = SHARED
+    """What served it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.lifecycle import State
 from afterwit.learner.announce import duration, next_update
 from afterwit.learner.announce import turns as turns_
-from afterwit.learner.schedule import NextBatch, is_stale, next_batch
+from afterwit.learner.schedule import NOW, NextBatch, in_their_chains, is_stale, next_of_all
 from afterwit.learner.settings import LearnerSettings
 from afterwit.store import Pause, Status, Store, VersionRecord
 
@@ -47,8 +48,9 @@ def overview(
     """`settings`: those that choose the learner's next batch."""
     versions = store.versions()
     newest = versions[-1].number if versions else 0
-    waiting = [turn for turn in store.waiting(now=now) if not is_stale(turn, settings, newest)]
-    choice = next_batch(settings, waiting, now=now, version=newest)
+    waiting = in_their_chains(store.waiting(now=now), _chains(versions))
+    fresh = [turn for turn in waiting if not is_stale(turn, settings, NOW)]
+    choice = next_of_all(settings, fresh, store.paused_adapters(), now=now)
     return Overview(
         at=now,
         serving=serving,
@@ -63,6 +65,15 @@ def overview(
         next_words=next_update(choice, settings),
         stages=tuple(store.statuses()),
     )
+
+
+def _chains(versions: Sequence[VersionRecord]) -> dict[str, list[int]]:
+    """By adapter, the numbers of the base and of its versions."""
+    chains: dict[str, list[int]] = {}
+    for version in versions:
+        if version.number:
+            chains.setdefault(version.adapter, [0]).append(version.number)
+    return chains
 
 
 def lines(found: Overview) -> Iterator[tuple[str, str]]:
@@ -92,7 +103,8 @@ def _learning(found: Overview) -> str:
 
 def _serving(found: Overview) -> str:
     runs = "" if found.serving else "; no gateway runs over this home"
-    made = "" if found.newest is None else found.newest.number
+    newest = found.newest
+    made = newest.number if newest is not None and newest.adapter == SHARED else 0
     newer = f"; version {made} is not served yet" if made and made != found.version else ""
     return f"version {found.version}{newer}{runs}"
 
@@ -101,7 +113,8 @@ def _last(found: Overview) -> str:
     newest = found.newest
     if newest is None:
         return "none yet"
-    made = f"version {newest.number}, {_ago(found, newest.created)}"
+    whose = "" if newest.adapter == SHARED else f" of {newest.adapter}"
+    made = f"version {newest.number}{whose}, {_ago(found, newest.created)}"
     if newest.restores is not None:
         return f"{made}: went back to version {newest.restores}"
     return f"{made}, from {turns_(newest.trained)}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.judging import reactions
 from afterwit.core.promotion.items import stratum_of
 from afterwit.core.turn import Finish, RecordedTurn, Turn
@@ -57,6 +58,8 @@ class Episode:
     approved: tuple[str, ...]
     """Turns that a new version should still take: all of an approved episode; of one that ended in a
     complaint with a hint, the steps before it that were good. Only what no vote denied."""
+    adapter: str = SHARED
+    """What served its last turn."""
 
 
 def closes(next_state: NextState | None) -> bool:
@@ -81,6 +84,7 @@ def episode(steps: Sequence[Step]) -> Episode:
         complaint=last.verdict is not None and last.verdict.reward == -1,
         kind=_kind(steps),
         approved=() if bad else tuple(step.turn.id for step in _approved(steps)),
+        adapter=_adapter(last.turn),
     )
 
 
@@ -95,6 +99,7 @@ def without_end(turn: RecordedTurn) -> Episode:
         complaint=False,
         kind=stratum_of(turn.message),
         approved=(),
+        adapter=_adapter(turn),
     )
 
 
@@ -105,6 +110,10 @@ def _kind(steps: Sequence[Step]) -> str:
 
 def _version(turn: RecordedTurn) -> int:
     return max(turn.sampled.versions, default=0) if isinstance(turn, Turn) else 0
+
+
+def _adapter(turn: RecordedTurn) -> str:
+    return turn.adapter if isinstance(turn, Turn) else SHARED
 
 
 def _bad_end(steps: Sequence[Step]) -> BadEnd | None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from afterwit.core.adapters import SHARED
+
 
 class EventKind(StrEnum):
     """What was decided."""
@@ -30,6 +32,8 @@ class Event:
     evidence: float
     words: str
     """Why, in a sentence."""
+    adapter: str = SHARED
+    """Whose versions it is about."""
 
 
 FIRST_BETA, MOST_BETA, FACTOR = 0.1, 0.3, 3.0

@@ -43,13 +43,18 @@ class Adapter:
     masters: Masters
 
     @classmethod
-    def load(cls, folder: Path, base: Path, settings: LearnerSettings) -> Self:
-        """The adapter in a version's folder; a fresh one if the folder is the base's.
+    def load(
+        cls, folder: Path, base: Path, settings: LearnerSettings, *, model: PreTrainedModel | None = None
+    ) -> Self:
+        """The adapter in a version's folder; a fresh one if the folder is the base's. `model` is the base, if
+        it is in memory already.
 
         VersionDamaged if it cannot be read or belongs to another model.
         """
-        dtype, device = getattr(torch, settings.dtype), device_of(settings.device)
-        made = cls.fresh(load_model(base, dtype=dtype, device=device), settings)
+        if model is None:
+            dtype, device = getattr(torch, settings.dtype), device_of(settings.device)
+            model = load_model(base, dtype=dtype, device=device)
+        made = cls.fresh(model, settings)
         if folder != base:
             made._restore(folder / TENSORS)
         return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from transformers import PreTrainedModel
+
 from afterwit.checkpoints import Versions
 from afterwit.core.version import Probe
 from afterwit.learner.policy import Policy
@@ -15,13 +17,20 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Phase, Progress
 
 
-def load(versions: Versions, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
+def load(
+    versions: Versions,
+    number: int,
+    settings: LearnerSettings,
+    ranks: Ranks,
+    *,
+    base: PreTrainedModel | None = None,
+) -> Policy:
     """`Policy.load`, in all ranks."""
     with ranks.leading(Load(number=number, settings=settings, versions=versions)):
         if ranks.lockstep:
             return sharded(versions, number, settings, ranks)
         with ranks.together():
-            policy = Policy.load(versions, number, settings)
+            policy = Policy.load(versions, number, settings, base=base)
         if ranks.size > 1:
             given(policy, ranks)
     return policy

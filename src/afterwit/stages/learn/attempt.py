@@ -42,25 +42,27 @@ class Attempts:
         trainer: Trainer,
         claims: Claims,
         health: LearnHealth,
-        gate: Gate,
+        gate_of: Callable[[str], Gate],
         *,
         now: Callable[[], float],
     ) -> None:
         self._trainer, self._claims, self._health, self._now = trainer, claims, health, now
-        self._gate = gate
+        self._gate_of = gate_of
         self._settings = trainer.settings
 
     def attempt(self, records: Sequence[Record], choice: NextBatch, progress: Progress) -> None:
         """Train on a choice's claimed turns. Raises Stopped if told to stop before anything is written."""
+        gate = self._gate_of(choice.adapter)
+        self._trainer.turn_to(choice.adapter)
         try:
-            version = self._train(records, progress)
+            version = self._train(records, gate, progress)
         except UpdateRefused as error:
             self._claims.end(records, Reason.NOT_FINITE, str(error))
             self._health.report(False, on_refusal(error, turns=len(records)))
         except VersionHeld as error:
             with self._claims.together():
                 self._claims.end(records, Reason.HELD_BACK, str(error))
-                self._gate.held(error.evidence, str(error), now=self._now())
+                gate.held(error.evidence, str(error), now=self._now())
             self._health.report(False, str(error))
         except Stopped:
             self._claims.give_back(records)
@@ -74,22 +76,22 @@ class Attempts:
             self._failed(records, error)
         else:
             if version is not None:
-                self._commit(version, choice, progress)
+                self._commit(version, gate, choice, progress)
 
-    def _train(self, records: Sequence[Record], progress: Progress) -> Version | None:
+    def _train(self, records: Sequence[Record], gate: Gate, progress: Progress) -> Version | None:
         """The version that the update made; None if the turns hold nothing to learn."""
         new, refused = self._trainer.build(self._claims.samples(records))
         self._claims.refuse(refused)
-        replayed, _ = self._trainer.build(self._claims.replayable())
+        replayed, _ = self._trainer.build(self._claims.replayable(self._trainer.adapter))
         if not new and (self._settings.update_gate or not replayed):
             self._health.report(True, NOTHING_TO_LEARN)
             return None
-        items = self._gate.items(
+        items = gate.items(
             [item.turn for item in new if item.turn is not None], work=work([*new, *replayed])
         )
 
         def examine(policy: Policy) -> SuiteResult | None:
-            found = self._gate.result(self._trainer.kept(policy, items))
+            found = gate.result(self._trainer.kept(policy, items))
             if found is not None and found.standing is Standing.HELD:
                 raise VersionHeld(on_held(found, turns=len(new)), evidence=found.evidence)
             return found
@@ -99,16 +101,16 @@ class Attempts:
             replayed,
             now=self._now(),
             progress=progress,
-            objective=self._gate.objective(self._trainer.objective),
-            settings=self._gate.paced(self._settings),
+            objective=gate.objective(self._trainer.objective),
+            settings=gate.paced(self._settings),
             examine=examine,
         )
 
-    def _commit(self, version: Version, choice: NextBatch, progress: Progress) -> None:
-        self._claims.commit(version, keep=self._gate.keep())
+    def _commit(self, version: Version, gate: Gate, choice: NextBatch, progress: Progress) -> None:
+        self._claims.commit(version, keep=gate.keep())
         progress(Phase.COMMITTED)
         ok, message = on_version(version, alarm=self._settings.mismatch_alarm)
-        if (brake := self._gate.brake(self._settings, self._trainer.objective)) is not None:
+        if (brake := gate.brake(self._settings, self._trainer.objective)) is not None:
             message = f"{message}; {brake}"
         if choice.lags:
             lag = on_lag(choice, stale=self._claims.went_stale)

@@ -15,7 +15,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.teaching import within_limit
 from afterwit.core.version import Version
 from afterwit.learner.batch import Refused
-from afterwit.learner.schedule import NextBatch, is_stale, next_batch, retry_in
+from afterwit.learner.schedule import NOW, NextBatch, in_their_chains, is_stale, next_of_all, retry_in
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Phase, Progress
 from afterwit.store import Pause, Record, Store
@@ -43,7 +43,7 @@ class Claims:
         reads_groups: bool,
     ) -> None:
         """`reads_groups`: the baseline reads the rewards of all turns of a prompt."""
-        self._store, self._versions, self._settings = store, versions, settings
+        self._store, self._versions, self._settings = store, versions.of(None), settings
         self._reads_groups = reads_groups
         self._owner, self._now = owner, now
         self._reconciled: int | None = None
@@ -77,18 +77,18 @@ class Claims:
 
     def choose(self, *, drain: bool) -> NextBatch:
         """What to do with the turns that wait. Ends those that are too old to train."""
-        now, version = self._now(), self._versions.newest()
-        waiting = self._store.waiting(now=now)
-        stale = [turn.turn for turn in waiting if is_stale(turn, self._settings, version)]
+        now = self._now()
+        waiting = in_their_chains(self._store.waiting(now=now), self._versions.chains())
+        stale = [turn.turn for turn in waiting if is_stale(turn, self._settings, NOW)]
         if stale:
             self.went_stale += self._store.skip(stale, Reason.STALE, now=now)
-        fresh = [turn for turn in waiting if not is_stale(turn, self._settings, version)]
+        fresh = [turn for turn in waiting if not is_stale(turn, self._settings, NOW)]
         fresh = within_limit(
             fresh,
             used=self._store.trained_since(now - DAY_S) if self._settings.source_turns_a_day else {},
             limit=self._settings.source_turns_a_day,
         )
-        return next_batch(self._settings, fresh, now=now, version=version, drain=drain)
+        return next_of_all(self._settings, fresh, self._store.paused_adapters(), now=now, drain=drain)
 
     def take(self, choice: NextBatch) -> list[Record]:
         """Hold the turns of the update that is due, without those that somebody else took meanwhile.
@@ -133,27 +133,30 @@ class Claims:
         groups = self._store.group_rewards(_ids(records)) if self._reads_groups else {}
         return [sample_of(record, groups.get(record.turn.id, ()), self._settings) for record in records]
 
-    def replayable(self) -> list[JudgedTurn]:
-        """Turns to replay: with hints, trained before, not older than the staleness limit."""
+    def replayable(self, adapter: str) -> list[JudgedTurn]:
+        """Turns for an adapter to replay: with hints, trained before, not older than the staleness limit."""
         if self._settings.replay == 0:
             return []
-        newest = self._versions.newest()
+        chain = self._versions.of(adapter).numbers() or [0]
         found = self._store.trained_with_hints(
             limit=self._settings.replay,
-            min_version=newest - self._settings.max_staleness,
-            seed=newest + 1,
+            min_version=chain[max(0, len(chain) - 1 - self._settings.max_staleness)],
+            seed=len(chain),
+            adapter=adapter,
         )
         return self.samples([record for record in found if hints_teach(record, self._settings)])
 
-    def commit(self, version: Version, *, keep: Collection[int] = ()) -> None:
+    def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
 
-        Those of `keep` stay, however old.
+        Those of `keep` stay, however old. Without `sweep`, weights that hold a forgotten turn stay too: other
+        adapters follow.
         """
         self._store.commit_version(version, now=self._now())
         self._reconciled = version.number
-        self.remove_forgotten()
-        self._versions.prune(self._settings.keep_versions, but=keep)
+        if sweep:
+            self.remove_forgotten()
+        self._versions.of(version.adapter).prune(self._settings.keep_versions, but=keep)
 
     def remove_forgotten(self, turns: Collection[str] = ()) -> None:
         """Delete the weights of all versions that hold a forgotten turn, or one of `turns`."""

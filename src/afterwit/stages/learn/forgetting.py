@@ -34,12 +34,12 @@ class Forgetter:
         store: Store,
         trainer: Trainer,
         claims: Claims,
-        gate: Gate,
+        gate_of: Callable[[str], Gate],
         *,
         now: Callable[[], float],
         progress: Progress,
     ) -> None:
-        self._store, self._trainer, self._claims, self._gate = store, trainer, claims, gate
+        self._store, self._trainer, self._claims, self._gate_of = store, trainer, claims, gate_of
         self._now, self._progress = now, progress
 
     def carry_out(self) -> list[str]:
@@ -48,59 +48,68 @@ class Forgetter:
 
     def _tried(self, order: ForgetOrder) -> str:
         try:
-            version = self._forget(order)
+            made = self._forget(order)
         except RankLost:
             raise
         except AfterwitError as error:
             self._store.forgetting_failed(order.session, str(error))
             return f"session {order.session} is not forgotten: {error}"
-        if version is None:
-            return f"session {order.session} is forgotten; no weights held it"
-        if version.origin is Origin.ROLLBACK:
-            back = f"version {version.number} has the weights of version {version.restores}"
-            return f"session {order.session} is forgotten: {back}"
-        count = len(version.replays)
-        return (
-            f"session {order.session} is forgotten: version {version.number} is version {version.begins} and"
-            f" {count} update{'s' if count != 1 else ''} run again without it"
-        )
+        how = "; ".join(map(_described, made)) if made else None
+        return f"session {order.session} is forgotten" + ("; no weights held it" if how is None else f": {how}")
 
-    def _forget(self, order: ForgetOrder) -> Version | None:
-        """The version without the session; None if the newest weights held nothing of it."""
+    def _forget(self, order: ForgetOrder) -> list[Version]:
+        """The versions without the session, of each adapter whose newest weights held anything of it.
+
+        The last of them is the commit: it names the session. Until then the order stands, and an adapter that
+        is rid of the session already is passed over the next time.
+        """
         turns = self._store.turn_ids(order.session)
-        versions = self._trainer.versions
-        found = plan(versions.all(), turns, versions.has_weights)
-        if found is None:
+        versions = self._trainer.versions.of(None)
+        plans = self._plans(turns)
+        if not plans:
             self._claims.remove_forgotten(turns)
             self._store.forget(order.session, now=self._now())
-            return None
+            return []
         trained = {each.turn for each in self._store.learned(turns=turns)}
         earlier = {turn for version in versions.all() for turn in version.without}
         without = tuple(sorted(trained | earlier))
-        if order.replay and found.steps:
-            version = self._replayed(order.session, turns, without, found)
-        else:
-            version = roll_back(
-                versions, found.start, now=self._now(), forgets=[order.session], without=without
-            )
-        self._claims.commit(version, keep=self._gate.keep())
-        return version
+        made = []
+        for left, (adapter, found) in enumerate(reversed(plans.items())):
+            forgets = () if left < len(plans) - 1 else (order.session,)
+            self._trainer.turn_to(adapter)
+            if order.replay and found.steps:
+                version = self._replayed(forgets, turns, without, found)
+            else:
+                own = self._trainer.versions
+                version = roll_back(own, found.start, now=self._now(), forgets=forgets, without=without)
+            self._claims.commit(version, keep=self._gate_of(adapter).keep(), sweep=bool(forgets))
+            made.append(version)
+        return made
 
-    def _replayed(self, session: str, turns: Sequence[str], without: tuple[str, ...], found: Plan) -> Version:
+    def _plans(self, turns: Sequence[str]) -> dict[str, Plan]:
+        """By adapter, how to free its newest weights of these turns; those that hold none are left out."""
+        versions = self._trainer.versions
+        chains = {adapter: versions.of(adapter).all() for adapter in versions.chains()}
+        found = {adapter: plan(chain, turns, versions.has_weights) for adapter, chain in chains.items()}
+        return {adapter: each for adapter, each in found.items() if each is not None}
+
+    def _replayed(
+        self, forgets: tuple[str, ...], turns: Sequence[str], without: tuple[str, ...], found: Plan
+    ) -> Version:
         trainer = self._trainer
         policy = trainer.replay(found.start, map(self._again, found.steps), progress=self._progress)
-        newest = trainer.versions.newest()
         version = Version(
-            number=newest + 1,
-            parent=newest,
+            number=trainer.versions.next(),
+            parent=trainer.versions.newest(),
             origin=Origin.REPLAY,
             created=self._now(),
             begins=found.start,
             replays=tuple(step.version.number for step in found.steps),
-            forgets=(session,),
+            forgets=forgets,
             without=without,
             probe=trainer.probe(policy),
             suite=self._suite(policy, turns),
+            adapter=trainer.adapter,
         )
         written = trainer.write(version, policy, self._progress)
         self._progress(Phase.WRITTEN)
@@ -135,8 +144,19 @@ class Forgetter:
 
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
         """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
-        items = self._gate.items(turns, work=0)
-        found = self._gate.result(self._trainer.kept(policy, items))
+        gate = self._gate_of(self._trainer.adapter)
+        items = gate.items(turns, work=0)
+        found = gate.result(self._trainer.kept(policy, items))
         if found is None or found.standing is not Standing.HELD:
             return found
         return replace(found, standing=Standing.DOUBTFUL)
+
+
+def _described(version: Version) -> str:
+    if version.origin is Origin.ROLLBACK:
+        return f"version {version.number} has the weights of version {version.restores}"
+    count = len(version.replays)
+    return (
+        f"version {version.number} is version {version.begins} and"
+        f" {count} update{'s' if count != 1 else ''} run again without it"
+    )

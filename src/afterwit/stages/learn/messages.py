@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import AfterwitError
 from afterwit.core.turn import Turn
 from afterwit.core.version import Version
@@ -12,6 +13,11 @@ from afterwit.learner.schedule import NextBatch
 from afterwit.learner.settings import LearnerSettings
 
 NOTHING_TO_LEARN = "no turn of the last batch carried a term: no update"
+
+
+def of_adapter(adapter: str, words: str) -> str:
+    """A sentence that says whose adapter it is about, unless it is the shared one."""
+    return words if adapter == SHARED else f"{adapter}: {words}"
 
 
 def on_waiting(choice: NextBatch, settings: LearnerSettings, *, version: int) -> str:
@@ -33,7 +39,8 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
             " model the same?"
         )
-    return True, f"wrote version {version.number} from {_turns(len(version.turns))}"
+    words = f"wrote version {version.number} from {_turns(len(version.turns))}"
+    return True, of_adapter(version.adapter, words)
 
 
 def on_lag(choice: NextBatch, *, stale: int) -> str:

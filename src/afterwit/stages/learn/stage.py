@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from afterwit.core.errors import RankLost
 from afterwit.learner.announce import note_of
@@ -20,7 +21,7 @@ from afterwit.stages.learn.blame import deadly
 from afterwit.stages.learn.claims import STAGE, Claims, Stopped
 from afterwit.stages.learn.forgetting import Forgetter
 from afterwit.stages.learn.health import LearnHealth
-from afterwit.stages.learn.messages import on_death, on_drained, on_waiting, sentence
+from afterwit.stages.learn.messages import of_adapter, on_death, on_drained, on_waiting, sentence
 from afterwit.stages.paused import on_person
 from afterwit.stages.promotion import Gate, PromotionSettings
 from afterwit.stages.worker import described, frames
@@ -58,9 +59,10 @@ class Learn:
             now=now,
             reads_groups=trainer.objective.reads_groups,
         )
-        self._gate = Gate(store, trainer.versions, promotion)
-        self._attempts = Attempts(trainer, self._claims, self._health, self._gate, now=now)
-        self._forgetter = Forgetter(store, trainer, self._claims, self._gate, now=now, progress=watch)
+        self._store = store
+        self._gate_of = partial(Gate, store, trainer.versions, promotion)
+        self._attempts = Attempts(trainer, self._claims, self._health, self._gate_of, now=now)
+        self._forgetter = Forgetter(store, trainer, self._claims, self._gate_of, now=now, progress=watch)
         self._last_step_failed = False
         self._choice = NOTHING
         self._pause: Pause | None = None
@@ -134,22 +136,23 @@ class Learn:
         self._catch_up()
 
     def _fall_back(self) -> bool:
-        """Return to an earlier version if a hold or an alarm wants it; whether it did."""
-        found = self._gate.fall_back(now=self._now())
-        if found is None:
-            return False
-        version, words = found
-        self._watch(Phase.WRITTEN)
-        self._claims.commit(version, keep=self._gate.keep())
-        self._watch(Phase.COMMITTED)
-        self._health.report(False, words, lasting=True)
-        return True
+        """Return to an earlier version of an adapter if a hold or an alarm wants it; whether it did."""
+        for adapter in dict.fromkeys(event.adapter for event in self._store.events()):
+            gate = self._gate_of(adapter)
+            if (found := gate.fall_back(now=self._now())) is not None:
+                version, words = found
+                self._watch(Phase.WRITTEN)
+                self._claims.commit(version, keep=gate.keep())
+                self._watch(Phase.COMMITTED)
+                self._health.report(False, of_adapter(adapter, words), lasting=True)
+                return True
+        return False
 
     def _report_waiting(self, *, follow: bool) -> None:
         if self._pause is not None:
             self._health.waits(on_person(self._pause), what=self._pause)
             return
-        version = self._trainer.versions.newest()
+        version = self._trainer.versions.of(None).newest()
         message = on_waiting(self._choice, self._settings, version=version) if follow else on_drained(version)
         self._health.waits(message, what=(self._choice.ready, self._choice.held, self._choice.review))
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from afterwit.checkpoints import Versions, roll_back
+from afterwit.core.adapters import SHARED
 from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row, pace
 from afterwit.core.promotion.events import PAUSE_AFTER
 from afterwit.core.version import Version
@@ -23,8 +24,12 @@ LEAST_TOKENS = 4096
 class Gate:
     """What stands between an update and the version that it would become."""
 
-    def __init__(self, store: Store, versions: Versions, settings: PromotionSettings) -> None:
-        self._store, self._versions, self._settings = store, versions, settings
+    def __init__(
+        self, store: Store, versions: Versions, settings: PromotionSettings, adapter: str = SHARED
+    ) -> None:
+        """The gate of one adapter: what the others did and were told says nothing about it."""
+        self._store, self._settings = store, settings
+        self._adapter, self._versions = adapter, versions.of(adapter)
 
     def items(self, batch: Collection[str], *, work: int) -> list[Item]:
         """What an update of these turns, whose work is that of reading so many tokens, is asked for.
@@ -36,7 +41,7 @@ class Gate:
         budget = max(LEAST_TOKENS, int(self._settings.share_of_update * work))
         versions = self._versions.all()
         gone = {number for version in versions for number in version.reverts}
-        found = [item for item in self._store.suite() if item.version not in gone]
+        found = [item for item in self._store.suite(self._adapter) if item.version not in gone]
         return self._settings.suite.chosen(found, without=batch, tokens=budget, turn=len(versions))
 
     def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
@@ -47,12 +52,12 @@ class Gate:
         """The objective with the brake that holds and alarms pulled."""
         if not self._settings.enabled:
             return settings
-        beta = braked(settings.beta, self._store.events())
+        beta = braked(settings.beta, self._store.events(self._adapter))
         return settings if beta == settings.beta else replace(settings, beta=beta)
 
     def paced(self, settings: LearnerSettings) -> LearnerSettings:
         """The learner's settings with the step size that the brake leaves."""
-        share = pace(self._store.events()) if self._settings.enabled else 1.0
+        share = pace(self._store.events(self._adapter)) if self._settings.enabled else 1.0
         return settings if share == 1.0 else replace(settings, lr=share * settings.rate)
 
     def brake(self, learner: LearnerSettings, objective: ObjectiveSettings) -> str | None:
@@ -63,23 +68,35 @@ class Gate:
         return messages.on_brake(rate=settings.rate, beta=braked_objective.beta)
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
-        """Keep that an update was held, and pause learning after too many in a row.
+        """Keep that an update was held, and pause learning after too many in a row: of a person's own adapter
+        that one's alone.
 
         Call it in the transaction that ends its turns.
         """
         version = self._versions.newest()
         self._store.decided(
-            Event(kind=EventKind.HOLD, at=now, version=version, evidence=evidence, words=words)
+            Event(
+                kind=EventKind.HOLD,
+                at=now,
+                version=version,
+                evidence=evidence,
+                words=words,
+                adapter=self._adapter,
+            )
         )
-        holds = held_in_a_row(self._store.events())
+        holds = held_in_a_row(self._store.events(self._adapter))
         if holds % PAUSE_AFTER == 0:
-            self._store.pause(messages.on_pause(holds), now=now)
+            whose = None if self._adapter == SHARED else self._adapter
+            self._store.pause(messages.on_pause(holds), now=now, adapter=whose)
 
     def fall_back(self, *, now: float) -> tuple[Version, str] | None:
         """Return to an earlier version if a hold or an alarm wants it: the new version, and why."""
         if not self._settings.enabled:
             return None
-        found = due(self._store.events(), self._versions.all(), self._versions.has_weights)
+        events = self._store.events(self._adapter)
+        if all(event.kind is EventKind.CONFIRM for event in events):
+            return None
+        found = due(events, self._versions.all(), self._versions.has_weights)
         if found is None:
             return None
         target, event = found
@@ -88,6 +105,6 @@ class Gate:
 
     def keep(self) -> frozenset[int]:
         """Versions whose weights must stay, because a hold or an alarm may return to them, now or soon."""
-        newest = self._store.episodes()[-self._settings.confirm_after :]
+        newest = self._store.episodes(self._adapter)[-self._settings.confirm_after :]
         soon = frozenset(episode.version for episode in newest)
-        return soon | places_to_return_to(self._store.events(), self._versions.all())
+        return soon | places_to_return_to(self._store.events(self._adapter), self._versions.all())

@@ -69,34 +69,51 @@ class WatchOver:
         items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
         store.end_episode(ended, items, steps=[record.turn.id for record in steps], now=now)
         if self._settings.enabled:
-            self._decide(store, store.episodes(), now=now)
+            self._decide(store, ended.adapter, now=now)
 
-    def _decide(self, store: Store, episodes: Sequence[EndedEpisode], *, now: float) -> None:
+    def _decide(self, store: Store, adapter: str, *, now: float) -> None:
+        """Of one adapter: how others' requests end says nothing about it."""
+        episodes = store.episodes(adapter)
         bad = [each.bad is not None for each in episodes]
-        safe = confirmed(store.events())
-        before = store.ended_badly(until=safe)
+        safe = confirmed(store.events(adapter))
+        before = store.ended_badly(until=safe, adapter=adapter)
         evidence = self._watch.evidence(bad, before=before)
         if evidence >= self._watch.alarm_at:
-            self._alarm(store, episodes, evidence, safe, now=now)
+            self._alarm(store, adapter, episodes, evidence, safe, now=now)
         elif self._watch.confirms(bad, before=before):
-            self._confirm(store, episodes[-self._watch.confirm_after].version, now=now)
+            self._confirm(store, adapter, episodes[-self._watch.confirm_after].version, now=now)
 
     def _alarm(
-        self, store: Store, episodes: Sequence[EndedEpisode], evidence: float, safe: int, *, now: float
+        self,
+        store: Store,
+        adapter: str,
+        episodes: Sequence[EndedEpisode],
+        evidence: float,
+        safe: int,
+        *,
+        now: float,
     ) -> None:
-        versions = store.versions()
+        versions = store.versions(adapter)
         if not _learned_since(safe, versions):
             return
         words = messages.on_alarm(episodes, safe=safe)
         log.warning("promotion: %s", words)
         newest = versions[-1].number
-        store.decided(Event(kind=EventKind.ALARM, at=now, version=newest, evidence=evidence, words=words))
+        store.decided(
+            Event(
+                kind=EventKind.ALARM, at=now, version=newest, evidence=evidence, words=words, adapter=adapter
+            )
+        )
 
-    def _confirm(self, store: Store, version: int, *, now: float) -> None:
-        if version <= confirmed(store.events()):
+    def _confirm(self, store: Store, adapter: str, version: int, *, now: float) -> None:
+        if version <= confirmed(store.events(adapter)):
             return
         words = messages.on_confirmed(version, self._watch.confirm_after)
-        store.decided(Event(kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words))
+        store.decided(
+            Event(
+                kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words, adapter=adapter
+            )
+        )
         suite = next((each.suite for each in store.versions() if each.number == version), None)
         if suite is not None and suite.lost_turns:
             store.retire(suite.lost_turns)

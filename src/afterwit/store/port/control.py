@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from afterwit.store.records import Excluded, Pause, ReviewOutcome
@@ -11,13 +11,17 @@ from afterwit.store.records import Excluded, Pause, ReviewOutcome
 class Control(Protocol):
     """Orders hold until they are taken back, across restarts and for every process over the store."""
 
-    def pause(self, words: str, *, now: float) -> Pause:
-        """No learner claims a turn from here on. `words`: why; a pause that holds already gets the new ones,
-        and keeps its time."""
+    def pause(self, words: str, *, now: float, adapter: str | None = None) -> Pause:
+        """No learner claims a turn from here on; with an `adapter`, none that it would learn from. `words`:
+        why; a pause that holds already gets the new ones, and keeps its time."""
         ...
 
     def resume(self) -> Pause | None:
-        """Learning goes on. Returns the pause that ended; None: there was none."""
+        """Learning goes on, of every adapter. Returns a pause that ended; None: there was none."""
+        ...
+
+    def paused_adapters(self) -> Mapping[str, Pause]:
+        """The pauses that hold for one adapter each."""
         ...
 
     def paused(self) -> Pause | None:

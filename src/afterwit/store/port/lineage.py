@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.version import Version
 from afterwit.store.records import Committed, LearnedTurn, Reconciled, VersionRecord
 
@@ -42,8 +43,8 @@ class Lineage(Protocol):
         """The engine serves this version. Raises StoreError for a version that is not committed."""
         ...
 
-    def latest_published(self) -> int:
-        """The newest version that was ever served; 0, the base, if none was."""
+    def latest_published(self, adapter: str = SHARED) -> int:
+        """The adapter's newest version that was ever served; 0, the base, if none was."""
         ...
 
     def learned(
@@ -53,6 +54,6 @@ class Lineage(Protocol):
         content is gone are among them."""
         ...
 
-    def versions(self) -> list[VersionRecord]:
-        """All versions that are not lost, oldest first."""
+    def versions(self, adapter: str | None = None) -> list[VersionRecord]:
+        """All versions that are not lost, oldest first; only the base and those of an adapter, if it is named."""
         ...

@@ -10,7 +10,10 @@ from afterwit.store.records import EndedEpisode, Record
 
 
 class Promotion(Protocol):
-    """Episodes, the suite of approved turns, and the events of promotion."""
+    """Episodes, the suite of approved turns, and the events of promotion.
+
+    Each belongs to the adapter that served the turns. Where an `adapter` may be named, None means: of all.
+    """
 
     def line(self, turn: str, *, limit: int = 64) -> list[Record]:
         """A turn behind those that lead to it in its session, oldest first: at most `limit`, whose content is
@@ -24,7 +27,7 @@ class Promotion(Protocol):
         """
         ...
 
-    def episodes(self) -> list[EndedEpisode]:
+    def episodes(self, adapter: str | None = None) -> list[EndedEpisode]:
         """The episodes since the last alarm, in the order in which they ended."""
         ...
 
@@ -32,7 +35,9 @@ class Promotion(Protocol):
         """All episodes, or the newest or the first so many, in the order in which they ended."""
         ...
 
-    def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
+    def ended_badly(
+        self, *, until: int, newest: int = 24, adapter: str | None = None
+    ) -> tuple[int, int]:
         """How many of how many episodes ended badly, of the newest that versions up to `until` served.
 
         A rollback to one of these versions counts as it.
@@ -43,7 +48,7 @@ class Promotion(Protocol):
         """Main turns from before that time whose tool call nothing followed and that closed no episode."""
         ...
 
-    def suite(self) -> list[Item]:
+    def suite(self, adapter: str | None = None) -> list[Item]:
         """The approved turns that have not been retired, newest first."""
         ...
 
@@ -55,6 +60,6 @@ class Promotion(Protocol):
         """Keep an event."""
         ...
 
-    def events(self) -> list[Event]:
+    def events(self, adapter: str | None = None) -> list[Event]:
         """All events, oldest first."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.message import Message
 from afterwit.store.records import Counts, Filter, Record
 
@@ -59,8 +60,10 @@ class Reading(Protocol):
         """
         ...
 
-    def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
-        """Trained turns that have hints, chosen at random by `seed`, for replay.
+    def trained_with_hints(
+        self, *, limit: int, min_version: int, seed: int, adapter: str = SHARED
+    ) -> list[Record]:
+        """Trained turns of an adapter that have hints, chosen at random by `seed`, for replay.
 
         Only turns whose oldest token was sampled by `min_version` or later.
         """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.binding import Shape
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
-from afterwit.core.turn import Kind, RecordedTurn
+from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sql.component import Component
@@ -58,6 +59,7 @@ class SqlRecording(Component):
             "reason": reason,
             "moved_at": now,
             "recorded": now,
+            "adapter": turn.adapter if isinstance(turn, Turn) else SHARED,
         }
         content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
         with self._database.transaction():

@@ -7,7 +7,7 @@ from afterwit.store.sql.component import Component
 from afterwit.store.sql.rows.codec import ACCEPTED, read_flags
 
 WAITING = """
-    SELECT t.seq, id, scope, session, moved_at, oldest_version, flags, review, rl
+    SELECT t.seq, id, scope, session, moved_at, oldest_version, flags, review, rl, adapter
     FROM turns t LEFT JOIN verdicts v USING (seq)
     WHERE state = 'JUDGED' AND reason IS NULL AND (owner IS NULL OR lease_until <= ?) AND retry_at <= ?
     AND session NOT IN (SELECT session FROM excluded)
@@ -52,6 +52,7 @@ class SqlLearnerQueue(Component):
                 flags=read_flags(row["flags"]),
                 accepted=row["review"] == ACCEPTED,
                 rewarded=bool(row["rl"]),
+                adapter=row["adapter"],
             )
             for row in rows
         ]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
@@ -147,12 +148,14 @@ class SqlReading(Component):
                 rewards[row["id"]].append(row["reward"])
         return {turn: tuple(found) for turn, found in rewards.items()}
 
-    def trained_with_hints(self, *, limit: int, min_version: int, seed: int) -> list[Record]:
+    def trained_with_hints(
+        self, *, limit: int, min_version: int, seed: int, adapter: str = SHARED
+    ) -> list[Record]:
         found = self._database.rows(
             "SELECT t.seq FROM turns t JOIN verdicts v USING (seq) JOIN contents USING (seq)"
-            " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ?"
+            " WHERE t.state = 'TRAINED' AND v.hinted = 1 AND t.oldest_version >= ? AND t.adapter = ?"
             " AND t.session NOT IN (SELECT session FROM excluded) ORDER BY t.seq",
-            (min_version,),
+            (min_version, adapter),
         )
         seqs = [row["seq"] for row in found]
         chosen = random.Random(seed).sample(seqs, min(limit, len(seqs)))

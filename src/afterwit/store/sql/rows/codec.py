@@ -99,6 +99,7 @@ def read_turn(row: Row, whole: Mapping[str, bytes]) -> RecordedTurn:
         prompt_ids=unpack_ids(whole["prompt_ids"]),
         sampling=_read_sampling(row["sampling"]),
         sampled=_read_sampled(row),
+        adapter=row["adapter"],
     )
 
 

@@ -10,6 +10,7 @@ from afterwit.store.sql.schema import (
     version_7,
     version_8,
     version_9,
+    version_10,
 )
 
 __all__ = ["MIGRATIONS", "SCHEMA"]
@@ -24,6 +25,7 @@ MIGRATIONS = (
     version_7.STATEMENTS,
     version_8.STATEMENTS,
     version_9.STATEMENTS,
+    version_10.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import orjson
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import StoreError
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import SuiteResult
@@ -78,6 +79,7 @@ class SqlLineage(Component):
             "metrics": orjson.dumps(version.metrics),
             "suite": None if version.suite is None else orjson.dumps(version.suite),
             "committed_at": now,
+            "adapter": version.adapter,
         }
         self._database.insert("versions", row)
         effects = {effect.turn: orjson.dumps(effect) for effect in version.effects}
@@ -183,16 +185,20 @@ class SqlLineage(Component):
             if not known:
                 raise StoreError(f"there is no version {number}")
 
-    def latest_published(self) -> int:
+    def latest_published(self, adapter: str = SHARED) -> int:
         row = self._database.rows(
-            "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL"
+            "SELECT max(number) AS number FROM versions WHERE published_at IS NOT NULL AND adapter = ?",
+            (adapter,),
         )[0]
         return row["number"] or 0
 
-    def versions(self) -> list[VersionRecord]:
+    def versions(self, adapter: str | None = None) -> list[VersionRecord]:
+        only = "" if adapter is None else " WHERE v.adapter = ? OR v.number = 0"
         rows = self._database.rows(
             "SELECT v.*, count(t.turn) AS used, count(*) FILTER (WHERE t.replayed = 1) AS replayed"
-            " FROM versions v LEFT JOIN trained t ON t.version = v.number GROUP BY v.number ORDER BY v.number"
+            f" FROM versions v LEFT JOIN trained t ON t.version = v.number{only}"
+            " GROUP BY v.number ORDER BY v.number",
+            () if adapter is None else (adapter,),
         )
         return [read_version(row) for row in rows]
 
@@ -249,4 +255,5 @@ def read_version(row: Row) -> VersionRecord:
         trained=row["used"] - row["replayed"],
         replayed=row["replayed"],
         suite=None if row["suite"] is None else SuiteResult.from_dict(orjson.loads(row["suite"])),
+        adapter=row["adapter"],
     )

@@ -27,11 +27,14 @@ LINE = """
     )
     SELECT seq FROM line
 """
-LATER = "SELECT count(*) FROM suite l WHERE l.stratum = suite.stratum AND l.since > suite.since"
+LATER = """
+    SELECT count(*) FROM suite l
+    WHERE l.stratum = suite.stratum AND l.adapter = suite.adapter AND l.since > suite.since
+"""
 ENDED_BADLY = """
     SELECT count(bad), count(*) FROM (
         SELECT bad FROM episodes
-        WHERE version <= ? OR version IN (SELECT number FROM versions WHERE restores <= ?)
+        WHERE (version <= ? OR version IN (SELECT number FROM versions WHERE restores <= ?)){only}
         ORDER BY number DESC LIMIT ?
     ) newest
 """
@@ -57,8 +60,8 @@ class SqlPromotion(Component):
                 (*steps, ended.turn),
             )
             self._database.execute(
-                "INSERT INTO episodes (turn, session, source, version, bad, complaint, kind, at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+                "INSERT INTO episodes (turn, session, source, version, bad, complaint, kind, at, adapter)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (turn) DO UPDATE SET bad = excluded.bad, complaint = excluded.complaint",
                 (
                     ended.turn,
@@ -69,16 +72,17 @@ class SqlPromotion(Component):
                     ended.complaint,
                     ended.kind,
                     now,
+                    ended.adapter,
                 ),
             )
             self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(steps))})", tuple(steps))
             for item in items:
-                self._add(item, ended.session)
+                self._add(item, ended)
 
-    def _add(self, item: Item, session: str) -> None:
+    def _add(self, item: Item, ended: Episode) -> None:
         row = {
             "turn": item.turn,
-            "session": session,
+            "session": ended.session,
             "stratum": item.stratum,
             "source": item.source,
             "version": item.version,
@@ -86,18 +90,21 @@ class SqlPromotion(Component):
             "prompt_ids": pack_ids(item.prompt_ids),
             "ids": pack_ids(item.ids),
             "sure": pack_flags(item.sure),
+            "adapter": ended.adapter,
         }
         self._database.put("suite", row, key="turn")
         self._database.execute(
-            "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ?"
+            "DELETE FROM suite WHERE turn IN (SELECT turn FROM suite WHERE stratum = ? AND adapter = ?"
             " ORDER BY since DESC, turn LIMIT ? OFFSET ?)",
-            (item.stratum, ALL, KEPT_PER_STRATUM),
+            (item.stratum, ended.adapter, ALL, KEPT_PER_STRATUM),
         )
 
-    def episodes(self) -> list[EndedEpisode]:
+    def episodes(self, adapter: str | None = None) -> list[EndedEpisode]:
+        only, named = _only(adapter)
         rows = self._database.rows(
             "SELECT * FROM episodes WHERE number > coalesce("
-            "(SELECT max(episode) FROM events WHERE kind = 'alarm'), 0) ORDER BY number"
+            f"(SELECT max(episode) FROM events WHERE kind = 'alarm'{only}), 0){only} ORDER BY number",
+            (*named, *named),
         )
         return [_episode(row) for row in rows]
 
@@ -108,16 +115,20 @@ class SqlPromotion(Component):
         found = [_episode(row) for row in rows]
         return found[::-1] if newest else found
 
-    def ended_badly(self, *, until: int, newest: int = 24) -> tuple[int, int]:
-        bad, of = self._database.rows(ENDED_BADLY, (until, until, newest))[0]
+    def ended_badly(
+        self, *, until: int, newest: int = 24, adapter: str | None = None
+    ) -> tuple[int, int]:
+        only, named = _only(adapter)
+        bad, of = self._database.rows(ENDED_BADLY.format(only=only), (until, until, *named, newest))[0]
         return bad, of
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
         rows = self._database.rows(UNENDED, (before, limit))
         return records_by_seq(self._database, [row["seq"] for row in rows])
 
-    def suite(self) -> list[Item]:
-        rows = self._database.rows("SELECT * FROM suite ORDER BY since DESC, turn")
+    def suite(self, adapter: str | None = None) -> list[Item]:
+        only, named = _only(adapter)
+        rows = self._database.rows(f"SELECT * FROM suite WHERE TRUE{only} ORDER BY since DESC, turn", named)
         return [_item(row) for row in rows]
 
     def retire(self, turns: Sequence[str]) -> int:
@@ -138,11 +149,19 @@ class SqlPromotion(Component):
                 "evidence": event.evidence,
                 "words": event.words,
                 "episode": newest,
+                "adapter": event.adapter,
             }
             self._database.insert("events", row)
 
-    def events(self) -> list[Event]:
-        return [_event(row) for row in self._database.rows("SELECT * FROM events ORDER BY number")]
+    def events(self, adapter: str | None = None) -> list[Event]:
+        only, named = _only(adapter)
+        rows = self._database.rows(f"SELECT * FROM events WHERE TRUE{only} ORDER BY number", named)
+        return [_event(row) for row in rows]
+
+
+def _only(adapter: str | None) -> tuple[str, tuple[str, ...]]:
+    """The condition that a row is of an adapter, behind others, and its value; None: any will do."""
+    return ("", ()) if adapter is None else (" AND adapter = ?", (adapter,))
 
 
 def _episode(row: Row) -> EndedEpisode:
@@ -155,6 +174,7 @@ def _episode(row: Row) -> EndedEpisode:
         complaint=bool(row["complaint"]),
         kind=row["kind"],
         at=row["at"],
+        adapter=row["adapter"],
     )
 
 
@@ -178,4 +198,5 @@ def _event(row: Row) -> Event:
         version=row["version"],
         evidence=row["evidence"],
         words=row["words"],
+        adapter=row["adapter"],
     )
