@@ -195,9 +195,7 @@ class Versions:
         numbers = [number for number in self.numbers() if number > 0]
         older = list(enumerate(numbers[: max(0, len(numbers) - keep)], start=1))
         return self.remove_weights(
-            number
-            for place, number in older
-            if number not in but and not is_rung(place, newest=len(numbers))
+            number for place, number in older if number not in but and not is_rung(place, newest=len(numbers))
         )
 
     def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:

@@ -52,7 +52,9 @@ def test_a_turn_is_read_back_with_its_adapter(store: Store) -> None:
 
 
 def test_versions_are_listed_by_adapter_each_with_the_base(store: Store) -> None:
-    store.commit_version(Version(number=0, parent=None, origin=Origin.BASE, created=0.0, probe=PROBE), now=1.0)
+    store.commit_version(
+        Version(number=0, parent=None, origin=Origin.BASE, created=0.0, probe=PROBE), now=1.0
+    )
     for made in (version(1, ANN, 0), version(2, BOB, 0), version(3, ANN, 1)):
         store.commit_version(made, now=1.0)
     for number in (1, 2):
@@ -71,9 +73,7 @@ def test_episodes_the_suite_and_events_are_each_adapters_own(store: Store) -> No
     assert [each.turn for each in store.suite(BOB)] == ["turn1"]
     assert len(store.episodes()) == len(store.suite()) == 3
     assert store.ended_badly(until=0, adapter=ANN) == (0, 2)
-    store.decided(
-        Event(kind=EventKind.ALARM, at=2.0, version=1, evidence=200.0, words="bad", adapter=ANN)
-    )
+    store.decided(Event(kind=EventKind.ALARM, at=2.0, version=1, evidence=200.0, words="bad", adapter=ANN))
     assert (store.episodes(ANN), len(store.episodes(BOB))) == ([], 1)
     assert [each.kind for each in store.events(ANN)] == [EventKind.ALARM]
     assert store.events(BOB) == []

@@ -86,9 +86,7 @@ class Attempts:
         if not new and (self._settings.update_gate or not replayed):
             self._health.report(True, NOTHING_TO_LEARN)
             return None
-        items = gate.items(
-            [item.turn for item in new if item.turn is not None], work=work([*new, *replayed])
-        )
+        items = gate.items([item.turn for item in new if item.turn is not None], work=work([*new, *replayed]))
 
         def examine(policy: Policy) -> SuiteResult | None:
             found = gate.result(self._trainer.kept(policy, items))

@@ -55,7 +55,9 @@ class Forgetter:
             self._store.forgetting_failed(order.session, str(error))
             return f"session {order.session} is not forgotten: {error}"
         how = "; ".join(map(_described, made)) if made else None
-        return f"session {order.session} is forgotten" + ("; no weights held it" if how is None else f": {how}")
+        return f"session {order.session} is forgotten" + (
+            "; no weights held it" if how is None else f": {how}"
+        )
 
     def _forget(self, order: ForgetOrder) -> list[Version]:
         """The versions without the session, of each adapter whose newest weights held anything of it.

@@ -110,9 +110,7 @@ class WatchOver:
             return
         words = messages.on_confirmed(version, self._watch.confirm_after)
         store.decided(
-            Event(
-                kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words, adapter=adapter
-            )
+            Event(kind=EventKind.CONFIRM, at=now, version=version, evidence=0.0, words=words, adapter=adapter)
         )
         suite = next((each.suite for each in store.versions() if each.number == version), None)
         if suite is not None and suite.lost_turns:

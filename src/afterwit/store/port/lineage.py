@@ -55,5 +55,5 @@ class Lineage(Protocol):
         ...
 
     def versions(self, adapter: str | None = None) -> list[VersionRecord]:
-        """All versions that are not lost, oldest first; only the base and those of an adapter, if it is named."""
+        """All versions that are not lost, oldest first; the base and an adapter's alone, if it is named."""
         ...

@@ -35,9 +35,7 @@ class Promotion(Protocol):
         """All episodes, or the newest or the first so many, in the order in which they ended."""
         ...
 
-    def ended_badly(
-        self, *, until: int, newest: int = 24, adapter: str | None = None
-    ) -> tuple[int, int]:
+    def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
         """How many of how many episodes ended badly, of the newest that versions up to `until` served.
 
         A rollback to one of these versions counts as it.

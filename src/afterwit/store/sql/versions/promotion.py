@@ -115,9 +115,7 @@ class SqlPromotion(Component):
         found = [_episode(row) for row in rows]
         return found[::-1] if newest else found
 
-    def ended_badly(
-        self, *, until: int, newest: int = 24, adapter: str | None = None
-    ) -> tuple[int, int]:
+    def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
         only, named = _only(adapter)
         bad, of = self._database.rows(ENDED_BADLY.format(only=only), (until, until, *named, newest))[0]
         return bad, of
