@@ -53,7 +53,7 @@ class Versions:
         return replace(self, adapter=adapter)
 
     def chains(self) -> dict[str, list[int]]:
-        """By adapter that has a version of its own, the numbers of the base and of its versions, ascending."""
+        """By adapter with a version of its own, the numbers of the base and of its versions, ascending."""
         found: dict[str, list[int]] = {}
         for number in self._numbers():
             adapter = manifest.adapter_in(self._manifest(number)) if number else None

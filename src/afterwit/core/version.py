@@ -78,7 +78,7 @@ class Recipe:
 
 
 def versions_between(older: int, newer: int, chain: Sequence[int]) -> int:
-    """How many of an adapter's versions, whose ascending numbers are `chain`, lie behind `older` up to `newer`.
+    """How many versions of an adapter, whose ascending numbers are `chain`, lie behind `older` up to `newer`.
 
     Negative if `older` is the newer one, as after a loss of versions.
     """
