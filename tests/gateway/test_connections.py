@@ -75,6 +75,23 @@ async def test_large_bodies_and_ordinary_headers_pass(gateway: Serving):
         assert answer.status_code == 200
 
 
+def chunked(*trailers: bytes) -> bytes:
+    """The request in one chunk, with trailers behind its body."""
+    head, _, body = request().partition(b"\r\n\r\n")
+    head = head.rpartition(b"\r\n")[0] + b"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    return head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + b"".join(trailers) + b"\r\n"
+
+
+async def test_trailers_are_no_headers(gateway: Serving):
+    said = [b"Host: evil.example\r\n", b"Authorization: Bearer aw-none\r\n", b"X-Session-Id: other\r\n"]
+    assert (await answer_of(gateway, chunked(*said))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_trailers_that_are_too_large_are_a_431(gateway: Serving):
+    trailers = [b"X-%d: %s\r\n" % (n, b"y" * 90) for n in range(800)]
+    assert (await answer_of(gateway, chunked(*trailers))).startswith(b"HTTP/1.1 431 ")
+
+
 async def test_what_is_not_http_is_a_400_in_json(gateway: Serving):
     head, _, body = (await answer_of(gateway, b"\x16\x03\x01 hello\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")

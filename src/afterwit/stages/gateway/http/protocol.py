@@ -34,6 +34,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._limits, self._idle, self._error_body = limits, idle, error_body
         self._head_bytes = 0
         """Bytes of the headers that are being received."""
+        self._in_body = False
+        """The headers are complete: what comes as a header now is a trailer."""
         self._head_timer: asyncio.TimerHandle | None = None
         """Runs until the headers are complete."""
         self._probe_timer: asyncio.TimerHandle | None = None
@@ -94,16 +96,19 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 0
+        self._in_body, self._head_bytes = False, 0
         self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        """Trailers are counted, and say nothing: a proxy in front may have checked the headers alone."""
+        if not self._in_body:
+            super().on_header(name, value)
         self._count(len(name) + len(value))
         if self._head_bytes > self._limits.header_bytes:
             raise ValueError("the headers are too large")  # the parser stops: send_400_response follows
 
     def on_headers_complete(self) -> None:
+        self._in_body = True
         self._stop_timers()
         self._idle.discard(self)
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
