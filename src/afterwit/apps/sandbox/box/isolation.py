@@ -145,8 +145,8 @@ def _zeros(root: str) -> Path:
     """A file without size on disk, in place of /dev/zero: that gives memory that no process seems to hold."""
     file = Path(root) / "zeros"
     file.touch()
-    file.chmod(0o444)
     os.truncate(file, ZEROS)
+    file.chmod(0o444)
     return file
 
 
