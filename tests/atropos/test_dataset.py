@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+import afterwit
 from afterwit.apps.atropos.tasks import DatasetSettings, Task, examine, load_tasks
-from afterwit.apps.sandbox.box import BoxLimits
+from afterwit.apps.sandbox.box import BoxLimits, seen_in
 from afterwit.core.errors import SettingError
 from tests.sandbox.boxes import here, isolated
 
@@ -120,6 +121,55 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         with pytest.raises(SettingError, match=said):
             load_tasks(DatasetSettings(name=str(tmp_path / name)))
+
+
+def test_a_test_that_imports_what_no_box_has_is_refused_before_the_run() -> None:
+    with pytest.raises(
+        SettingError, match=r"imports no_such_module, which the Python of a box does not have"
+    ):
+        loaded([{**ROW, "tests": "import math, no_such_module.part\nassert f(1) == 2"}])
+    with pytest.raises(SettingError, match="imports no_such_module"):
+        loaded([{**ROW, "setup": "from no_such_module import x"}], setup_column="setup")
+    assert loaded([{**ROW, "tests": "import math, os.path\nassert f(1) == 2"}])
+
+
+def test_columns_are_checked_before_all_rows_are_read() -> None:
+    def endless(settings: DatasetSettings) -> Iterator[Mapping[str, Any]]:
+        while True:
+            yield {"question": "p", "tests": "x"}
+
+    with pytest.raises(SettingError, match='no column "prompt"'):
+        load_tasks(DatasetSettings(name="some/set"), hub=endless)
+
+
+def test_what_lies_where_a_box_can_read_is_seen(tmp_path: Path) -> None:
+    assert seen_in(tmp_path / "tasks.jsonl") is None
+    assert seen_in(Path("/usr/share/tasks.jsonl")) == "/usr"
+    (tmp_path / "link").symlink_to("/usr/share")
+    assert seen_in(tmp_path / "link" / "tasks.jsonl") == "/usr"
+    assert seen_in(Path(afterwit.__file__)) is None
+
+
+@pytest.mark.atropos
+def test_folders_are_read_as_the_library_of_the_hub_writes_them(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra atropos")
+    held = datasets.Dataset.from_list([ROW, ROW])
+    held.save_to_disk(str(tmp_path / "saved"))
+    datasets.DatasetDict(train=held).save_to_disk(str(tmp_path / "splits"))
+    (tmp_path / "files").mkdir()
+    written(tmp_path / "files" / "train.jsonl", [ROW, ROW])
+    for name in ("saved", "splits", "files"):
+        found = load_tasks(DatasetSettings(name=str(tmp_path / name)))
+        assert [task.tests for task in found] == [tuple(ROW["tests"])] * 2, name
+    with pytest.raises(SettingError, match=r'no split "trian"; the nearest is "train"; it has train'):
+        load_tasks(DatasetSettings(name=str(tmp_path / "splits"), split="trian"))
+    with pytest.raises(SettingError, match=r'cannot be loaded: Unknown split "trian"'):
+        load_tasks(DatasetSettings(name=str(tmp_path / "files"), split="trian"))
+    with pytest.raises(SettingError, match=r'no column "question"'):
+        load_tasks(DatasetSettings(name=str(tmp_path / "files"), prompt_column="question"))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(SettingError, match="cannot be loaded"):
+        load_tasks(DatasetSettings(name=str(tmp_path / "none")))
 
 
 @pytest.mark.skipif(find_spec("datasets") is not None, reason="the library of the hub is installed")

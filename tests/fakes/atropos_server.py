@@ -22,6 +22,8 @@ class FakeAtropos:
         """Groups came before any trainer: registrations change nothing until it is reset."""
         self.failures: list[tuple[int, bytes]] = []
         """What the next calls of /batch answer instead: a status and a body."""
+        self.torn = 0
+        """So many of the next answers of /batch end in the middle."""
         self.waiting = 3
         """Groups that make no batch yet."""
         self.url = ""
@@ -61,9 +63,11 @@ def fake_atropos(port: int = 0) -> Iterator[FakeAtropos]:
             self._reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _reply(self, body: Any) -> None:
-            status, text = fake.answer(self.path, body)
+            torn = self.path == "/batch" and fake.torn > 0
+            fake.torn -= torn
+            status, text = (200, b'{"ba') if torn else fake.answer(self.path, body)
             self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
+            self.send_header("Content-Length", str(len(text) + torn))
             self.end_headers()
             self.wfile.write(text)
 

@@ -48,7 +48,7 @@ def rows_of(turn: Turn, k: int = 3) -> tuple[TeacherRow, ...]:
     others = tuple(range(1000, 1000 + k - 1))
     falling = tuple(-2.0 - at for at in range(k - 1))
     return tuple(
-        TeacherRow(ids=(token, *others), logprobs=(-0.05 * (at + 1), *falling))
+        TeacherRow(ids=(token, *others), logprobs=(-0.3 - 0.05 * at, *falling))
         for at, token in enumerate(turn.sampled.ids)
     )
 

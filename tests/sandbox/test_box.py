@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,10 @@ def processes_with(mark: str) -> list[str]:
     """Processes of the whole machine that have a text in their command line."""
     listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if mark in line]
+
+
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 def there(folder: str) -> bool:
@@ -335,6 +341,28 @@ async def test_a_box_that_is_closed_leaves_nothing_running() -> None:
         await seen(mark, True)
         running.cancel()
     await seen(mark, False)
+
+
+@isolated
+async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp_path: Path) -> None:
+    mark = f"afterwit-killed-{os.getpid()}"
+    code = f"""
+        import asyncio
+        from afterwit.apps.sandbox.box import BoxLimits, open_box, walls
+        async def main():
+            async with open_box(walls(), BoxLimits(seconds=300)) as box:
+                await box.run(["bash", "-c", "exec -a {mark} sleep 600"])
+        asyncio.run(main())
+    """
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(code), env=environment
+    )
+    await seen(f"{mark} 600", True)
+    program.kill()
+    await program.wait()
+    await seen(f"{mark} 600", False)
+    assert left_in(tmp_path) == []
 
 
 @isolated

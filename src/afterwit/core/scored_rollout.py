@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -13,6 +12,13 @@ from afterwit.core.verdict import Verdict
 
 ROUNDING = 1e-3
 """How far above 0 a log-prob may be: half precision sums probabilities to a little more than 1."""
+LOWEST = -1e4
+"""A log-prob below is none: no softmax gives it, and one alone would make a whole update's loss infinite."""
+
+
+def is_logprob(value: float) -> bool:
+    """Whether a number can be a log-prob, by rounding a little above 0."""
+    return LOWEST <= value <= ROUNDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +34,7 @@ class TeacherRow:
             raise ValueError(f"{len(self.ids)} ids but {len(self.logprobs)} log-probs")
         if len(set(self.ids)) != len(self.ids):
             raise ValueError("an id occurs twice in a teacher's row")
-        if not all(math.isfinite(value) and value <= ROUNDING for value in self.logprobs):
+        if not all(map(is_logprob, self.logprobs)):
             raise ValueError("a teacher's row holds what is no finite log-prob")
         if any(low > high for high, low in zip(self.logprobs[1:], self.logprobs[2:], strict=False)):
             raise ValueError("a teacher's row does not fall behind the sampled id")

@@ -1,4 +1,4 @@
-"""A run goes on when its trainer is killed, and when run-api is; each is a process."""
+"""A run goes on when its trainer is killed, its environment, or run-api; each is a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ LONGEST_S = 900.0
 BATCH = 16.0
 
 
-def test_a_run_outlives_its_trainer_and_its_server(run_api: Server, started: Start, tmp_path: Path) -> None:
+def test_a_run_outlives_its_trainer_its_environment_and_its_server(
+    run_api: Server, started: Start, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     learns = ("train", MODEL, "--from", "atropos", "--url", run_api.url, "--home", home, "--config", SETTINGS)
     plays = {
@@ -39,12 +41,17 @@ def test_a_run_outlives_its_trainer_and_its_server(run_api: Server, started: Sta
     }
     flags = [part for name, value in plays.items() for part in (f"--env.{name}", value)]
     trainer = started("trainer", *learns)
-    playing = started("environment", "atropos", "serve", "--openai.model_name", MODEL, *flags)
+    plays_so = ("environment", "atropos", "serve", "--openai.model_name", MODEL, *flags)
+    playing = started(*plays_so)
 
     wait(home, 2, playing)
     trainer.kill()
     trainer.wait()
     started("trainer", *learns)
+    wait(home, 3, playing)
+    playing.kill()
+    playing.wait()
+    playing = started(*plays_so)
     wait(home, 4, playing)
     run_api.kill()
     run_api.start()

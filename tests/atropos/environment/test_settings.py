@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from afterwit.apps.atropos.task_sets.world import WorldTasks
 from afterwit.core.errors import SettingError
 from afterwit.engines.sglang.settings import SglangSettings
 from afterwit.engines.vllm.settings import VllmSettings
+from tests.sandbox.boxes import isolated
 
 PUBLISHED = {
     "opd_enabled": True,
@@ -102,6 +104,24 @@ def my_own(config: AgenticOPDConfig) -> Any:
 def test_a_weight_out_of_range_is_named() -> None:
     with pytest.raises(SettingError, match=r"env\.correctness_weight must be between 0 and 1, not 2"):
         task_set_of(AgenticOPDConfig(task_set="tools_world", correctness_weight=2.0))
+
+
+@isolated
+def test_a_data_set_that_the_agent_could_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from afterwit.apps.atropos.environment import tasks
+
+    row = {"prompt": "p", "tests": "assert f(1) == 2"}
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("\n".join([json.dumps(row)] * 8))
+    config = AgenticOPDConfig(dataset_name=str(file))
+    assert len(task_set_of(config).training) == 7
+    monkeypatch.setattr(tasks, "seen_in", lambda place: "/usr" if place == file else None)
+    with pytest.raises(SettingError, match=r"tasks\.jsonl lies in /usr, which commands in a box can read"):
+        task_set_of(config)
+    config = AgenticOPDConfig(dataset_name=str(file), unsafe_sandbox=True)
+    assert len(task_set_of(config).training) == 7
 
 
 def test_without_isolation_no_coding_task_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,16 @@ def test_it_waits_for_a_server_that_is_away(base: Path, tmp_path: Path) -> None:
         AtroposServer(url=url, timeout_s=5.0).waiting()
 
 
+def test_a_server_that_goes_away_in_the_middle_of_a_batch_is_waited_for(
+    fake: FakeAtropos, bench: Bench
+) -> None:
+    fake.torn = 2
+    fake.batches = [groups()]
+    assert bench.run(1) == 1
+    assert bench.heard("waiting for the server")
+    assert len(bench.rested) == 2
+
+
 def test_what_is_no_atropos_server_is_named(fake: FakeAtropos) -> None:
     fake.answer = lambda path, body: (200, b"<html>") if path == "/status" else (404, b"no")  # type: ignore[method-assign]
     with pytest.raises(ServerAway, match="no Atropos server"):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import math
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterwit.core.rollout import Rollout
 from afterwit.core.turn import Sampled, Sampling
@@ -173,6 +176,11 @@ ROW = ("distill_logprobs", 0, 7)
         (_set(("distill_token_ids", 0, 7, 1), VOCABULARY), Refusal.UNKNOWN_ID),
         (_set(("scores", 0), math.nan), Refusal.NOT_FINITE),
         (_set(("scores", 0), 10**400), Refusal.NOT_FINITE),
+        (_set(("scores", 0), -1e10), Refusal.NOT_FINITE),
+        (_set(("advantages",), [[1e30] * 29] * 2), Refusal.NOT_FINITE),
+        (_set(("inference_logprobs", 0, 7), -1e30), Refusal.LOGPROBS),
+        (_set((*ROW, 2), -1e30), Refusal.ROWS),
+        (_set(ROW, [-0.001, -0.001, -0.001]), Refusal.ROWS),
         (_set(("inference_logprobs", 0, 7), -math.inf), Refusal.NOT_FINITE),
         (_set((*ROW, 1), -math.inf), Refusal.NOT_FINITE),
         (_set(("masks", 0, 7), 1), Refusal.MASK),
@@ -188,6 +196,13 @@ ROW = ("distill_logprobs", 0, 7)
         (_set(("group_overrides", "afterwit", "profile"), "top"), Refusal.ROWS),
         (_set(("group_overrides", "afterwit"), {}), Refusal.NOTES),
         (_set(("group_overrides", "afterwit", "tau"), 0), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "tau"), "inf"), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "tau"), 1e-300), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "tau"), 10**400), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "top_k"), "3"), Refusal.NOTES),
+        (_set(("group_overrides", "afterwit", "profile"), 1), Refusal.NOTES),
+        (_set(("overrides", 0, "afterwit", "turns", 0, "begin"), math.inf), Refusal.NOTES),
+        (_set(("overrides", 0, "afterwit", "turns", 0, "version"), 1.5), Refusal.NOTES),
         (_set(("overrides", 0, "afterwit", "turns", 0, "end"), 99), Refusal.NOTES),
     ],
 )
@@ -203,3 +218,28 @@ def test_a_group_that_does_not_fit_is_refused_with_the_reason(change, refusal):
 def test_what_is_no_group_is_refused(data):
     with pytest.raises(BadGroup):
         read(data, vocabulary=VOCABULARY)
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["afterwit", "turns"]), inner)
+    ),
+    max_leaves=5,
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in it."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [found for key, each in inner for found in [(*path, key), *places(each, (*path, key))]]
+
+
+@given(data=st.data(), profile=st.sampled_from(Profile))
+def test_whatever_stands_in_a_group_it_is_read_or_refused_and_no_more(data, profile):
+    group = copy.deepcopy(sent(profile, top_k=3))
+    for _ in range(data.draw(st.integers(1, 3))):
+        _set(data.draw(st.sampled_from(places(group))), data.draw(ODD))(group)
+    with suppress(BadGroup):
+        found = read(group, vocabulary=VOCABULARY)
+        assert all(len(each.mask) == len(each.tokens) for each in found.sequences)

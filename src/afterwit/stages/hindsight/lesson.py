@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.scored_rollout import ScoredTurn, TeacherRow, Unscored
+from afterwit.core.scored_rollout import ScoredTurn, TeacherRow, Unscored, is_logprob
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import Verdict
 from afterwit.engines.port import Score, Scored
@@ -77,9 +76,9 @@ def learned(
 
 def row_of(token: int, logprob: float, top: Iterable[tuple[int, float]], k: int) -> TeacherRow | None:
     """The sampled id, then the likeliest others, k in all; None if the teacher rules the sampled id out."""
-    if not math.isfinite(logprob):
+    if not is_logprob(logprob):
         return None
-    others = [(each, value) for each, value in top if each != token and math.isfinite(value)][: k - 1]
+    others = [(each, value) for each, value in top if each != token and is_logprob(value)][: k - 1]
     return TeacherRow(
         ids=(token, *(each for each, _ in others)), logprobs=(logprob, *(value for _, value in others))
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.core.scored_rollout import ROUNDING, TeacherRow
+from afterwit.core.scored_rollout import TeacherRow, is_logprob
+
+COLDEST, HOTTEST = 0.01, 100.0
+"""Temperatures of log-probs."""
+MOST_SCORE = 1e9
+"""Of scores and advantages. One far beyond would make a whole update's loss infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,8 @@ class GroupNotes:
     """Sampled with top-p, top-k or min-p: the policy's log-probs are of what these left."""
 
     def __post_init__(self) -> None:
-        if not self.tau > 0:
-            raise ValueError(f"tau is {self.tau}, but log-probs have a temperature above 0")
+        if not COLDEST <= self.tau <= HOTTEST:
+            raise ValueError(f"tau is {self.tau}, but log-probs have one between {COLDEST} and {HOTTEST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +85,8 @@ class ScoredSequence:
                 raise ValueError(f"{len(self.tokens)} tokens but {len(values)} {name}")
         if not self.tokens:
             raise ValueError("a sequence without tokens")
-        if not math.isfinite(self.score) or not all(map(math.isfinite, self.advantages or ())):
-            raise ValueError("a score or advantage is not finite")
+        if not all(abs(value) <= MOST_SCORE for value in (self.score, *(self.advantages or ()))):
+            raise ValueError(f"a score or advantage is not finite, or beyond {MOST_SCORE:g}")
         self._check_logprobs()
         for token, inside, row in zip(self.tokens, self.mask, self.rows or (), strict=False):
             if row is not None and not (inside and row.ids[0] == token):
@@ -98,7 +102,7 @@ class ScoredSequence:
         for at, (inside, value) in enumerate(zip(self.mask, self.logprobs, strict=True)):
             if inside and value is None:
                 raise ValueError(f"token {at} is in the loss, but its log-prob was not sent")
-            if value is not None and not (math.isfinite(value) and value <= ROUNDING):
+            if value is not None and not is_logprob(value):
                 raise ValueError(f"token {at} has {value}, which is no finite log-prob")
 
 

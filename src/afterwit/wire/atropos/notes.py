@@ -4,11 +4,13 @@ fields that it does not know. Everything is under one key, which other consumers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from operator import index
+from typing import Any, TypeVar
 
 from afterwit.wire.atropos.group import GroupNotes, SequenceNotes, TurnNotes
 
 KEY = "afterwit"
+Held = TypeVar("Held", str, int)
 
 
 def write_group_notes(notes: GroupNotes | None, *, profile: str | None) -> dict[str, Any]:
@@ -34,11 +36,11 @@ def read_group_notes(overrides: Mapping[str, Any]) -> tuple[GroupNotes | None, s
         return None, None
     notes = GroupNotes(
         tau=float(noted["tau"]),
-        teacher=noted.get("teacher"),
-        top_k=noted.get("top_k"),
+        teacher=_held(noted, "teacher", str),
+        top_k=_held(noted, "top_k", int),
         truncated=noted.get("truncated", False) is True,
     )
-    return notes, noted.get("profile")
+    return notes, _held(noted, "profile", str)
 
 
 def write_notes(notes: SequenceNotes | None) -> dict[str, Any]:
@@ -66,13 +68,21 @@ def read_notes(overrides: Mapping[str, Any]) -> SequenceNotes | None:
     return SequenceNotes(
         turns=tuple(
             TurnNotes(
-                begin=int(turn["begin"]),
-                end=int(turn["end"]),
-                version=int(turn["version"]),
-                teacher_version=turn.get("teacher_version"),
+                begin=index(turn["begin"]),
+                end=index(turn["end"]),
+                version=index(turn["version"]),
+                teacher_version=_held(turn, "teacher_version", int),
                 hints=tuple(map(str, turn.get("hints", ()))),
-                unscored=turn.get("unscored"),
+                unscored=_held(turn, "unscored", str),
             )
             for turn in noted["turns"]
         )
     )
+
+
+def _held(noted: Mapping[str, Any], name: str, kind: type[Held]) -> Held | None:
+    """None if it is absent; TypeError if it is of another type."""
+    value = noted.get(name)
+    if value is None or isinstance(value, kind):
+        return value
+    raise TypeError(f"{name} is {value!r}")

@@ -10,6 +10,7 @@ There are no rows of zeros: log-prob 0 is probability 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -17,6 +18,9 @@ from afterwit.core.scored_rollout import TeacherRow
 
 SENTINEL = 1.0
 """`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""
+
+MOST_MASS = 1.05
+"""The most that a row's probabilities may sum to, rounded as they are."""
 
 Wire = tuple[list[list[int]], list[list[float]]]
 """`distill_token_ids` and `distill_logprobs` of one sequence."""
@@ -82,6 +86,9 @@ def _row(
     if ids[0] != token:
         raise ValueError(f"the teacher's row at token {at} begins with id {ids[0]}, not the sampled {token}")
     try:
-        return TeacherRow(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
+        row = TeacherRow(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
+        if (mass := sum(map(math.exp, row.logprobs))) > MOST_MASS:
+            raise ValueError(f"the probabilities of a teacher's row sum to {mass:.3g}")
+        return row
     except ValueError as error:
         raise ValueError(f"token {at}: {error}") from error

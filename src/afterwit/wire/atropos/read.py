@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.core.scored_rollout import ROUNDING, TeacherRow
+from afterwit.core.scored_rollout import TeacherRow, is_logprob
 from afterwit.wire.atropos.columns import (
     BadGroup,
     Refusal,
@@ -18,7 +18,7 @@ from afterwit.wire.atropos.columns import (
     positions,
     required,
 )
-from afterwit.wire.atropos.group import ScoredGroup, ScoredSequence
+from afterwit.wire.atropos.group import MOST_SCORE, ScoredGroup, ScoredSequence
 from afterwit.wire.atropos.notes import KEY, read_group_notes, read_notes
 from afterwit.wire.atropos.profiles import SENTINEL, Profile, profile_of, read_rows
 from afterwit.wire.atropos.write import OUTSIDE
@@ -44,7 +44,7 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
         raise BadGroup(Refusal.LENGTHS, "the group has no sequence, or one without tokens")
     size = len(tokens)
     own = numbers_column(data, "inference_logprobs", tokens)
-    scores = numbers_of(column(data, "scores", size), "scores")
+    scores = _bounded(numbers_of(column(data, "scores", size), "scores"), "scores")
     masks = [
         _mask(row, each, at)
         for at, (row, each) in enumerate(zip(column(data, "masks", size), tokens, strict=True))
@@ -56,10 +56,12 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
         sequence_notes = [
             read_notes(as_object(each or {}, f"overrides[{at}]")) for at, each in enumerate(overrides)
         ]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadGroup(Refusal.NOTES, f"the notes beside the group cannot be read: {error}") from error
     rows = _teacher(data, tokens, own, noted, notes.top_k if notes else None, vocabulary)
     advantages = numbers_column(data, "advantages", tokens)
+    for row in advantages or ():
+        _bounded(row, "advantages")
     messages = _messages(data, size)
     try:
         return ScoredGroup(
@@ -85,6 +87,12 @@ def _group(data: Mapping[str, Any], vocabulary: int) -> ScoredGroup:
         raise
     except ValueError as error:
         raise BadGroup(Refusal.ROWS if rows else Refusal.LENGTHS, str(error)) from error
+
+
+def _bounded(values: list[float], name: str) -> list[float]:
+    if values and max(map(abs, values)) > MOST_SCORE:
+        raise BadGroup(Refusal.NOT_FINITE, f"{name} holds a number beyond {MOST_SCORE:g}")
+    return values
 
 
 def _teacher(
@@ -119,8 +127,8 @@ def _teacher(
 
 def _logprobs(values: list[float], mask: tuple[bool, ...], at: int) -> tuple[float | None, ...]:
     for place, (value, inside) in enumerate(zip(values, mask, strict=True)):
-        if inside and value > ROUNDING:
-            what = "without a log-prob" if value == SENTINEL else f"with the log-prob {value}"
+        if inside and not is_logprob(value):
+            what = "without a log-prob" if value == SENTINEL else f"with the log-prob {value:g}"
             raise BadGroup(Refusal.LOGPROBS, f"tokens[{at}][{place}] is in the loss {what}")
     return tuple(None if not inside else value for value, inside in zip(values, mask, strict=True))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
 from afterwit.apps.atropos.agent import AgentLimits
 from afterwit.apps.atropos.environment.config import AgenticOPDConfig
@@ -12,10 +13,10 @@ from afterwit.apps.atropos.reward import RewardWeights
 from afterwit.apps.atropos.task_sets import TaskSet
 from afterwit.apps.atropos.task_sets.coding import CodingTasks
 from afterwit.apps.atropos.task_sets.world import WorldTasks
-from afterwit.apps.atropos.tasks import DatasetSettings, built_in, load_tasks
+from afterwit.apps.atropos.tasks import DatasetSettings, Task, built_in, cache_of_the_hub, load_tasks
 from afterwit.apps.demo.tools import rehearse
 from afterwit.apps.demo.tools.world import ToolsWorld
-from afterwit.apps.sandbox.box import walls
+from afterwit.apps.sandbox.box import seen_in, walls
 from afterwit.core.errors import SettingError
 
 WORLD_TASKS = 1000
@@ -61,7 +62,7 @@ def weights_of(config: AgenticOPDConfig) -> RewardWeights:
 def _coding(config: AgenticOPDConfig) -> TaskSet:
     """Its boxes are tried first: without isolation nothing starts."""
     found = walls(unsafe=config.unsafe_sandbox)
-    tasks = built_in() if config.dataset_name is None else load_tasks(_dataset(config, config.dataset_name))
+    tasks = built_in() if config.dataset_name is None else _loaded(config, config.dataset_name)
     return CodingTasks(
         tasks,
         found,
@@ -71,6 +72,17 @@ def _coding(config: AgenticOPDConfig) -> TaskSet:
         held_out=min(config.eval_size, max(1, int(len(tasks) * config.eval_split_ratio))),
         seed=config.seed,
     )
+
+
+def _loaded(config: AgenticOPDConfig, name: str) -> Sequence[Task]:
+    """A data set's tasks. SettingError if the agent could read it."""
+    tasks, place = load_tasks(_dataset(config, name)), Path(name).expanduser()
+    if (folder := seen_in(place if place.exists() else cache_of_the_hub())) and not config.unsafe_sandbox:
+        raise SettingError(
+            f"the data set {name} lies in {folder}, which commands in a box can read, hidden tests and all: "
+            "put it elsewhere (HF_HOME says where data sets of the hub are kept)"
+        )
+    return tasks
 
 
 def _dataset(config: AgenticOPDConfig, name: str) -> DatasetSettings:

@@ -1,7 +1,7 @@
 """Coding tasks and their hidden tests: eight built in, and data sets."""
 
 from afterwit.apps.atropos.tasks.built_in import built_in
-from afterwit.apps.atropos.tasks.dataset import DatasetSettings, load_tasks
+from afterwit.apps.atropos.tasks.dataset import DatasetSettings, cache_of_the_hub, load_tasks
 from afterwit.apps.atropos.tasks.examine import examine
 from afterwit.apps.atropos.tasks.task import SOLUTION, Task, TestVerdict
 
@@ -11,6 +11,7 @@ __all__ = [
     "Task",
     "TestVerdict",
     "built_in",
+    "cache_of_the_hub",
     "examine",
     "load_tasks",
 ]

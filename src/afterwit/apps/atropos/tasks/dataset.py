@@ -1,4 +1,4 @@
-"""Tasks from a data set: a local file, or a data set of the Hugging Face hub by its name.
+"""Tasks from a data set: a local file or folder, or a data set of the Hugging Face hub by its name.
 
 All of it is checked before a run begins, and nothing is replaced by anything else.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from site import getsitepackages
+from typing import Any, cast
 
 from afterwit.apps.atropos.tasks.exam.examiner import FORM, MODULE, undefined
 from afterwit.apps.atropos.tasks.task import Task
@@ -19,6 +23,11 @@ from afterwit.core.errors import SettingError
 
 Rows = Sequence[Mapping[str, Any]]
 FILES = (".jsonl", ".json", ".parquet")
+SAVED = ("dataset_info.json", "dataset_dict.json")
+"""One of them is in a folder that the `datasets` library saved."""
+
+DEBIANS = ("lib/python3/dist-packages", f"local/lib/python3.{sys.version_info.minor}/dist-packages")
+"""Where Debian's Python has its packages, which it does not say in a virtual environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +35,10 @@ class DatasetSettings:
     """Which data set, and which of its columns."""
 
     name: str
-    """A file (.jsonl, .json, .parquet), or a name on the hub."""
+    """A file (.jsonl, .json, .parquet), a folder as the `datasets` library reads or saves it, or a name on
+    the hub."""
     split: str = "train"
-    """Of a data set of the hub."""
+    """Of a data set of the hub, or of a folder."""
     config: str | None = None
     """The hub's word for one of several data sets under a name."""
     prompt_column: str = "prompt"
@@ -55,31 +65,52 @@ Load = Callable[[DatasetSettings], Iterable[Mapping[str, Any]]]
 
 
 def from_hub(settings: DatasetSettings) -> Iterable[Mapping[str, Any]]:
-    """The rows of a data set of the hub. Raises SettingError if the library is missing or refuses."""
+    """The rows of a folder, or of a data set of the hub. SettingError if the library is absent or refuses."""
     try:
-        from datasets import load_dataset
+        from datasets import load_dataset, load_from_disk
     except ImportError as error:
         raise SettingError(
-            f'"{settings.name}" is no file, and a data set of the hub needs: pip install "afterwit[atropos]"'
+            f'"{settings.name}" is no file, and any other data set needs: pip install "afterwit[atropos]"'
         ) from error
+    folder = Path(settings.name).expanduser()
     try:
-        rows: Iterable[Mapping[str, Any]] = load_dataset(settings.name, settings.config, split=settings.split)
+        if not any((folder / saved).is_file() for saved in SAVED):
+            name = str(folder) if folder.is_dir() else settings.name
+            return cast(Rows, load_dataset(name, settings.config, split=settings.split))
+        held = load_from_disk(str(folder))
     except Exception as error:  # the library raises whatever the hub and the file formats do
         raise SettingError(f'the data set "{settings.name}" cannot be loaded: {error}') from error
-    return rows
+    if not isinstance(held, dict):
+        return cast(Rows, held)
+    if settings.split not in held:
+        raise SettingError(
+            f'the data set "{settings.name}" has no split "{settings.split}"'
+            f"{_nearest(settings.split, held)}; it has {', '.join(held)}"
+        )
+    return cast(Rows, held[settings.split])
+
+
+def cache_of_the_hub() -> Path:
+    """Where the library keeps data sets of the hub. ImportError without it."""
+    from datasets import config
+
+    return Path(config.HF_DATASETS_CACHE)
 
 
 def load_tasks(settings: DatasetSettings, *, hub: Load = from_hub) -> tuple[Task, ...]:
     """All tasks of a data set. Raises SettingError that names the row or the nearest column."""
-    rows = list(_local(Path(settings.name)) if _is_file(settings.name) else hub(settings))
-    if not rows:
+    rows = iter(_local(Path(settings.name)) if _is_file(settings.name) else hub(settings))
+    if (first := next(rows, None)) is None:
         raise SettingError(f'the data set "{settings.name}" has no rows')
-    _check_columns(settings, rows[0])
-    return tuple(_task(settings, number, row) for number, row in enumerate(rows))
+    _check_columns(settings, first)
+    return tuple(_task(settings, number, row) for number, row in enumerate(chain((first,), rows)))
 
 
 def _is_file(name: str) -> bool:
-    return Path(name).exists() or Path(name).suffix in FILES or name.startswith((".", "/", "~"))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return False
+    return path.exists() or path.suffix in FILES or name.startswith((".", "/", "~"))
 
 
 def _local(path: Path) -> Rows:
@@ -165,12 +196,37 @@ def _check_test(task: Task, test: str) -> None:
         parsed = ast.parse(f"{task.setup}\n{test}")
     except SyntaxError as error:
         raise ValueError(f"a test is no Python ({error.msg}, line {error.lineno}): {test[:80]!r}") from error
+    if absent := _absent(parsed):
+        raise ValueError(
+            f"a test imports {', '.join(absent)}, which the Python of a box does not have "
+            f"({sys.base_prefix}): install it there, or leave the row out: {test[:80]!r}"
+        )
     defined = {node.name for node in ast.walk(parsed) if isinstance(node, ast.FunctionDef)}
     if FORM in defined and task.entry_point:
         return
     if not undefined(parsed) and not _imports_the_solution(parsed):
         more = ": set entry_point_column" if FORM in defined else ""
         raise ValueError(f"a test never calls the solution{more}: {test[:80]!r}")
+
+
+def _absent(parsed: ast.Module) -> list[str]:
+    """Modules that are imported and not in a box, which has the base's packages but no environment's."""
+    named = {name for node in ast.walk(parsed) for name in _imported(node)} - {
+        MODULE,
+        *sys.stdlib_module_names,
+    }
+    base = [*getsitepackages([sys.base_prefix]), *(f"{sys.base_prefix}/{folder}" for folder in DEBIANS)]
+    return [name for name in sorted(named) if PathFinder.find_spec(name, base) is None]
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The outermost modules that a statement imports."""
+    match node:
+        case ast.Import(names=names):
+            return [each.name.partition(".")[0] for each in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module.partition(".")[0]]
+    return []
 
 
 def _imports_the_solution(parsed: ast.Module) -> bool:

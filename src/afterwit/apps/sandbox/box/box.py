@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -153,6 +154,8 @@ async def open_box(walls: Walls, limits: BoxLimits | None = None) -> AsyncIterat
         box = Box(process, walls, limits)
         try:
             await box.ready()
+            if walls.isolated:  # it holds what it needs of the folder, so that a kill leaves nothing behind
+                shutil.rmtree(root)
             yield box
         finally:
             await box.close()

@@ -33,7 +33,8 @@ TRIAL_S = 60.0
 ZEROS = 1 << 30
 """Bytes that /dev/zero has in a box."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
-"""What a box sees of the machine, beside this Python; none of it can be written."""
+READ = (*SYSTEM, sys.base_prefix)
+"""What a box sees of the machine; none of it can be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class Walls:
 
     name: str
     command: Callable[[BoxLimits, str], Sequence[str]]
-    """The command line for a box with these limits, and an empty folder that is there as long as the box."""
+    """The command line for a box with these limits, and an empty folder that is there until it is ready; an
+    unsafe box works in it, to its end."""
     environment: dict[str, str]
     isolated: bool = True
 
@@ -69,7 +71,15 @@ def walls(*, unsafe: bool = False, find: Callable[[str], str | None] = shutil.wh
     )
 
 
-def bubblewrap(*, system: Sequence[str] = (*SYSTEM, sys.base_prefix), hidden: Path = PACKAGE) -> Walls:
+def seen_in(place: Path) -> str | None:
+    """The folder of the machine by which commands in a box can read a file; None if they cannot."""
+    real = place.resolve()
+    if real.is_relative_to(PACKAGE):
+        return None
+    return next((folder for folder in READ if real.is_relative_to(Path(folder).resolve())), None)
+
+
+def bubblewrap(*, system: Sequence[str] = READ, hidden: Path = PACKAGE) -> Walls:
     """Boxes of bubblewrap that see the system's folders, to be read, but nothing of the hidden one."""
     return Walls(
         name="bubblewrap",
