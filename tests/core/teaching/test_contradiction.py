@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from afterwit.core.judged_turn import Waiting
 from afterwit.core.message import Message, ToolCall
-from afterwit.core.teaching import Votes, contradicts, largest_share, signature, within_limit
+from afterwit.core.teaching import (
+    Votes,
+    contradicts,
+    largest_share,
+    previous,
+    several,
+    signature,
+    within_limit,
+)
 
 TRUSTED = {"ann": Votes(approved=3), "bob": Votes(approved=2), "eve": Votes(approved=0, rejected=0)}
 
@@ -32,14 +40,18 @@ def test_a_kind_of_call_is_its_name_its_arguments_names_and_its_flags(arguments:
     assert signature(Message(role="assistant", content="Done.")) is None
 
 
-def test_a_call_after_a_check_is_another_kind_than_one_without() -> None:
-    delete, dry = call("delete", '{"path": "a"}'), call("delete", '{"path": "a", "dry_run": true}')
+def test_the_call_before_is_the_latest_since_a_person_spoke() -> None:
+    dry = call("delete", '{"path": "a", "dry_run": true}')
     asked = Message(role="user", content="Delete a.")
     shown = Message(role="tool", content="would delete a", tool_call_id="1")
-    assert signature(delete, [asked]) == "delete path"
-    assert signature(delete, [asked, dry, shown]) == "delete path after delete dry_run=True path"
-    assert signature(delete, [asked, dry, shown, asked]) == "delete path", "another request"
-    assert signature(Message(role="assistant", content="Done."), [asked, dry, shown]) is None
+    assert previous([asked]) == previous([]) == ""
+    assert previous([asked, dry, shown]) == "delete dry_run=True path"
+    assert previous([asked, dry, shown, asked]) == "", "another request"
+
+
+def test_several_others_must_have_spoken() -> None:
+    assert several(TRUSTED, source="eve")
+    assert not several(TRUSTED, source="ann"), "eve said nothing either way"
 
 
 def test_one_voice_against_two_that_approved_waits() -> None:

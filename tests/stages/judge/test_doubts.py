@@ -67,10 +67,18 @@ async def test_who_wants_a_check_first_is_not_held_against_those_who_praised_the
     house = House(store)
     for turn, scope in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("b2", "bob")):
         assert await rated(house, turn, scope, 1, before=(ASKED, LOOKED, SHOWN)) == ()
-    assert await rated(house, "c1", "cleo", -1, before=(ASKED,)) == ()
-    assert await rated(house, "a3", "ann", -1, before=(ASKED,)) == ()
-    assert await rated(house, "e1", "eve", 1, before=(ASKED,)) == (Flag.CONTRADICTS,)
+    assert await rated(house, "a3", "ann", -1) == ()
+    assert await rated(house, "b3", "bob", -1) == ()
+    assert await rated(house, "c1", "cleo", -1) == (), "two others spoke of the call without a check"
+    assert await rated(house, "e1", "eve", 1) == (Flag.CONTRADICTS,)
     assert await rated(house, "e2", "eve", -1, before=(ASKED, LOOKED, SHOWN)) == (Flag.CONTRADICTS,)
+
+
+async def test_where_few_spoke_of_a_call_after_another_all_such_calls_count(store):
+    house = House(store)
+    assert await rated(house, "a1", "ann", 1, before=(ASKED, LOOKED, SHOWN)) == ()
+    assert await rated(house, "b1", "bob", 1) == ()
+    assert await rated(house, "e1", "eve", -1) == (Flag.CONTRADICTS,)
 
 
 async def test_a_response_that_holds_a_secret_is_not_judged_and_never_trains(house):

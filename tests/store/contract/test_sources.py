@@ -8,7 +8,9 @@ from afterwit.store import Store
 from tests.store.examples import HINTED, NO, PRAISED, a_version, add
 
 
-def judge(store: Store, turn: str, scope: str, verdict: Verdict, *flags: Flag) -> None:
+def judge(
+    store: Store, turn: str, scope: str, verdict: Verdict, *flags: Flag, previous: str | None = None
+) -> None:
     add(store, turn, scope=scope, session=turn)
     store.answer(turn, NO, answered_by=None, now=0.0)
     store.claim("judge", owner="judge", limit=9, lease_s=60, now=0.0)
@@ -22,6 +24,7 @@ def judge(store: Store, turn: str, scope: str, verdict: Verdict, *flags: Flag) -
         now=0.0,
         flags=flags,
         signature="delete path",
+        previous=previous,
     )
 
 
@@ -34,6 +37,15 @@ def test_votes_on_a_kind_of_call_are_counted_by_source(store: Store) -> None:
     store.review(["b"], accept=False, now=1.0)
     store.exclude("c", now=1.0)
     assert store.votes_on("delete path") == {"ann": Votes(approved=1)}
+
+
+def test_votes_on_a_call_are_told_apart_by_the_call_before_it(store: Store) -> None:
+    judge(store, "a", "ann", PRAISED, previous="list")
+    judge(store, "b", "bob", HINTED, previous="")
+    judge(store, "c", "cleo", HINTED)
+    assert store.votes_on("delete path", after="list") == {"ann": Votes(approved=1)}
+    assert store.votes_on("delete path", after="") == {"bob": Votes(rejected=1)}
+    assert store.votes_on("delete path").keys() == {"ann", "bob", "cleo"}
 
 
 def test_a_contradiction_counts_against_its_source_until_a_person_accepts_it(store: Store) -> None:

@@ -7,9 +7,20 @@ review          which turns wait for a person, and what may be learned from the 
 shares          how much of an update one source gives
 """
 
-from afterwit.core.teaching.contradiction import Votes, contradicts, signature
+from afterwit.core.teaching.contradiction import Votes, contradicts, previous, several, signature
 from afterwit.core.teaching.flags import Flag
 from afterwit.core.teaching.review import Review, Rule
 from afterwit.core.teaching.shares import largest_share, within_limit
 
-__all__ = ["Flag", "Review", "Rule", "Votes", "contradicts", "largest_share", "signature", "within_limit"]
+__all__ = [
+    "Flag",
+    "Review",
+    "Rule",
+    "Votes",
+    "contradicts",
+    "largest_share",
+    "previous",
+    "several",
+    "signature",
+    "within_limit",
+]

@@ -31,27 +31,25 @@ class Votes:
     rejected: int = 0
 
 
-def signature(message: Message, before: Sequence[Message] = ()) -> str | None:
-    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them,
-    and the call before it in the same request, since what is right after a check is wrong without one.
+def signature(message: Message) -> str | None:
+    """The kind of a response's first tool call: its name, the names of its arguments, the flags among them.
 
-    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`,
-    and the second after the first is a third. `before`: the conversation before the response.
+    None for a response without a call. `delete {path, dry_run: true}` is another kind than `delete {path}`.
     """
-    if not message.tool_calls:
-        return None
-    kind, earlier = _kind(message.tool_calls[0]), _last_call(before)
-    return kind if earlier is None else f"{kind} after {_kind(earlier)}"
+    return _kind(message.tool_calls[0]) if message.tool_calls else None
 
 
-def _last_call(before: Sequence[Message]) -> ToolCall | None:
-    """The latest call since a person last spoke."""
+def previous(before: Sequence[Message]) -> str:
+    """The kind of the latest call since a person last spoke: what is right after a check is wrong without it.
+
+    Empty if there was none. `before`: the conversation before a response.
+    """
     for message in reversed(before):
         if message.role == "user":
-            return None
+            return ""
         if message.tool_calls:
-            return message.tool_calls[0]
-    return None
+            return _kind(message.tool_calls[0])
+    return ""
 
 
 def _kind(call: ToolCall) -> str:
@@ -63,6 +61,12 @@ def _kind(call: ToolCall) -> str:
         return f"{call.name} ?"
     named = (f"{name}={value}" if isinstance(value, bool) else name for name, value in arguments.items())
     return " ".join([call.name, *sorted(named)])
+
+
+def several(said: Mapping[str, Votes], *, source: str) -> bool:
+    """Whether so many others than `source` spoke that what they said counts."""
+    others = (votes for name, votes in said.items() if name != source)
+    return sum(bool(votes.approved or votes.rejected) for votes in others) >= OTHERS
 
 
 def contradicts(

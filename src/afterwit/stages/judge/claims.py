@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from afterwit.core.lifecycle import Reason
+from afterwit.core.teaching import signature
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge import doubts
@@ -97,7 +98,8 @@ class Claims:
                     owner=owner,
                     now=now,
                     flags=(*flags, *doubts.of_reward(store, record, verdict)),
-                    signature=doubts.kind_of(record),
+                    signature=signature(record.turn.message),
+                    previous=doubts.call_before(record),
                 ):
                     self._after(store, record.turn.id, now=now)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from afterwit.core.judging.hindsight import view_of
 from afterwit.core.promotion import closes
-from afterwit.core.teaching import Flag, contradicts, signature
+from afterwit.core.teaching import Flag, Votes, contradicts, previous, several, signature
 from afterwit.core.teaching.hint_flags import hint_flags
 from afterwit.core.verdict import Verdict
 from afterwit.store import Record, Store
@@ -26,17 +26,23 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
 
     A call that fails is nobody's word: it waits, and makes its source no liar.
     """
-    kind, source = kind_of(record), record.turn.scope
+    kind, source = signature(record.turn.message), record.turn.scope
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
         return ()
     spoken = closes(record.next_state)
-    said = store.votes_on(kind) if kind is not None and (spoken or verdict.reward < 0) else {}
+    said = _said(store, kind, record) if kind is not None and (spoken or verdict.reward < 0) else {}
     earlier = store.contradictions(source) if verdict.reward > 0 else 0
     if not contradicts(verdict.reward, source=source, said=said, earlier=earlier, spoken=spoken):
         return ()
     return (Flag.CONTRADICTS if spoken or verdict.reward > 0 else Flag.TOOLS_CONTRADICT,)
 
 
-def kind_of(record: Record) -> str | None:
-    """The kind of call that a turn's verdict is about; None: it called nothing."""
-    return signature(record.turn.message, record.turn.conversation.messages)
+def _said(store: Store, kind: str, record: Record) -> Mapping[str, Votes]:
+    """Of such calls after the same call, if several others spoke of those; else of such calls after any."""
+    said = store.votes_on(kind, after=call_before(record))
+    return said if several(said, source=record.turn.scope) else store.votes_on(kind)
+
+
+def call_before(record: Record) -> str:
+    """The kind of the call before a turn's own in the same request; empty: there was none."""
+    return previous(record.turn.conversation.messages)

@@ -70,11 +70,13 @@ class Leases(Protocol):
         now: float,
         flags: Sequence[Flag] = (),
         signature: str | None = None,
+        previous: str | None = None,
     ) -> bool:
         """Store a verdict and move the turn to JUDGED, or to SKIPPED if there is a `reason`; True if so.
 
-        `flags`: what is doubtful about it. `signature`: the kind of call that it judges. A person's review of
-        an earlier verdict of the turn is forgotten.
+        `flags`: what is doubtful about it. `signature`: the kind of call that it judges; `previous`: that
+        of the call before, empty if there was none. A person's review of an earlier verdict of the turn is
+        forgotten.
 
         False if it came too late: another worker holds the turn, or its next state changed meanwhile and it
         waits to be judged again. Repeating a commit that succeeded changes nothing. Raises TurnNotFound, and

@@ -11,8 +11,9 @@ from afterwit.core.teaching import Votes
 class Sources(Protocol):
     """A source is a turn's scope. Read-only."""
 
-    def votes_on(self, signature: str) -> Mapping[str, Votes]:
-        """What each source said of calls of this kind, in verdicts that no person doubted.
+    def votes_on(self, signature: str, *, after: str | None = None) -> Mapping[str, Votes]:
+        """What each source said of calls of this kind, in verdicts that no person doubted; if `after` is
+        given, of those after a call of that kind, or, if it is empty, after none.
 
         Those that contradict others count once a person accepted them.
         """

@@ -103,6 +103,7 @@ class SqlLeases(Component):
         now: float,
         flags: Sequence[Flag] = (),
         signature: str | None = None,
+        previous: str | None = None,
     ) -> bool:
         with self._database.transaction():
             current = turn_state_of(self._database, turn)
@@ -111,8 +112,9 @@ class SqlLeases(Component):
             if current.outdated:
                 unlease(self._database, current, now=now)
                 return False
-            more = {"flags": orjson.dumps(flags) if flags else None, "signature": signature}
-            self._write_verdict(current, verdict, more | {"rl": rl, "opd": opd, "at": now})
+            kind = {"signature": signature, "previous": previous}
+            more = {"flags": orjson.dumps(flags) if flags else None, "rl": rl, "opd": opd, "at": now}
+            self._write_verdict(current, verdict, kind | more)
             move(
                 self._database,
                 current,

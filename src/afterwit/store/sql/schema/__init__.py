@@ -11,6 +11,7 @@ from afterwit.store.sql.schema import (
     version_8,
     version_9,
     version_10,
+    version_11,
 )
 
 __all__ = ["MIGRATIONS", "SCHEMA"]
@@ -26,6 +27,7 @@ MIGRATIONS = (
     version_8.STATEMENTS,
     version_9.STATEMENTS,
     version_10.STATEMENTS,
+    version_11.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)
