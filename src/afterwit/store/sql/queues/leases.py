@@ -112,9 +112,8 @@ class SqlLeases(Component):
             if current.outdated:
                 unlease(self._database, current, now=now)
                 return False
-            kind = {"signature": signature, "previous": previous}
             more = {"flags": orjson.dumps(flags) if flags else None, "rl": rl, "opd": opd, "at": now}
-            self._write_verdict(current, verdict, kind | more)
+            self._write_verdict(current, verdict, {**more, "signature": signature, "previous": previous})
             move(
                 self._database,
                 current,
