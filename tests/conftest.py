@@ -5,6 +5,7 @@ Properties are never searched by the clock: cores may be busy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,13 @@ for name, examples in EXAMPLES.items():
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("house")
+
+
+os.environ |= {
+    "AWS_ACCESS_KEY_ID": "nobody",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}  # for the tests' own S3 server, and so that no test ever reaches another
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from afterwit.checkpoints import Versions, roll_back
+from afterwit.checkpoints import SharedVersions, Versions, roll_back
 from afterwit.core.errors import SettingError, VersionTaken
 from afterwit.core.version import versions_between
+from tests.checkpoints.places import folder, opened
 from tests.checkpoints.test_versions import fill, version
 
 ANN, BOB = "key:ann", "key:bob"
 
 
-@pytest.fixture
-def versions(tmp_path: Path) -> Versions:
+@pytest.fixture(params=[Versions, SharedVersions])
+def versions(request: pytest.FixtureRequest, tmp_path: Path) -> Versions:
+    """Of one machine; of one among several."""
     (tmp_path / "base").mkdir()
-    return Versions(root=tmp_path / "versions", base=tmp_path / "base")
+    root, base = tmp_path / "versions", tmp_path / "base"
+    if request.param is Versions:
+        return Versions(root=root, base=base)
+    return SharedVersions(root=root, base=base, remote=opened(folder(tmp_path)))
 
 
 def grow(versions: Versions, *adapters: str) -> None:

@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.checkpoints import MODEL, STATE, Versions, learned, manifest, roll_back, taken_back
-from afterwit.checkpoints.versions import is_rung
+from afterwit.checkpoints import (
+    MODEL,
+    STATE,
+    SharedVersions,
+    Versions,
+    learned,
+    manifest,
+    roll_back,
+    taken_back,
+)
+from afterwit.checkpoints.ladder import is_rung
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
+from tests.checkpoints.places import folder, opened
 
 PROBE = Probe(ids=(1, 2, 3), logprobs=(-0.5, -1.25))
 
@@ -31,13 +41,27 @@ def fill(folder: Path) -> None:
     (folder / "qwen.tiktoken").write_text("a tokenizer")
 
 
+@pytest.fixture(params=[Versions, SharedVersions])
+def versions(request: pytest.FixtureRequest, tmp_path: Path) -> Versions:
+    """Of one machine; of one among several."""
+    base = a_base(tmp_path)
+    if request.param is Versions:
+        return Versions(root=tmp_path / "versions", base=base)
+    return SharedVersions(root=tmp_path / "versions", base=base, remote=opened(folder(tmp_path)))
+
+
 @pytest.fixture
-def versions(tmp_path: Path) -> Versions:
+def alone(tmp_path: Path) -> Versions:
+    """Of one machine: what is damaged on its disk is nowhere else."""
+    return Versions(root=tmp_path / "versions", base=a_base(tmp_path))
+
+
+def a_base(tmp_path: Path) -> Path:
     base = tmp_path / "base"
     base.mkdir()
     (base / MODEL).write_text("base weights")
     (base / "config.json").write_text("{}")
-    return Versions(root=tmp_path / "versions", base=base)
+    return base
 
 
 def grow(versions: Versions, up_to: int) -> None:
@@ -273,42 +297,42 @@ def test_a_damaged_manifest_is_named_with_what_to_do(versions: Versions, text: s
 
 @pytest.mark.parametrize("name", [MODEL, STATE, "config.json", "qwen.tiktoken"])
 def test_a_file_that_is_not_as_it_was_written_is_named_with_the_version_to_return_to(
-    versions: Versions, name: str
+    alone: Versions, name: str
 ) -> None:
-    grow(versions, 3)
-    versions.verify(3)
-    damage(versions.place(3) / name)
+    grow(alone, 3)
+    alone.verify(3)
+    damage(alone.place(3) / name)
     with pytest.raises(
         VersionDamaged, match=rf"000003/{name} is damaged: .* return to version 2 with `afterwit rollback 2`"
     ):
-        versions.verify(3)
-    versions.verify(roll_back(versions, 2, now=9.0).number)
+        alone.verify(3)
+    alone.verify(roll_back(alone, 2, now=9.0).number)
 
 
-def test_the_version_to_return_to_is_whole_itself(versions: Versions) -> None:
-    grow(versions, 3)
+def test_the_version_to_return_to_is_whole_itself(alone: Versions) -> None:
+    grow(alone, 3)
     for number in (2, 3):
-        damage(versions.place(number) / MODEL)
+        damage(alone.place(number) / MODEL)
     with pytest.raises(VersionDamaged, match="afterwit rollback 1`"):
-        versions.verify(3)
-    damage(versions.place(1) / STATE)
+        alone.verify(3)
+    damage(alone.place(1) / STATE)
     with pytest.raises(VersionDamaged, match="afterwit rollback 0`"):
-        versions.verify(3)
+        alone.verify(3)
 
 
-def test_a_missing_file_is_named(versions: Versions) -> None:
-    grow(versions, 1)
-    (versions.place(1) / STATE).unlink()
+def test_a_missing_file_is_named(alone: Versions) -> None:
+    grow(alone, 1)
+    (alone.place(1) / STATE).unlink()
     with pytest.raises(VersionDamaged, match=f"{STATE} cannot be read"):
-        versions.verify(1)
+        alone.verify(1)
 
 
-def test_a_rollback_to_damaged_weights_is_refused_before_anything_is_written(versions: Versions) -> None:
-    grow(versions, 2)
-    damage(versions.place(1) / MODEL)
+def test_a_rollback_to_damaged_weights_is_refused_before_anything_is_written(alone: Versions) -> None:
+    grow(alone, 2)
+    damage(alone.place(1) / MODEL)
     with pytest.raises(VersionDamaged, match="afterwit rollback 0`"):
-        roll_back(versions, 1, now=9.0)
-    assert versions.numbers() == [0, 1, 2]
+        roll_back(alone, 1, now=9.0)
+    assert alone.numbers() == [0, 1, 2]
 
 
 def test_the_base_and_a_rollback_to_it_have_nothing_to_verify(versions: Versions) -> None:

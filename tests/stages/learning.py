@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from afterwit.checkpoints import Versions
+from afterwit.apps.build import versions_of
+from afterwit.checkpoints import Versions, VersionsSettings
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
 from afterwit.learner.placed import Placed
@@ -43,6 +44,7 @@ SETTINGS = LearnerSettings(
 )
 OBJECTIVE = ObjectiveSettings()
 PROMOTION = PromotionSettings()
+ALONE_HERE = VersionsSettings()
 
 
 @dataclass(slots=True)
@@ -65,10 +67,11 @@ class Place:
     objective: ObjectiveSettings = OBJECTIVE
     promotion: PromotionSettings = PROMOTION
     clock: Clock = field(default_factory=Clock)
+    shared: VersionsSettings = ALONE_HERE
 
     @property
     def versions(self) -> Versions:
-        return Versions(root=self.home / "versions", base=self.base)
+        return versions_of(self.home, self.base, self.shared)
 
     @contextmanager
     def store(self) -> Iterator[Store]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from afterwit.core.errors import EngineError, ProbeMismatch, SettingError, StoreError, VersionDamaged
+from afterwit.core.errors import (
+    EngineError,
+    ProbeMismatch,
+    SettingError,
+    StoreError,
+    VersionDamaged,
+    VersionsUnavailable,
+)
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.facts import CAPABILITIES
@@ -45,9 +52,18 @@ class MemoryCheckpoints:
     versions: dict[int, Version] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     damaged: set[int] = field(default_factory=set)
+    elsewhere: list[Version] = field(default_factory=list)
+    away: bool = False
+    trimmed: list[tuple[int, list[int]]] = field(default_factory=list)
 
     def put(self, *versions: Version) -> None:
         self.versions.update({version.number: version for version in versions})
+
+    def follow(self) -> None:
+        if self.away:
+            raise VersionsUnavailable("s3://bucket does not answer")
+        self.put(*self.elsewhere)
+        self.elsewhere.clear()
 
     def numbers(self) -> list[int]:
         return sorted(self.versions)
@@ -64,6 +80,9 @@ class MemoryCheckpoints:
     def verify(self, number: int) -> None:
         if number in self.damaged:
             raise VersionDamaged(f"{number}/model.safetensors is not what its manifest says")
+
+    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
+        self.trimmed.append((keep, list(but)))
 
 
 @dataclass
@@ -104,7 +123,11 @@ class House:
         self.recorded: list[int] = []
         self.unknown: set[int] = set()
         self.publisher = Publisher(
-            engine=self.engine, checkpoints=self.checkpoints, published=self.record, tolerance=1e-4
+            engine=self.engine,
+            checkpoints=self.checkpoints,
+            published=self.record,
+            tolerance=1e-4,
+            keep_versions=5,
         )
 
     async def record(self, number: int) -> None:
@@ -120,6 +143,27 @@ async def test_the_newest_version_is_staged_probed_promoted_and_recorded() -> No
     assert await house.publisher.step()
     assert (house.engine.version, house.recorded, house.engine.tried) == (2, [2], [2])
     assert not await house.publisher.step()
+
+
+async def test_what_other_machines_wrote_is_followed_and_this_disk_keeps_what_is_served() -> None:
+    house = House()
+    house.checkpoints.elsewhere = [version(1), version(2)]
+    assert await house.publisher.step()
+    assert (house.engine.version, house.checkpoints.trimmed) == (2, [(5, [2])])
+
+
+async def test_while_other_machines_versions_cannot_be_seen_those_of_this_disk_are_served() -> None:
+    house = House()
+    house.checkpoints.away = True
+    house.checkpoints.elsewhere = [version(2)]
+    house.checkpoints.put(version(1))
+    for _ in range(2):
+        with pytest.raises(VersionsUnavailable, match="does not answer"):
+            await house.publisher.step()
+    assert house.recorded == [1]
+    house.checkpoints.away = False
+    assert await house.publisher.step()
+    assert house.recorded == [1, 2]
 
 
 async def test_a_probe_that_disagrees_keeps_the_old_version_and_is_not_tried_again() -> None:
@@ -307,7 +351,9 @@ async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_i
 
     for _ in range(2):
         engine = EmbeddedEngine.load(base, EmbeddedSettings())
-        publisher = Publisher(engine=engine, checkpoints=checkpoints, published=record, tolerance=1e-4)
+        publisher = Publisher(
+            engine=engine, checkpoints=checkpoints, published=record, tolerance=1e-4, keep_versions=5
+        )
         assert await publisher.step()
         assert set((await say(engine, ask(ids))).versions) == {2}
         await engine.close()

@@ -23,7 +23,7 @@ def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str
     cannot be run again: nothing has changed then.
     """
     folder = model_folder(settings.model, home)
-    versions = build.versions_of(home, folder)
+    versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store:
         _require_session(store, session)
         store.order_forgetting(session, replay=replay, now=time.time())

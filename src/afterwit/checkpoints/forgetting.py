@@ -31,13 +31,11 @@ class Plan:
     """All updates of the newest weights that `start` does not hold."""
 
 
-def plan(
-    versions: Sequence[Version], turns: Collection[str], has_weights: Callable[[int], bool]
-) -> Plan | None:
+def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[[int], bool]) -> Plan | None:
     """How to free the newest weights of these turns; None: they do not hold any.
 
-    It begins as late as weights on disk allow. An update all of whose new turns are forgotten is left out:
-    without them it would not have begun.
+    It begins as late as possible with a version that `resumes`. An update all of whose new turns are
+    forgotten is left out: without them it would not have begun.
     """
     by_number = {version.number: version for version in versions}
     newest = max(by_number, default=0)
@@ -46,7 +44,7 @@ def plan(
         return None
     chain = sorted(learned(newest, by_number))
     kept = present.difference(turns)
-    start, done = _start(chain, by_number, kept, has_weights)
+    start, done = _start(chain, by_number, kept, resumes)
     before = {turn for number in chain[:done] for turn in _turns(by_number[number])}
     steps, whole = list[Step](), turns_in(start, by_number) == before
     for version in (by_number[number] for number in chain[done:]):
@@ -64,14 +62,14 @@ def _start(
     chain: Sequence[int],
     versions: dict[int, Version],
     kept: Collection[str],
-    has_weights: Callable[[int], bool],
+    resumes: Callable[[int], bool],
 ) -> tuple[int, int]:
     """The version that holds most of the chain's first updates, and nothing forgotten; and how many."""
     found = (0, 0)
     for number in sorted(versions):
         inside = learned(number, versions)
         fits = inside == set(chain[: len(inside)]) and turns_in(number, versions) <= set(kept)
-        if fits and len(inside) >= found[1] and has_weights(number):
+        if fits and len(inside) >= found[1] and resumes(number):
             found = number, len(inside)
     return found
 
@@ -85,11 +83,11 @@ def _step(version: Version, kept: Collection[str], *, whole: bool) -> Step | Non
 
 
 def tainted(
-    versions: Sequence[Version], has_weights: Callable[[int], bool], turns: Collection[str] = ()
+    versions: Sequence[Version], holds: Callable[[int], bool], turns: Collection[str] = ()
 ) -> tuple[int, ...]:
-    """Versions on disk whose weights hold a turn that was forgotten, or one of `turns`."""
+    """Versions that hold a turn that was forgotten, or one of `turns`, and of which anything is kept."""
     by_number = {version.number: version for version in versions}
     gone = {turn for version in versions for turn in version.without}.union(turns)
     if not gone:
         return ()
-    return tuple(number for number in by_number if has_weights(number) and gone & turns_in(number, by_number))
+    return tuple(number for number in by_number if holds(number) and gone & turns_in(number, by_number))

@@ -33,11 +33,12 @@ def roll_back(
     Raises SettingError if `target` is the newest, unknown, or its weights are gone, and VersionDamaged if
     they are damaged; nothing is written then.
     """
+    versions.follow()
     if versions.adapter is None:
         versions = versions.of(_adapter_of(target, versions))
     with versions.writing():
         version = replace(_plan(versions, target, now), forgets=tuple(forgets), without=tuple(without))
-        source = versions.weights(target)
+        source = versions.weights(target, state=True)
         versions.verify(target)
         return versions.write(
             version, lambda folder: None if source == versions.base else _restore(source, folder)

@@ -4,39 +4,27 @@ Manifests are kept, because they say which turns have trained; old weights are d
 its folder holds a manifest and no weights. So does the folder of a rollback to it.
 
 Versions of all adapters share the folder and the numbers: a number names one version of one adapter.
+`SharedVersions` are versions that other machines read and write too.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
+from afterwit.checkpoints.files import is_learned, is_weights
+from afterwit.checkpoints.flushing import draft, sync
 from afterwit.checkpoints.hashes import first_damaged, hashes_of
+from afterwit.checkpoints.ladder import outdated
 from afterwit.checkpoints.lock import exclusive
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
 
-MODEL = "model.safetensors"
-STATE = "learner.safetensors"
-"""The optimiser's state, the fp32 weights if the version's are rounded, and the mean of an EMA teacher."""
-WEIGHTS = (".safetensors", ".bin")
-"""Suffixes of files that hold weights, whole or an adapter's."""
 FOLDERS = "[0-9]" * 6
-
-
-def is_rung(number: int, *, newest: int) -> bool:
-    """Whether a version is a rung of the ladder: one at each doubling of the distance from the newest. An
-    adapter's versions count from 1 here, whatever their numbers.
-
-    A number with z trailing zero bits stays while it is less than 2^(z + 1) behind. So about log2(newest)
-    versions stay, and from any distance d back to 3 d there is one, or the base.
-    """
-    return newest - number < 2 * (number & -number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,26 +94,50 @@ class Versions:
         """The version's own folder, which may not exist."""
         return self.root / f"{number:06d}"
 
-    def weights(self, number: int) -> Path:
+    def follow(self) -> None:
+        """Learn of the versions that other machines wrote."""
+
+    def share(self) -> None:
+        """Give the versions that only this disk has to other machines. Call it while `learning`."""
+
+    def weights(self, number: int, *, state: bool = False) -> Path:
         """The folder with the version's weights, whole or an adapter; the model's folder if it is the base.
 
-        SettingError if they are gone.
+        With `state`, the optimiser's state is there too, if it is kept. SettingError if the weights are gone.
         """
         if self._is_base(number):
             return self.base
         if not self.has_weights(number):
             kept = ", ".join(str(number) for number in self.numbers() if self.has_weights(number))
-            raise SettingError(f"the weights of version {number} are not in {self.root}; those of {kept} are")
+            raise SettingError(
+                f"the weights of version {number} are not in {self._where}; those of {kept} are"
+            )
         return self.place(number)
 
-    def has_weights(self, number: int) -> bool:
-        """Whether the version can be loaded."""
-        return self._holds_weights(number) or self._is_base(number)
+    @property
+    def _where(self) -> str:
+        return str(self.root)
 
-    def _holds_weights(self, number: int) -> bool:
-        folder = self.place(number)
-        weights = [path for path in folder.glob("*") if path.suffix in WEIGHTS and path.name != STATE]
-        return (folder / manifest.NAME).exists() and bool(weights)
+    def has_weights(self, number: int) -> bool:
+        """Whether the version can be served."""
+        return self.on_disk(number) or self._is_base(number)
+
+    def on_disk(self, number: int) -> bool:
+        """Whether weights of the version's own are on this disk."""
+        return self._here(number, is_weights)
+
+    def resumes(self, number: int) -> bool:
+        """Whether a learner can go on from the version as if it had never stopped."""
+        return self.has_weights(number)
+
+    def holds(self, number: int) -> bool:
+        """Whether anything that the version learned is still kept."""
+        return self._here(number, is_learned)
+
+    def _here(self, number: int, kind: Callable[[str], bool]) -> bool:
+        """Whether the version has a file of a kind on this disk."""
+        place = self.place(number)
+        return (place / manifest.NAME).exists() and any(kind(path.name) for path in place.iterdir())
 
     def verify(self, number: int) -> None:
         """Compare the version's files with the hashes in its manifest; reads them all.
@@ -140,7 +152,11 @@ class Versions:
         version = self.get(number)
         if version is None or self._is_base(number):
             return None
-        return first_damaged(self.place(number), version.files)
+        return first_damaged(self.place(number), self._expected(version))
+
+    def _expected(self, version: Version) -> Mapping[str, str]:
+        """The files of a version whose weights are here, each with its hash."""
+        return version.files
 
     def _remedy(self, damaged: int) -> str:
         """What helps: the adapter's newest version before it that is whole. The base always is."""
@@ -162,10 +178,14 @@ class Versions:
         """The lock of the only learner of these versions. AlreadyRunning if another process holds it."""
         return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
 
+    @property
+    def _lock(self) -> Path:
+        return self.root / ".write.lock"
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """The lock under which versions are written. Waits for it, and removes unfinished versions."""
-        with exclusive(self.root / ".write.lock", purpose="a version is being written", wait=True):
+        with exclusive(self._lock, purpose="a version is being written", wait=True):
             self._sweep()
             yield
 
@@ -182,53 +202,39 @@ class Versions:
             folder.mkdir(mode=0o700, parents=True)
             fill(folder)
             written = replace(version, files=hashes_of(folder))
-            _commit(folder, manifest.dump(written))
+            self._commit(written, folder)
         except BaseException:
             if not (folder / manifest.NAME).exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         return written
 
+    def _commit(self, version: Version, folder: Path) -> None:
+        """Flush the files, then rename the manifest into place."""
+        draft(folder, manifest.dump(version)).rename(folder / manifest.NAME)
+        sync(folder)
+
     def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
         """Delete all weights but those of the newest `keep` versions, of `but`, of the ladder, and the base;
         the numbers deleted."""
-        numbers = [number for number in self.numbers() if number > 0]
-        older = list(enumerate(numbers[: max(0, len(numbers) - keep)], start=1))
-        return self.remove_weights(
-            number for place, number in older if number not in but and not is_rung(place, newest=len(numbers))
-        )
+        return self.remove_weights(outdated(self.numbers(), keep=keep, but=but))
+
+    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
+        """Delete from this disk what other machines keep, unless it is of the newest `keep` or of `but`."""
 
     def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Delete the weights of these versions, whose manifests stay; returns those that had any."""
-        old = [number for number in numbers if self._holds_weights(number)]
+        """Delete the weights of these versions, whose manifests stay; returns those that had any.
+
+        Killed in the middle, `holds` is still true as long as anything learned is there.
+        """
+        old = [number for number in numbers if self._here(number, is_learned)]
         for number in old:
-            for path in sorted(self.place(number).iterdir(), key=lambda path: path.suffix not in WEIGHTS):
-                if path.name != manifest.NAME:
-                    path.unlink()
+            files = [path for path in self.place(number).iterdir() if path.name != manifest.NAME]
+            for path in sorted(files, key=lambda path: is_learned(path.name), reverse=True):
+                path.unlink()
         return tuple(old)
 
     def _sweep(self) -> None:
         for folder in self.root.glob(FOLDERS):
             if not (folder / manifest.NAME).exists():
                 shutil.rmtree(folder)
-
-
-def _commit(folder: Path, text: str) -> None:
-    """Flush every file to the disk, then rename the manifest into place."""
-    for path in folder.iterdir():
-        _sync(path)
-    draft = folder / f".{manifest.NAME}"
-    draft.write_text(text)
-    _sync(draft)
-    _sync(folder)
-    _sync(folder.parent)
-    draft.rename(folder / manifest.NAME)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

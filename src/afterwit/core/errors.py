@@ -27,6 +27,8 @@ AfterwitError
 ├── RankLost            a process of the learner is gone, or out of step: all of them end
 ├── VersionHeld         an update that lost too much of what people approved
 ├── NothingLearned      there was no turn to learn from
+├── VersionsUnavailable the place that machines share versions at does not answer; asking later may help
+│   └── VersionsRefused      it will not do this until somebody changes something
 ├── VersionDamaged      a version's files cannot be read
 └── VersionTaken        another process wrote the next weight version first
 """
@@ -173,6 +175,14 @@ class NothingLearned(AfterwitError):
 
 class VersionDamaged(AfterwitError):
     """A version's files cannot be read: it says which, and what to do."""
+
+
+class VersionsUnavailable(AfterwitError):
+    """The place that machines share versions at cannot take or give anything now."""
+
+
+class VersionsRefused(VersionsUnavailable):
+    """It will not, until somebody changes something: rights, room, the place's name."""
 
 
 class NotReplayable(AfterwitError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from enum import Enum, auto
 
+from afterwit.core.errors import VersionsUnavailable
+
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
 NO_MEMORY_WORDS = (
@@ -21,11 +23,15 @@ class FailureKind(Enum):
 
     MEMORY = auto()
     DISK = auto()
+    VERSIONS = auto()
+    """The place that machines share versions at takes none."""
     OTHER = auto()
 
 
 def failure_kind(error: BaseException) -> FailureKind:
     """The kind of a failure, wherever in its chain of causes it shows."""
+    if isinstance(error, VersionsUnavailable):
+        return FailureKind.VERSIONS
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError) or _says(seen, NO_MEMORY_WORDS):

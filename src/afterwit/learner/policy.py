@@ -84,7 +84,7 @@ class Policy:
         """
         if not verified:
             cls.require(versions, number, settings)
-        folder = versions.weights(number)
+        folder = versions.weights(number, state=True)
         trained: Trained
         if (mesh := mesh_of(settings)) is not None:
             whole = Sharded.whole(folder, settings)
@@ -104,7 +104,7 @@ class Policy:
     def require(cls, versions: Versions, number: int, settings: LearnerSettings) -> None:
         """VersionDamaged if a file is not as it was written. SettingError if the weights are gone, or of
         another kind than the settings train."""
-        folder = versions.weights(number)
+        folder = versions.weights(number, state=True)
         versions.verify(number)
         if folder != versions.base:
             _require_kind(folder, number, settings)

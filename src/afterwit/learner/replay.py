@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.checkpoints import Versions
@@ -112,7 +112,7 @@ def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
 def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks) -> Policy:
     """The policy as a learner finds it that starts with other settings: through its files."""
     with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
-        scratch = replace(versions, root=Path(folder))
+        scratch = Versions(root=Path(folder), base=versions.base)
         version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
         def fill(place: Path) -> None:

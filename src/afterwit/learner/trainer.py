@@ -66,15 +66,17 @@ class Trainer:
         self.frozen = FrozenModels(versions.base, settings, server=teacher)
 
     def begin(self, *, now: float) -> None:
-        """Write version 0 if it is missing, and load the newest.
+        """Share versions with other machines, write version 0 if it is missing, and load the newest.
 
-        SettingError if one cannot be loaded, or if the server with the teacher is not fit.
+        Call it while `versions.learning()`. SettingError if one cannot be loaded, or if the server with the
+        teacher is not fit; VersionsUnavailable if they cannot be shared.
         """
         prepare = Prepare(teacher=self._served is not None)
         with self._ranks.leading(prepare):
             prepare.run(self.frozen, self._ranks)
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
+        self.versions.share()
         policy = self.policy()
         if self.versions.get(0) is not None:
             return

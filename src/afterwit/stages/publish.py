@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from afterwit.core.errors import AfterwitError, ProbeMismatch, SettingError, VersionDamaged
+from afterwit.core.errors import (
+    AfterwitError,
+    ProbeMismatch,
+    SettingError,
+    VersionDamaged,
+    VersionsUnavailable,
+)
 from afterwit.core.ranges import above, at_least
 from afterwit.core.version import Probe, Version
 from afterwit.engines.port import Capabilities, Engine
@@ -44,6 +50,9 @@ class PublishSettings:
 class Checkpoints(Protocol):
     """The versions on disk."""
 
+    def follow(self) -> None:
+        """Learn of the versions that other machines wrote. VersionsUnavailable if they cannot be seen now."""
+
     def numbers(self) -> list[int]:
         """Every committed version's number."""
 
@@ -54,10 +63,13 @@ class Checkpoints(Protocol):
         """What its manifest says."""
 
     def weights(self, number: int) -> Path:
-        """The folder that its weights are in."""
+        """The folder that its weights are in, on this disk."""
 
     def verify(self, number: int) -> None:
         """Raise VersionDamaged if a file of it is not what its manifest says."""
+
+    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
+        """Delete from this disk what other machines keep, unless it is of the newest `keep` or of `but`."""
 
 
 class Publisher:
@@ -73,7 +85,10 @@ class Publisher:
         checkpoints: Checkpoints,
         published: Callable[[int], Awaitable[object]],
         tolerance: float,
+        keep_versions: int,
     ) -> None:
+        """`keep_versions`: how many of the newest stay on this disk if other machines keep them too."""
+        self._keep_versions = keep_versions
         self._engine = engine
         self._checkpoints = checkpoints
         self._published = published
@@ -112,13 +127,15 @@ class Publisher:
 
         Older versions, except those that were rolled back, are tried in the place of one that fails; then the
         error of the newest is raised. A version that failed its probe is not tried again; one that is damaged
-        or could not be loaded is.
+        or could not be loaded is. If the versions of other machines cannot be seen, those on this disk are
+        served before the error is raised.
         """
         await self._record()
+        away = await self._follow()
         newer = await asyncio.to_thread(
             candidates, self._checkpoints, self._engine.version, frozenset(self._refused)
         )
-        problem: AfterwitError | None = None
+        problem: AfterwitError | None = away
         for version in newer:
             try:
                 await self._publish(version)
@@ -131,9 +148,17 @@ class Publisher:
             raise problem
         return bool(newer)
 
+    async def _follow(self) -> VersionsUnavailable | None:
+        try:
+            await asyncio.to_thread(self._checkpoints.follow)
+        except VersionsUnavailable as error:
+            return error
+        return None
+
     async def _publish(self, version: Version) -> None:
+        folder = await asyncio.to_thread(self._checkpoints.weights, version.number)
         await self._verify(version.number)
-        await self._engine.stage(version.number, self._checkpoints.weights(version.number))
+        await self._engine.stage(version.number, folder)
         try:
             await self._check(version)
         except AfterwitError as error:
@@ -143,6 +168,7 @@ class Publisher:
             raise
         await self._engine.promote()
         self._unrecorded = version.number
+        await asyncio.to_thread(self._checkpoints.trim, self._keep_versions, but=[version.number])
 
     async def _verify(self, number: int) -> None:
         """Before the engine sees them: damaged files must not be blamed on the model."""

@@ -14,7 +14,7 @@ from afterwit.apps.stores import open_store, store_exists
 from afterwit.core.errors import SettingError, StoreMismatch
 
 if TYPE_CHECKING:
-    from afterwit.checkpoints import Versions
+    from afterwit.checkpoints import Versions, VersionsSettings
     from afterwit.stages.housekeeping import Housekeeping
     from afterwit.stages.worker import Report
     from afterwit.store import AsyncStore, Store
@@ -71,11 +71,19 @@ def async_store(store: Store) -> AsyncStore:
     return AsyncStore(store)
 
 
-def versions_of(home: Path, folder: Path) -> Versions:
-    """The home's folder of versions over the model."""
-    from afterwit.checkpoints import Versions
+def versions_of(home: Path, folder: Path, settings: VersionsSettings | None = None) -> Versions:
+    """The home's folder of versions over the model, shared at `versions.url` if the settings name one.
 
-    return Versions(root=home / VERSIONS, base=folder)
+    Without settings, those of the folder alone.
+    """
+    from afterwit.checkpoints import SharedVersions, Versions, VersionsSettings, remote_of
+
+    found = settings or VersionsSettings()
+    remote = remote_of(found)
+    if remote is None:
+        return Versions(root=home / VERSIONS, base=folder)
+    every = found.state_every
+    return SharedVersions(root=home / VERSIONS, base=folder, remote=remote, state_every=every)
 
 
 def housekeeping_of(settings: Settings, home: Path, store: AsyncStore, report: Report) -> Housekeeping:

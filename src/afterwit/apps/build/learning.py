@@ -32,7 +32,7 @@ def trainer_of(settings: Settings, home: Path, folder: Path, ranks: Ranks | None
     from afterwit.wire.model_text.render import Renderer
 
     return Trainer(
-        versions_of(home, folder),
+        versions_of(home, folder, settings.versions),
         Renderer.load(folder),
         settings=learner_settings(settings.learner, home, folder),
         objective=settings.objective,
@@ -58,7 +58,7 @@ def base_policy(settings: Settings, home: Path, folder: Path) -> Policy:
     """The model before it learned anything, loaded as the learner loads it."""
     from afterwit.learner.policy import Policy
 
-    return Policy.load(versions_of(home, folder), 0, settings.learner)
+    return Policy.load(versions_of(home, folder, settings.versions), 0, settings.learner)
 
 
 def learn_stage(settings: Settings, store: Store, trainer: Trainer) -> Learn:

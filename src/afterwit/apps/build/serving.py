@@ -74,7 +74,13 @@ def _publisher(
     from afterwit.stages.publish import Publisher
 
     tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
-    return Publisher(engine=engine, checkpoints=versions, published=published, tolerance=tolerance)
+    return Publisher(
+        engine=engine,
+        checkpoints=versions,
+        published=published,
+        tolerance=tolerance,
+        keep_versions=settings.learner.keep_versions,
+    )
 
 
 async def _published(store: AsyncStore, versions: Versions, number: int) -> None:

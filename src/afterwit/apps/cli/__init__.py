@@ -21,6 +21,7 @@ EXTRAS = {
     "demo": {"openai", "matplotlib"},
     "atropos": {"atroposlib", "datasets", "tenacity", "tensorboardX"},
     "postgresql": {"psycopg"},
+    "s3": {"fsspec", "s3fs"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
 

@@ -25,6 +25,7 @@ from afterwit.apps.config.sources import (
     named_source,
 )
 from afterwit.apps.home import CONFIG
+from afterwit.checkpoints import VersionsSettings
 from afterwit.core.errors import SettingError
 from afterwit.core.redaction import Redaction
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -57,6 +58,7 @@ class Settings(BaseModel):
     learner: LearnerSettings = LearnerSettings()
     promotion: PromotionSettings = PromotionSettings()
     redaction: Redaction = Redaction()
+    versions: VersionsSettings = VersionsSettings()
     publish: PublishSettings = PublishSettings()
     store: StoreSettings = StoreSettings()
     tracking: TrackingSettings = TrackingSettings()
@@ -104,11 +106,21 @@ def load(
 
 def store_settings(home: Path, environment: Mapping[str, str] = os.environ) -> StoreSettings:
     """The section `store` of environment and home, for commands that need no other. Raises SettingError."""
+    return _section("store", home, environment).store
+
+
+def versions_settings(home: Path, environment: Mapping[str, str] = os.environ) -> VersionsSettings:
+    """The section `versions`, likewise."""
+    return _section("versions", home, environment).versions
+
+
+def _section(name: str, home: Path, environment: Mapping[str, str]) -> Settings:
+    """The settings of environment and home with this section alone."""
     sources = [environment_source(environment, apart=NOT_SETTINGS)]
     if (home / CONFIG).exists():
         sources.append(file_source(home / CONFIG))
     try:
-        return Settings.model_validate({"store": merged(sources).get("store", {})}).store
+        return Settings.model_validate({name: merged(sources).get(name, {})})
     except ValidationError as error:
         raise SettingError(explain(error, sources)) from error
 

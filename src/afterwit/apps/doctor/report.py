@@ -45,7 +45,7 @@ def findings_of(settings: Settings, home: Path, progress: Callable[[str], None])
     progress("testing the machine")
     yield from machine.check(settings, home, folder)
     progress("testing the model's files and what was learned so far")
-    versions = build.versions_of(home, folder)
+    versions = build.versions_of(home, folder, settings.versions)
     yield from checkpoints.check(versions)
     convention = settings.gateway.tool_convention
     files = list(model.check(folder, versions, settings.judge.placement, convention))

@@ -25,7 +25,8 @@ def answers(
     from afterwit.learner.policy import Policy
     from afterwit.wire.model_text.render import Renderer
 
-    versions, renderer = build.versions_of(home, folder), Renderer.load(folder)
+    versions = build.versions_of(home, folder, settings.versions)
+    renderer = Renderer.load(folder)
     version = versions.get(number)
     if version is None or version.parent is None:
         raise SettingError(f"version {number} has no version before it to compare with")

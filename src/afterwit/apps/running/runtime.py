@@ -23,7 +23,7 @@ from afterwit.apps.model import model_folder
 from afterwit.apps.running import learner_process
 from afterwit.apps.running.ranks import refuse_torchrun
 from afterwit.checkpoints import Versions, exclusive
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import SettingError, VersionsRefused, VersionsUnavailable
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bound_socket
@@ -105,7 +105,8 @@ class Runtime:
         if "gateway" in self.stages:
             build.check_tracking(self._settings)
         renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
-        versions = build.versions_of(self._home, folder)
+        versions = build.versions_of(self._home, folder, self._settings.versions)
+        await _follow(versions)
         require(self_tests.check(folder, versions, self._settings.judge.placement))
         store = build.store_of_model(self._settings, self._home, folder)
         remember_model(self._home, folder)
@@ -230,6 +231,19 @@ class Runtime:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._stack.push_async_callback(_cancel, task)
+
+
+async def _follow(versions: Versions) -> None:
+    """Learn of other machines' versions before anything is loaded. VersionsRefused if that will never do.
+
+    If they cannot be seen now, what is on this disk serves; the publisher says so, and tries again.
+    """
+    try:
+        await asyncio.to_thread(versions.follow)
+    except VersionsRefused:
+        raise
+    except VersionsUnavailable as error:
+        log.warning("publish: %s; what is on this disk serves", error)
 
 
 def _require_module(name: str) -> None:

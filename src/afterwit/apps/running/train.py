@@ -86,7 +86,7 @@ def _atropos(
 ) -> None:
     settings, folder = part.settings, part.folder
     with closing(build.store_of_model(settings, home, folder)) as store:
-        with build.versions_of(home, folder).learning(), store.leading():
+        with build.versions_of(home, folder, settings.versions).learning(), store.leading():
             try:
                 store.set_status(STAGE, True, "loading the model", now=time.time())
                 trainer = _loaded(part, home)
@@ -157,7 +157,7 @@ def _learn(
     wait: bool,
 ) -> None:
     settings, folder = part.settings, part.folder
-    versions = build.versions_of(home, folder)
+    versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store, ExitStack() as lock:
         if not _only_learner(lock, versions, store, stop, wait=wait):
             return
@@ -221,6 +221,7 @@ def _loaded(part: Part, home: Path) -> Trainer:
         from afterwit.wire.model_text.render import Renderer
 
         trainer = build.trainer_of(settings, home, folder, part.ranks)
+        trainer.versions.follow()
         if settings.learner.shards == 1:
             require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer

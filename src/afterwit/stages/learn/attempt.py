@@ -126,5 +126,6 @@ class Attempts:
         guilty = blamed(records, kind)
         for record in guilty:
             self._claims.blame(record, sentence(error))
-        wait_s = self._settings.retry_s if kind is FailureKind.DISK else 0.0
+        lasts = kind in (FailureKind.DISK, FailureKind.VERSIONS)
+        wait_s = self._settings.retry_s if lasts else 0.0
         self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)

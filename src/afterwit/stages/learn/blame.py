@@ -10,8 +10,8 @@ from afterwit.store import Record
 
 
 def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
-    """No turn for a full disk, the longest for a lack of memory, all of them for anything else."""
-    if kind is FailureKind.DISK:
+    """No turn if a version found no place, the longest for a lack of memory, all for anything else."""
+    if kind in (FailureKind.DISK, FailureKind.VERSIONS):
         return []
     return [longest(records)] if kind is FailureKind.MEMORY else list(records)
 

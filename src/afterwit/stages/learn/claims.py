@@ -57,6 +57,7 @@ class Claims:
 
         On the first call, returns the turns in whose update the last learner died; empty on later ones.
         """
+        self._versions.follow()
         newest = self._versions.newest()
         if newest == self._reconciled:
             return []
@@ -149,19 +150,20 @@ class Claims:
     def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep.
 
-        Those of `keep` stay, however old. Without `sweep`, weights that hold a forgotten turn stay too: other
-        adapters follow.
+        Those of `keep` stay, however old, and those that are served. Without `sweep`, weights that hold a
+        forgotten turn stay too: other adapters follow.
         """
         self._store.commit_version(version, now=self._now())
         self._reconciled = version.number
         if sweep:
             self.remove_forgotten()
-        self._versions.of(version.adapter).prune(self._settings.keep_versions, but=keep)
+        stays = {*keep, self._store.latest_published()}
+        self._versions.of(version.adapter).prune(self._settings.keep_versions, but=stays)
 
     def remove_forgotten(self, turns: Collection[str] = ()) -> None:
         """Delete the weights of all versions that hold a forgotten turn, or one of `turns`."""
         found = self._versions.all()
-        self._versions.remove_weights(tainted(found, self._versions.has_weights, turns))
+        self._versions.remove_weights(tainted(found, self._versions.holds, turns))
 
     def together(self) -> AbstractContextManager[None]:
         """What follows is stored as one, or not at all."""

@@ -92,7 +92,7 @@ class Forgetter:
         """By adapter, how to free its newest weights of these turns; those that hold none are left out."""
         versions = self._trainer.versions
         chains = {adapter: versions.of(adapter).all() for adapter in versions.chains()}
-        found = {adapter: plan(chain, turns, versions.has_weights) for adapter, chain in chains.items()}
+        found = {adapter: plan(chain, turns, versions.resumes) for adapter, chain in chains.items()}
         return {adapter: each for adapter, each in found.items() if each is not None}
 
     def _replayed(

@@ -65,6 +65,8 @@ def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn
     """Why an update of `turns` turns failed, and what would help."""
     if kind is FailureKind.DISK:
         return f"no room to write a version ({error}); {turns} turns wait, free some space"
+    if kind is FailureKind.VERSIONS:
+        return f"{error}; {turns} turns wait, and are tried again"
     if kind is FailureKind.MEMORY:
         return (
             f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"

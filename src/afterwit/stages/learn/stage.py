@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from afterwit.core.errors import RankLost
+from afterwit.core.errors import RankLost, VersionsUnavailable
 from afterwit.learner.announce import note_of
 from afterwit.learner.schedule import NOTHING
 from afterwit.learner.trainer import Trainer
@@ -93,6 +93,10 @@ class Learn:
             worked = self.step(stop, follow=follow)
         except (Stopped, RankLost):
             raise
+        except VersionsUnavailable as error:
+            self._health.report(False, f"{error}; turns wait")
+            self._last_step_failed = True
+            return False
         except Exception as error:  # the loop goes on and tries again
             log.warning("learn: the step failed: %s%s", described(error), frames(error))
             self._health.report(False, sentence(error))

@@ -129,7 +129,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
                 "set --env.follow_weights false"
             )
         for player, settings in zip(self._players, self._settings, strict=True):
-            versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name))
+            versions = build.versions_of(folder.parent, Path(self.config.tokenizer_name), settings.versions)
             follower = build.follower_of(settings, player.engine, versions)
             await follower.start()
             poll_s = settings.publish.poll_s

@@ -94,7 +94,8 @@ def merge(
     from afterwit.apps.model import model_folder
 
     folder = home_of(home)
-    versions = versions_of(folder, model_folder(load(home=folder).model, folder))
+    settings = load(home=folder)
+    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of_home(home) as store:
         number = store.latest_published() if version is None else version
     merged(versions, number, out)

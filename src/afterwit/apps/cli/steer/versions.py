@@ -25,7 +25,8 @@ def rollback(
     from afterwit.checkpoints import roll_back
 
     folder = home_of(home)
-    versions = versions_of(folder, model_folder(load(home=folder).model, folder))
+    settings = load(home=folder)
+    versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of_home(home) as store:
         made = roll_back(versions, version, now=time.time())
         store.commit_version(made, now=time.time())

@@ -1,0 +1,53 @@
+"""Where versions are kept for all machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from afterwit.core.ranges import at_least
+
+S3 = "s3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionsSettings:
+    """Where the weight versions are kept beside `versions/` of the home."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    url: str | None = None
+    """`s3://bucket/folder`, or a folder that all machines reach; unset: in the home alone. Other machines
+    find the versions there, and one with an empty disk begins with the newest. Credentials are those of the
+    AWS tools: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role."""
+    endpoint: str | None = None
+    """Where an S3 server that is not Amazon's answers, such as `http://minio.example:9000`."""
+    state_every: int = 1
+    """The optimiser's state of each so-manieth version goes to `url`: with full weights it is most of what is
+    written. A machine that begins with a version whose state is not there begins the optimiser anew. The
+    newest `learner.keep_versions` have theirs on the learner's own disk in any case."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "state_every")
+        if self.url is None:
+            if self.endpoint is not None:
+                raise ValueError(
+                    f"endpoint is {self.endpoint!r}, but url names no bucket: set url = 's3://...'"
+                )
+            return
+        parts = urlsplit(self.url)
+        if "@" in parts.netloc:
+            raise ValueError(
+                "url holds credentials: leave them out, and set AWS_ACCESS_KEY_ID or AWS_PROFILE"
+            )
+        if parts.scheme == S3:
+            if not parts.netloc:
+                raise ValueError(f"url is {self.url!r}, which names no bucket: s3://bucket/folder")
+        elif parts.scheme:
+            raise ValueError(f"url is {self.url!r}, but is either s3://bucket/folder or a folder's path")
+        elif not Path(self.url).expanduser().is_absolute():
+            raise ValueError(f"url is {self.url!r}, but must be an absolute path, or s3://bucket/folder")
+        if self.endpoint is not None and urlsplit(self.endpoint).scheme not in ("http", "https"):
+            raise ValueError(f"endpoint is {self.endpoint!r}, but must begin with http:// or https://")

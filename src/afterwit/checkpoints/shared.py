@@ -1,0 +1,187 @@
+"""Versions that several machines read and write: what counts is a place that all of them reach.
+
+A version's files go there first, then its manifest, which is the commit; the folder on this disk follows.
+What is there alone is brought here when somebody wants it. Each step can be killed: without its manifest
+nothing is a version, on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from afterwit.checkpoints import manifest
+from afterwit.checkpoints.exchange import bring, send
+from afterwit.checkpoints.files import is_learned, is_state, is_weights
+from afterwit.checkpoints.flushing import draft, sync
+from afterwit.checkpoints.lock import exclusive
+from afterwit.checkpoints.remote import Remote
+from afterwit.checkpoints.versions import Versions
+from afterwit.core.errors import AlreadyRunning, VersionsRefused, VersionsUnavailable
+from afterwit.core.version import Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedVersions(Versions):
+    """What reads or writes `remote` raises VersionsUnavailable if that is not possible now."""
+
+    remote: Remote
+    state_every: int = 1
+    """The optimiser's state of each so-manieth version goes to `remote`."""
+    _listed: list[Mapping[str, int]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The files of `remote` as last listed; []: they may have changed since."""
+
+    def follow(self) -> None:
+        """Does nothing while another process of this machine writes.
+
+        VersionsRefused if the folder has not the versions that those of the others go on from.
+        """
+        self._listed.clear()
+        after = max(self._numbers(), default=-1) + 1
+        if not self.remote.manifests([after]):
+            return
+        with suppress(AlreadyRunning), exclusive(self._lock, purpose="a version is written", wait=False):
+            self._sweep()
+            self._follow()
+
+    def share(self) -> None:
+        """VersionsRefused if the remote cannot be written."""
+        with self.writing():
+            self.remote.check()
+            committed, files = set(self.remote.numbers()), set(self.remote.files())
+            for version in self.of(None).all():
+                self._send(version, files)
+                if version.number not in committed:
+                    self.remote.commit(version.number, self._text(version.number))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with super().writing():
+            self._listed.clear()
+            self._follow()
+            yield
+            self._listed.clear()
+
+    def weights(self, number: int, *, state: bool = False) -> Path:
+        """What is not on this disk is brought here first. VersionDamaged if it is not what was written."""
+        folder = super().weights(number, state=state)
+        if folder != self.base:
+            bring(self._read(number), folder, self.remote, state=state)
+        return folder
+
+    def has_weights(self, number: int) -> bool:
+        """A remote that does not answer has none."""
+        return super().has_weights(number) or self._are_there(number, is_weights)
+
+    def resumes(self, number: int) -> bool:
+        if self._is_base(number):
+            return True
+        return self.has_weights(number) and (self._has_state(number) or self._are_there(number, is_state))
+
+    def holds(self, number: int) -> bool:
+        if super().holds(number):
+            return True
+        version, there = self.get(number), self._there()
+        return version is not None and any(
+            digest in there for name, digest in version.files.items() if is_learned(name)
+        )
+
+    def prune(self, keep: int, *, but: Collection[int] = ()) -> tuple[int, ...]:
+        """The ladder is at the remote; this disk keeps the newest alone."""
+        removed = super().prune(keep, but=but)
+        self.trim(keep, but=but)
+        return removed
+
+    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
+        for adapter, chain in self.chains().items():
+            older = chain[1 : max(1, len(chain) - keep)] if self.adapter in (None, adapter) else []
+            super().remove_weights(
+                number for number in older if number not in but and self._are_there(number, is_weights)
+            )
+
+    def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Also what no manifest names: an update that was given up, or killed, may have left it there."""
+        gone = set(numbers)
+        with self.writing():
+            removed = super().remove_weights(gone)
+            stays = {
+                digest
+                for version in self.of(None).all()
+                if version.number not in gone
+                for digest in version.files.values()
+            }
+            self.remote.remove(sorted(self.remote.files().keys() - stays))
+        return removed
+
+    def _follow(self) -> None:
+        """Write the manifests that are there and not here."""
+        here, there = set(self._numbers()), self.remote.numbers()
+        common = max(here.intersection(there), default=None)
+        if common is not None and self.remote.manifests([common])[common] != self._text(common):
+            raise VersionsRefused(
+                f"version {common} at {self.remote.place} is not the one in {self.root}: another home writes "
+                "there; name another place in versions.url, or begin with an empty home"
+            )
+        for number, text in self.remote.manifests([number for number in there if number not in here]).items():
+            folder = self.place(number)
+            folder.mkdir(mode=0o700, parents=True)
+            draft(folder, text).rename(folder / manifest.NAME)
+            sync(folder)
+
+    def _commit(self, version: Version, folder: Path) -> None:
+        """Files, then the manifest, then its rename here. What somebody took for leftovers meanwhile is put
+        there again."""
+        self._send(version, set(self.remote.files()))
+        text = manifest.dump(version)
+        drafted = draft(folder, text)
+        self.remote.commit(version.number, text)
+        drafted.rename(folder / manifest.NAME)
+        sync(folder)
+        self._send(version, set(self.remote.files()))
+
+    def _send(self, version: Version, there: set[str]) -> None:
+        state = version.number % self.state_every == 0
+        send(version, self.place(version.number), self.remote, there, state=state)
+
+    def _text(self, number: int) -> str:
+        return (self.place(number) / manifest.NAME).read_text()
+
+    @property
+    def _where(self) -> str:
+        return f"{self.root} or at {self.remote.place}"
+
+    def _expected(self, version: Version) -> Mapping[str, str]:
+        """The optimiser's state may be missing."""
+        place = self.place(version.number)
+        return {
+            name: digest
+            for name, digest in version.files.items()
+            if not is_state(name) or (place / name).exists()
+        }
+
+    def _remedy(self, damaged: int) -> str:
+        if self._are_there(damaged, is_weights):
+            return f"delete that file: it is brought again from {self.remote.place}"
+        return super()._remedy(damaged)
+
+    def _has_state(self, number: int) -> bool:
+        place = self.place(number)
+        return all((place / name).exists() for name in self._read(number).files if is_state(name))
+
+    def _are_there(self, number: int, kind: Callable[[str], bool]) -> bool:
+        """Whether all files of a kind are at the remote, which has none if it does not answer."""
+        version = self.get(number)
+        digests = [] if version is None else [digest for name, digest in version.files.items() if kind(name)]
+        try:
+            return bool(digests) and all(digest in self._there() for digest in digests)
+        except VersionsUnavailable:
+            self._listed[:] = [{}]
+            return False
+
+    def _there(self) -> Mapping[str, int]:
+        """The files of the remote, listed once."""
+        if not self._listed:
+            self._listed[:] = [self.remote.files()]
+        return self._listed[0]
