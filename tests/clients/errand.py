@@ -58,6 +58,7 @@ SHELLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "bash": lambda command: {"command": command, "description": "Keep a note"},
     "Bash": lambda command: {"command": command, "description": "Keep a note"},
     "run_command": lambda command: {"command": command},
+    "run_shell_command": lambda command: {"command": command, "is_background": False},
 }
 """The tool that runs a command, by the name that a client gives it, and how it takes the command."""
 TITLE = "A note about fruit"

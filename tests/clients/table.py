@@ -9,6 +9,7 @@ from tests.clients.codex import CODEX
 from tests.clients.hermes import HERMES
 from tests.clients.openclaw import OPENCLAW, OPENCLAW_MESSAGES, OPENCLAW_RESPONSES
 from tests.clients.opencode import OPENCODE
+from tests.clients.qwen_code import QWEN_CODE
 
 CLIENTS: tuple[Client, ...] = (
     sdks.OPENAI_CHAT,
@@ -17,9 +18,11 @@ CLIENTS: tuple[Client, ...] = (
     sdks.OPENAI_AGENTS,
     sdks.PYDANTIC_AI,
     sdks.LITELLM,
+    sdks.LANGCHAIN,
     CODEX,
     CLAUDE_CODE,
     OPENCODE,
+    QWEN_CODE,
     HERMES,
     OPENCLAW,
     OPENCLAW_RESPONSES,
