@@ -20,5 +20,8 @@ def _speak(place: Place, installed: Installed, run: int, messages: Sequence[str]
 
 
 QWEN_CODE = Client(
-    name="qwen-code", packages=Npm(packages=("@qwen-code/qwen-code@0.24.4",)), configure=_configure, speak=_speak
+    name="qwen-code",
+    packages=Npm(packages=("@qwen-code/qwen-code@0.24.4",)),
+    configure=_configure,
+    speak=_speak,
 )
