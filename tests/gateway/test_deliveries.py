@@ -1,4 +1,4 @@
-"""What reached its client is told in as few calls as the store needs, and nobody waits for more than one."""
+"""What reached its client is told along with other calls of the store; nobody waits for it."""
 
 from __future__ import annotations
 
@@ -6,79 +6,94 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from afterwit.core.errors import StoreUnavailable
+from afterwit.core.errors import StoreError, StoreUnavailable
 from afterwit.stages.gateway.deliveries import Deliveries
 
 
 class Slow:
-    """A store whose calls end when the test says so."""
+    """A store whose next call comes when the test says so."""
 
     def __init__(self) -> None:
         self.told: list[list[str]] = []
-        self.ends: list[asyncio.Future[None]] = []
+        self.riding: list[tuple[Callable[[Any], None], asyncio.Future[None]]] = []
+        self.closed = False
 
-    async def call(self, work: Callable[[Any], Any]) -> None:
-        work(self)
-        end = asyncio.get_running_loop().create_future()
-        self.ends.append(end)
-        await end
+    def along(self, work: Callable[[Any], None], *, within_s: float) -> asyncio.Future[None]:
+        if self.closed:
+            raise StoreUnavailable("the store is closed")
+        future = asyncio.get_running_loop().create_future()
+        self.riding.append((work, future))
+        return future
 
     def delivered(self, turns: list[str]) -> None:
         self.told.append(list(turns))
 
-
-async def settled() -> None:
-    for _ in range(10):
+    async def call(self, error: StoreError | None = None) -> None:
+        for work, future in self.riding:
+            work(self)
+            future.set_result(None) if error is None else future.set_exception(error)
+        self.riding = []
         await asyncio.sleep(0)
 
 
-async def test_what_ends_during_a_call_is_told_by_the_next_one() -> None:
+def deliveries_of(store: Slow) -> tuple[Callable[..., None], list[StoreError]]:
+    deliveries, failures = Deliveries(store), list[StoreError]()  # type: ignore[arg-type] # its two calls
+    return lambda *turns: deliveries.tell(turns, failures.append), failures
+
+
+async def test_what_ends_before_the_next_call_is_told_with_it_at_once() -> None:
     store = Slow()
-    deliveries = Deliveries(store)  # type: ignore[arg-type] # a store for its one call
-    first = asyncio.ensure_future(deliveries.tell(["a"]))
-    await settled()
-    rest = [asyncio.ensure_future(deliveries.tell([name])) for name in "bcd"]
-    await settled()
-    assert store.told == [["a"]]
-    store.ends[0].set_result(None)
-    await first
-    await settled()
-    assert store.told == [["a"], ["b", "c", "d"]]
-    late = asyncio.ensure_future(deliveries.tell(["e"]))
-    store.ends[1].set_result(None)
-    await asyncio.gather(*rest)  # none of them waits for what came later
-    await settled()
-    assert not late.done()
-    store.ends[2].set_result(None)
-    await late
-    assert store.told[2:] == [["e"]]
+    tell, failures = deliveries_of(store)
+    tell("a")
+    tell("b", "c")
+    assert store.told == []
+    await store.call()
+    await store.call()
+    tell("d")
+    await store.call()
+    assert (store.told, failures) == ([["a", "b", "c"], ["d"]], [])
+
+
+async def test_what_ends_while_others_are_told_is_told_next() -> None:
+    store = Slow()
+    tell, _ = deliveries_of(store)
+    tell("a")
+    ((work, future),) = store.riding
+    work(store)
+    tell("b")
+    store.riding = []
+    future.set_result(None)
+    await asyncio.sleep(0)
+    await store.call()
+    assert store.told == [["a"], ["b"]]
 
 
 async def test_what_the_store_refuses_is_told_with_what_comes_next() -> None:
-    store = Slow()
-    deliveries = Deliveries(store)  # type: ignore[arg-type] # a store for its one call
-    first = asyncio.ensure_future(deliveries.tell(["a"]))
-    await settled()
-    store.ends[0].set_exception(StoreUnavailable("the disk is full"))
-    with pytest.raises(StoreUnavailable):
-        await first
-    second = asyncio.ensure_future(deliveries.tell(["b"]))
-    await settled()
-    store.ends[1].set_result(None)
-    await second
+    store, full = Slow(), StoreUnavailable("the disk is full")
+    tell, failures = deliveries_of(store)
+    tell("a")
+    await store.call(full)
+    assert failures == [full]
+    tell("b")
+    await store.call()
     assert store.told == [["a"], ["a", "b"]]
 
 
-async def test_a_client_that_leaves_does_not_keep_others_from_being_told() -> None:
+async def test_work_that_is_made_again_tells_all_that_came_meanwhile_once() -> None:
     store = Slow()
-    deliveries = Deliveries(store)  # type: ignore[arg-type] # a store for its one call
-    gone = asyncio.ensure_future(deliveries.tell(["a"]))
-    other = asyncio.ensure_future(deliveries.tell(["b"]))
-    await settled()
-    gone.cancel()
-    await settled()
-    store.ends[0].set_result(None)
-    await other
-    assert store.told == [["a", "b"]]
+    tell, _ = deliveries_of(store)
+    tell("a")
+    ((work, _future),) = store.riding
+    work(store)
+    tell("b")
+    await store.call()
+    await store.call()
+    assert store.told == [["a"], ["a", "b"]]
+
+
+async def test_a_closed_store_is_a_fault_and_no_failure_of_the_request() -> None:
+    store = Slow()
+    store.closed = True
+    tell, failures = deliveries_of(store)
+    tell("a")
+    assert [str(error) for error in failures] == ["the store is closed"]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -19,6 +20,15 @@ TRIES = 5
 
 TOGETHER = 32
 """Most calls that share one transaction if they wait together: pages that several touch are written once."""
+
+
+class _Signal(Enum):
+    """What the thread is told beside the calls."""
+
+    NUDGE = auto()
+    """Work that rides along has waited for long enough."""
+    END = auto()
+    """No more calls come."""
 
 
 @dataclass(slots=True)
@@ -37,8 +47,9 @@ class AsyncStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
-        """None means that no more calls come."""
+        self._waiting: SimpleQueue[_Call | _Signal] = SimpleQueue()
+        self._riding: list[_Call] = []
+        """What is done with the next call."""
         self._closing = False
         self._order = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
@@ -59,33 +70,53 @@ class AsyncStore:
         answer: T = await call.future
         return answer
 
+    def along(self, work: Callable[[Store], T], *, within_s: float) -> asyncio.Future[T]:
+        """Have `work` done just before the next call, in its transaction; by itself if none comes in time.
+
+        For what nobody waits for: it has no transaction of its own and wakes no thread. `close` has it done.
+        Else as `call`. The future must be read.
+        """
+        loop = asyncio.get_running_loop()
+        call = _Call(work, loop.create_future(), loop)
+        with self._order:
+            if self._closing:
+                raise StoreUnavailable("the store is closed")
+            self._riding.append(call)
+        nudge = loop.call_later(within_s, self._waiting.put, _Signal.NUDGE)
+        call.future.add_done_callback(lambda _: nudge.cancel())
+        return call.future
+
     async def close(self) -> None:
         """Finish the calls that were made, then close the store."""
         with self._order:
             self._closing = True
-            self._waiting.put(None)
+            self._waiting.put(_Signal.END)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        while calls := self._next():
+        ended = False
+        while not ended:
+            calls, ended = self._next()
             self._perform(calls)
             for loop in {call.loop for call in calls}:
                 _deliver(loop, [call for call in calls if call.loop is loop])
         self._store.close()
 
-    def _next(self) -> list[_Call]:
-        """The calls that wait, at most TOGETHER; empty if no more come."""
-        calls = list[_Call]()
-        while len(calls) < TOGETHER and not (calls and self._waiting.empty()):
-            call = self._waiting.get()
-            if call is None:
-                self._waiting.put(None)
-                break
-            calls.append(call)
-        return calls
+    def _next(self) -> tuple[list[_Call], bool]:
+        """The calls that wait, at most TOGETHER and what rides along; whether no more come."""
+        calls, signal = list[_Call](), None
+        while signal is None and len(calls) < TOGETHER and not (calls and self._waiting.empty()):
+            come = self._waiting.get()
+            if isinstance(come, _Signal):
+                signal = come
+            else:
+                calls.append(come)
+        with self._order:
+            riding, self._riding = self._riding, []
+        return [*riding, *calls], signal is _Signal.END
 
     def _perform(self, calls: list[_Call]) -> None:
-        for call in calls if len(calls) == 1 else _work_together(calls, self._store):
+        for call in calls if len(calls) <= 1 else _work_together(calls, self._store):
             _work(call, self._store)
 
 

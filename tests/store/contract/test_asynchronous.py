@@ -88,3 +88,45 @@ async def test_closing_finishes_what_was_called_and_refuses_more(database: Datab
     store = database.open()
     assert count(store) == 100
     store.close()
+
+
+async def test_what_rides_along_is_done_before_the_next_call(astore: AsyncStore) -> None:
+    order: list[str] = []
+    riding = astore.along(lambda _: order.append("along"), within_s=1e6)
+    await asyncio.sleep(0)
+    await astore.call(lambda _: order.append("call"))
+    await riding
+    assert order == ["along", "call"]
+
+
+async def test_what_rides_along_goes_by_itself_if_no_call_comes(
+    astore: AsyncStore, database: Database
+) -> None:
+    await astore.along(lambda store: add(store, "a"), within_s=0.0)
+    other = database.open()
+    assert count(other) == 1
+    other.close()
+
+
+async def test_what_rides_along_fails_alone_and_is_read_by_its_caller(astore: AsyncStore) -> None:
+    def half_then_fail(store: Store) -> None:
+        add(store, "half")
+        raise StoreError("no")
+
+    riding = astore.along(half_then_fail, within_s=1e6)
+    await astore.call(lambda store: add(store, "a"))
+    with pytest.raises(StoreError, match="no"):
+        await riding
+    assert await astore.call(count) == 1
+
+
+async def test_closing_does_what_rides_along_and_refuses_more(database: Database) -> None:
+    store = AsyncStore(database.open())
+    riding = store.along(lambda opened: add(opened, "a"), within_s=1e6)
+    await store.close()
+    await riding
+    with pytest.raises(StoreError, match="closed"):
+        store.along(lambda opened: add(opened, "b"), within_s=1e6)
+    other = database.open()
+    assert count(other) == 1
+    other.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from afterwit.core.errors import StoreError
@@ -38,11 +39,11 @@ class Recorder:
         else:
             await self._save(choice, Finish.CLIENT_LEFT)
 
-    async def delivered(self, choices: Iterable[Choice]) -> None:
+    def delivered(self, choices: Iterable[Choice]) -> None:
         """The client has the whole response."""
         if self._bound is not None:
             turns = [choice.turn for choice in choices]
-            await noting_faults(self._gateway, self._gateway.deliveries.tell(turns))
+            self._gateway.deliveries.tell(turns, partial(note_fault, self._gateway))
 
     async def _save(self, choice: Choice, finish: Finish) -> None:
         bound = self._bound
@@ -82,16 +83,16 @@ class Recorder:
 
 async def try_store(gateway: Gateway, work: Callable[[Store], T]) -> T | None:
     """What the store returns, None if it fails. /readyz shows the fault until a turn is recorded again."""
-    return await noting_faults(gateway, gateway.store.call(work))
-
-
-async def noting_faults(gateway: Gateway, call: Awaitable[T]) -> T | None:
-    """What a call of the store returns, None if it fails."""
     try:
-        return await call
+        return await gateway.store.call(work)
     except StoreError as error:
-        if "store" not in gateway.faults:
-            log.error("turns are not recorded: %s", error)
-        message = f"Turns are served but not recorded: {error}"
-        gateway.faults["store"] = Fault(message=message, at=gateway.now())
+        note_fault(gateway, error)
         return None
+
+
+def note_fault(gateway: Gateway, error: StoreError) -> None:
+    """The store failed: say so once."""
+    if "store" not in gateway.faults:
+        log.error("turns are not recorded: %s", error)
+    message = f"Turns are served but not recorded: {error}"
+    gateway.faults["store"] = Fault(message=message, at=gateway.now())

@@ -67,7 +67,7 @@ class RunningResponse:
         await self._writer.end(usage, self._version())
         self.over = True
         self._gateway.metrics.answered(usage, perf_counter() - self._started)
-        await self._recorder.delivered(self._choices)
+        self._recorder.delivered(self._choices)
 
     async def abandon(self) -> None:
         """The client left: what was sampled is recorded, and does not train."""
