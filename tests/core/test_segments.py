@@ -120,7 +120,7 @@ def test_a_fingerprint_grows_by_what_is_added(messages, cut):
     assert len(hashes) == len(whole) + 1
     cut = min(cut, len(whole))
     assert fingerprints(whole[:cut], "scope") == hashes[: cut + 1]
-    assert extend(hashes[cut], whole[cut:]) == hashes[-1]
+    assert extend(hashes[cut], (segment.parts for segment in whole[cut:])) == hashes[-1]
 
 
 @given(one=messages, other=messages)

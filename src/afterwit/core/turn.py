@@ -95,7 +95,7 @@ class Sampled:
     @property
     def oldest_version(self) -> int:
         """The version that sampled the oldest token; 0 for an empty response."""
-        return min(self.versions, default=0)
+        return min(set(self.versions), default=0)
 
     def __post_init__(self) -> None:
         for name in ("logprobs", "versions", "forced"):

@@ -17,17 +17,18 @@ siblings      which of a parent's children is the conversation
 from afterwit.core.binding.bind import Binding, bind
 from afterwit.core.binding.client_ids import ClientSession, client_session_of
 from afterwit.core.binding.client_text import without_client_text
-from afterwit.core.binding.errands import errand_of, errands_of
+from afterwit.core.binding.errands import errand_of, errands_of, may_be_errand, may_have_errands
 from afterwit.core.binding.parents import LONG_REPLY, Candidate, continued_sessions, with_replies
-from afterwit.core.binding.request import IncomingRequest, added_messages, read_request
+from afterwit.core.binding.request import IncomingRequest, added_messages, message_text, read_request
 from afterwit.core.binding.retelling import LONGEST, Recent, resumed
-from afterwit.core.binding.segments import plain_text
+from afterwit.core.binding.segments import SYSTEM, plain_text
 from afterwit.core.binding.siblings import Branch, Resolution, resolve
 from afterwit.core.binding.side_turns import Shape
 
 __all__ = [
     "LONGEST",
     "LONG_REPLY",
+    "SYSTEM",
     "Binding",
     "Branch",
     "Candidate",
@@ -42,6 +43,9 @@ __all__ = [
     "continued_sessions",
     "errand_of",
     "errands_of",
+    "may_be_errand",
+    "may_have_errands",
+    "message_text",
     "plain_text",
     "read_request",
     "resolve",

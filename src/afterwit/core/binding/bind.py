@@ -25,7 +25,7 @@ from afterwit.core.binding.parents import (
 )
 from afterwit.core.binding.request import IncomingRequest, next_state
 from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
-from afterwit.core.binding.side_turns import Pattern, alike, classify, known_patterns, open_messages
+from afterwit.core.binding.side_turns import Patterns, alike, classify, known_patterns, open_messages
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
@@ -75,7 +75,7 @@ def bind(
     incoming: IncomingRequest,
     candidates: Sequence[Candidate],
     recent: Sequence[Recent] = (),
-    patterns: Sequence[Pattern] | None = None,
+    patterns: Patterns | None = None,
 ) -> Binding:
     """Bind a request.
 

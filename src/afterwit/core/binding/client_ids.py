@@ -12,6 +12,18 @@ from afterwit.core.turn import Kind
 
 _SESSION_HEADERS = (("x-session-id",), ("session-id", "thread-id"), ("session_id",), ("x-session-affinity",))
 """In order of trust; the headers of one entry are read together."""
+_TELLING = frozenset(
+    {
+        *(name for names in _SESSION_HEADERS for name in names),
+        "x-parent-session-id",
+        "x-session-done",
+        "x-turn-type",
+        "x-codex-turn-metadata",
+    }
+)
+"""All headers that are read."""
+_FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
+"""All fields of a body that are read."""
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
 _LONGEST_PACKED = 4096
@@ -33,10 +45,17 @@ class ClientSession:
     """The client says that the session ends with this request."""
 
 
+UNTOLD = ClientSession()
+"""Of a client that says nothing."""
+
+
 def client_session_of(headers: Mapping[str, str], body: Any) -> ClientSession:
     """Read the ids of a request. `headers` have lower-case names. Malformed ids are ignored."""
+    fields = body if isinstance(body, Mapping) else {}
+    if _TELLING.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
+        return UNTOLD
     parent = _id(headers.get("x-parent-session-id"))
-    session = _from_headers(headers) or _from_body(body if isinstance(body, Mapping) else {})
+    session = _from_headers(headers) or _from_body(fields)
     if session is None and parent is not None:
         session = f"under {parent}"
     return ClientSession(

@@ -121,7 +121,9 @@ def is_boilerplate(said: str, before: str) -> bool:
 
 def _without_state(text: str) -> str:
     """The text without blocks at its ends that tell the state of things by their name, if it says more."""
-    said = text
+    said = text.strip()
+    if not (said.startswith("<") or said.endswith(">")):
+        return text
     for _ in range(_MOST_BLOCKS):
         said = _without_first(_without_last(said.strip()))
     return text if not said or len(said) == len(text.strip()) else said

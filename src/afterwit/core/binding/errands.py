@@ -16,6 +16,8 @@ from afterwit.core.binding.side_turns import TINY
 
 OPENING = 300
 """Characters of a text in which it says what it wants."""
+BETWEEN = "\n"
+"""Stands between texts that are searched as one: none of them holds it (`segments.collapse`)."""
 _WANTED = re.compile(
     r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
     r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
@@ -61,9 +63,14 @@ def looks_back(incoming: IncomingRequest) -> bool:
     return bool(back or beside)
 
 
+def may_be_errand(incoming: IncomingRequest) -> bool:
+    """Whether a request is small enough to be an errand: `errand_of` may find one."""
+    return not incoming.shape.tools and incoming.shape.tiny and incoming.last_reply is None
+
+
 def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
     """The session of a request's errand, "" if that is not known; None if it is not an errand."""
-    if incoming.shape.tools or not incoming.shape.tiny or incoming.last_reply is not None:
+    if not may_be_errand(incoming):
         return None
     bare = [
         one
@@ -71,7 +78,8 @@ def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None
         if one.shape is not None and one.shape.system != incoming.shape.system
     ]
     texts = [text for text in incoming.texts if text]
-    quoted = [one for one in bare if _quotes(texts, one)]
+    said = BETWEEN.join(texts)
+    quoted = [one for one in bare if one.asked and one.asked[0] in said]
     tooled = [one for one in bare if one.shape is not None and one.shape.tools]
     worded = bool(quoted or tooled) and asks_about(texts)
     if worded and quoted:
@@ -81,11 +89,16 @@ def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None
     return next((one.session for one in quoted if one in tooled and _long(one.asked[0])), None)
 
 
+def may_have_errands(incoming: IncomingRequest) -> bool:
+    """Whether a request begins what errands are about: `errands_of` may find some."""
+    return bool(incoming.shape.tools)
+
+
 def errands_of(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[str]:
     """Earlier requests that turn out to be errands of the conversation that this request begins, if nobody
     went on from them."""
     asked = next((text for text in _asked(incoming) if text), "")
-    if not incoming.shape.tools or not asked:
+    if not may_have_errands(incoming) or not asked:
         return []
     own = of_the_same_client(incoming, recent)
     return [one.turn for one in own if _ran_ahead(one, asked, incoming.shape.system)]
@@ -109,10 +122,6 @@ def asks_about(texts: Iterable[str]) -> bool:
 def _wishes(text: str) -> bool:
     lower = text.lower()
     return _WANTED.search(lower) is not None and _ABOUT.search(lower) is not None
-
-
-def _quotes(texts: Sequence[str], one: Recent) -> bool:
-    return bool(one.asked) and any(one.asked[0] in text for text in texts)
 
 
 def _asked(incoming: IncomingRequest) -> Iterable[str]:

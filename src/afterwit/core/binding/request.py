@@ -91,7 +91,7 @@ class IncomingRequest:
 
     def full(self, response: Message) -> tuple[bytes, int]:
         """The fingerprint and the number of segments of the prompt with its response."""
-        said = segments_of((response,), (plain_text(response),))
+        said = _read_message(response).segments
         return extend(self.prompt_hash, said), self.depth + len(said)
 
 
@@ -118,9 +118,14 @@ def read_request(
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
         fingerprints=fingerprints(segments, f"{scope}\0{client.session or ''}"),
-        mentions=_mentions(messages),
+        mentions=_mentions(read),
         follows=follows,
     )
+
+
+def message_text(message: Message) -> str:
+    """`plain_text` of a message that is likely to come again, or came before."""
+    return _read_message(message).text
 
 
 def next_state(
@@ -139,7 +144,7 @@ def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int
 
     It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.
     """
-    called = _mentions(messages).get(parent.id)
+    called = _mentions(map(_read_message, messages)).get(parent.id)
     if called is not None:
         return _reaction(messages, _after_call(messages, called), Kind.MAIN)
     reply, last = plain_text(parent.message), last_reply(messages)
@@ -180,11 +185,11 @@ def _speaks(message: Message, before: str | None) -> bool:
     return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")
 
 
-def _mentions(messages: Sequence[Message]) -> dict[str, int]:
+def _mentions(messages: Iterable[_ReadMessage]) -> dict[str, int]:
     """Turns whose tool-call ids a message holds: as a call, as a result's, or written out in the text."""
     first: dict[str, int] = {}
     for index, message in enumerate(messages):
-        for turn in _read_message(message).turns:
+        for turn in message.turns:
             first.setdefault(turn, index)
     return first
 

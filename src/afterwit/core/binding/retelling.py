@@ -59,7 +59,10 @@ def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> l
 
 def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> set[str]:
     """The session that a message of the request retells; several if it holds as much of each."""
-    carriers, own = carrying(incoming), of_the_same_client(incoming, recent)
+    carriers = carrying(incoming)
+    if not carriers:
+        return set()
+    own = of_the_same_client(incoming, recent)
     held: dict[str, int] = defaultdict(int)
     for one in own:  # a session that branched is there once for each branch
         held[one.session] = max(held[one.session], *(_held(text, one) for text in carriers), 0)
@@ -110,6 +113,8 @@ def kept_words(incoming: IncomingRequest, recent: Iterable[Recent]) -> str | Non
         return None
     said = zip(incoming.messages, incoming.texts, strict=True)
     asked = tuple(text[:LONGEST] for message, text in said if message.role == "user" and text)
+    if len(asked) <= FEWEST:
+        return None
     own = of_the_same_client(incoming, recent)
     found = {one.session for one in own if _begins_with(asked, one.asked)}
     return found.pop() if len(found) == 1 else None

@@ -52,10 +52,10 @@ def fingerprints(segments: Iterable[Segment], namespace: str) -> tuple[bytes, ..
     return tuple(hashes)
 
 
-def extend(fingerprint: bytes, segments: Iterable[Segment]) -> bytes:
-    """The fingerprint after more segments."""
-    for segment in segments:
-        fingerprint = _hash(fingerprint, *segment.parts)
+def extend(fingerprint: bytes, segments: Iterable[tuple[str, ...]]) -> bytes:
+    """The fingerprint after more segments, given by their parts."""
+    for parts in segments:
+        fingerprint = _hash(fingerprint, *parts)
     return fingerprint
 
 

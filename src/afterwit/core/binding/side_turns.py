@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from sys import getsizeof
 from typing import Any
@@ -43,13 +43,19 @@ class Shape:
 
     def __str__(self) -> str:
         """One line for the store; `Shape.read` reads it."""
-        data = {"streamed": self.streamed, "system": self.system, "tools": sorted(self.tools)}
-        return json.dumps(data, separators=(",", ":"))
+        return _line(self)
 
     @classmethod
     def read(cls, line: str) -> Shape:
         data = json.loads(line)
         return cls(tools=frozenset(data["tools"]), streamed=data["streamed"], system=data["system"])
+
+
+@lru_cache(maxsize=256)
+def _line(shape: Shape) -> str:
+    """Written once: the requests of a session are nearly all made alike."""
+    data = {"streamed": shape.streamed, "system": shape.system, "tools": sorted(shape.tools)}
+    return json.dumps(data, separators=(",", ":"))
 
 
 def shape_of(conversation: Conversation, *, streamed: bool) -> Shape:
@@ -106,43 +112,49 @@ class Pattern:
     client: str
     place: Place
     starts: str
-    words: int = field(init=False)
-    """Of `starts`."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "words", len(self.starts.split()))
 
 
-def read_patterns(data: Mapping[str, Any]) -> tuple[Pattern, ...]:
+class Patterns(tuple[Pattern, ...]):
+    """Patterns, with what each request asks of all of them."""
+
+    @cached_property
+    def starts(self) -> tuple[str, ...]:
+        return tuple(pattern.starts for pattern in self)
+
+    @cached_property
+    def words(self) -> int:
+        """Of the longest."""
+        return max((len(starts.split()) for starts in self.starts), default=0)
+
+
+def read_patterns(data: Mapping[str, Any]) -> Patterns:
     """The patterns of a data file of version 1."""
     if data["version"] != 1:
         raise ValueError(f"side patterns of version {data['version']}, not 1")
-    return tuple(
+    return Patterns(
         Pattern(client=entry["client"], place=Place(entry["place"]), starts=collapse(entry["starts"]))
         for entry in data["patterns"]
     )
 
 
 @cache
-def known_patterns() -> tuple[Pattern, ...]:
+def known_patterns() -> Patterns:
     """The patterns that ship with the package."""
     file = resources.files("afterwit.core.binding") / "data" / "side_patterns.json"
     return read_patterns(json.loads(file.read_text(encoding="utf-8")))
 
 
-def matches(messages: Sequence[Message], texts: Sequence[str], patterns: Sequence[Pattern]) -> Pattern | None:
+def matches(messages: Sequence[Message], texts: Sequence[str], patterns: Patterns) -> Pattern | None:
     """The first pattern that a request opens with. `texts` are the `plain_text` of its messages."""
-    words = max((pattern.words for pattern in patterns), default=0)
     opened = open_messages(messages)
     said = zip(opened, texts[len(messages) - len(opened) :], strict=True)
     places = {
         Place.SYSTEM: [
-            _first(words, message.content or "") for message in messages if message.role in SYSTEM
+            _first(patterns.words, message.content or "") for message in messages if message.role in SYSTEM
         ],
         Place.REQUEST: [text for message, text in said if message.role == "user"],
     }
-    starts = tuple(pattern.starts for pattern in patterns)
-    if not any(text.startswith(starts) for texts in places.values() for text in texts):
+    if not any(text.startswith(patterns.starts) for texts in places.values() for text in texts):
         return None
     found = (p for p in patterns if any(text.startswith(p.starts) for text in places[p.place]))
     return next(found, None)
@@ -169,7 +181,7 @@ def classify(
     parent: Kind | None,
     retells: bool,
     resumes: bool = False,
-    patterns: Sequence[Pattern],
+    patterns: Patterns,
 ) -> Kind:
     """MAIN or SIDE. `texts` are the `plain_text` of the messages.
 

@@ -9,7 +9,6 @@ from afterwit.core.errors import StoreError
 from afterwit.store.port import Copying
 from afterwit.store.sql.copying import copy_rows
 from afterwit.store.sql.gateway.lookup import SqlParentLookup
-from afterwit.store.sql.gateway.recent import SqlRecent
 from afterwit.store.sql.gateway.recording import SqlRecording
 from afterwit.store.sql.orders.control import SqlControl
 from afterwit.store.sql.orders.forgetting import SqlForgetting
@@ -29,7 +28,6 @@ from afterwit.store.sql.versions.promotion import SqlPromotion
 class SqlStore(
     SqlRecording,
     SqlParentLookup,
-    SqlRecent,
     SqlLeases,
     SqlLearnerQueue,
     SqlLineage,

@@ -14,6 +14,8 @@ from afterwit.core.binding import (
     continued_sessions,
     errand_of,
     errands_of,
+    may_be_errand,
+    may_have_errands,
     resolve,
     resumed,
     with_replies,
@@ -92,7 +94,8 @@ def store_turn(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], 
 def _store(store: Store, bound: Bound, turn: Turn, *, own: Collection[str], now: float) -> None:
     incoming, binding = bound.incoming, bound.binding
     full_hash, full_depth = incoming.full(turn.message)
-    settled = replace(turn, kind=_kind_now(store, bound, own=own, now=now))
+    kind = _kind_now(store, bound, own=own, now=now)
+    settled = turn if turn.kind is kind else replace(turn, kind=kind)
     store.add_turn(
         settled,
         prompt_hash=incoming.prompt_hash,
@@ -124,12 +127,15 @@ def _kind_of_first(store: Store, bound: Bound, *, own: Collection[str], now: flo
 
     Whichever of the two is stored last finds the other.
     """
+    begins = bound.kind is Kind.MAIN and may_have_errands(bound.incoming)
+    unsaid = bound.incoming.client.turn_type is None and may_be_errand(bound.incoming)
+    if not begins and not unsaid:
+        return bound.kind
     recent = [one for one in store.recent(bound.scope) if one.turn not in own]
-    for errand in errands_of(bound.incoming, recent) if bound.kind is Kind.MAIN else ():
+    for errand in errands_of(bound.incoming, recent) if begins else ():
         if not _went_on(store, errand):
             store.set_kind(errand, Kind.SIDE, now=now)
-    said = bound.incoming.client.turn_type
-    return bound.kind if said is not None or errand_of(bound.incoming, recent) is None else Kind.SIDE
+    return Kind.SIDE if unsaid and errand_of(bound.incoming, recent) is not None else bound.kind
 
 
 def _went_on(store: Store, turn: str) -> bool:

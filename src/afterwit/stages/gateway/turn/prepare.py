@@ -110,7 +110,8 @@ def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) ->
     room = context_length - prompt
     if room <= forced:
         raise too_long(f"{prompt} tokens", context_length)
-    return replace(sampling, max_tokens=max(min(sampling.max_tokens, room), forced + 1))
+    most = max(min(sampling.max_tokens, room), forced + 1)
+    return sampling if most == sampling.max_tokens else replace(sampling, max_tokens=most)
 
 
 def too_long(size: str, context_length: int) -> RequestError:
@@ -146,6 +147,8 @@ def _begun(prefill: str, convention: Convention, thought: Thought | None) -> str
 
 def _beyond(sampling: Sampling, begun: tuple[int, ...]) -> Sampling:
     """The client's limit counts what is new."""
+    if not begun:
+        return sampling
     return replace(sampling, max_tokens=sampling.max_tokens + len(begun))
 
 

@@ -5,16 +5,17 @@ Each is read once: every request that begins a session asks for the same ones ag
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import orjson
 
-from afterwit.core.binding import LONGEST, Recent, plain_text
+from afterwit.core.binding import LONGEST, SYSTEM, Recent, message_text, plain_text
 from afterwit.core.kept import Kept
 from afterwit.core.message import Message
+from afterwit.core.turn import RecordedTurn
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.database import Database, Row, marks
-from afterwit.store.sql.gateway.relatives import shape_of
+from afterwit.store.sql.gateway.relatives import read_shape
 from afterwit.store.sql.rows.codec import read_message
 from afterwit.store.sql.rows.growing import whole_values
 
@@ -27,35 +28,29 @@ LARGEST_CONVERSATION = 4 << 20
 MOST_KEPT_BYTES = 16 << 20
 """Of texts that were read once."""
 
-END = "t.seq, t.id, t.parent IS NULL AS begins, c.conversation_shared + length(c.conversation) AS size"
+END = "t.seq, t.id, c.conversation_shared + length(c.conversation) AS size"
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 UNKNOWN = "(SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown')"
 """The newest turn of the same session that may or may not be on its main line."""
 
 
-class _End(NamedTuple):
-    """The newest turn of a conversation: all that decides its `Recent`."""
-
-    seq: int
-    id: str
-    """A number is given again if the newest turns were deleted."""
-    begins: bool
-
-
 class SqlRecent(Component):
-    """A part of the port's `ParentLookup` over SQLite."""
+    """A part of the port's `ParentLookup` in SQL."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._recents = Kept(self._read_recent, most_bytes=MOST_KEPT_BYTES, size=_bytes)
+        """By the conversation's newest turn, which decides it."""
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         rows = self._ends(scope, limit)
         if unknown := [row["unknown"] for row in rows if row["unknown"] is not None]:
             sql = f"SELECT {END} {FOUND} WHERE t.seq IN ({marks(len(unknown))})"
             rows = sorted([*rows, *self._database.rows(sql, unknown)], key=_newest, reverse=True)
-        ends = (row for row in rows if row["size"] is not None and row["size"] <= LARGEST_CONVERSATION)
-        return [self._recents(_End(row["seq"], row["id"], bool(row["begins"]))) for row in ends]
+        found = ((row["id"], row["size"]) for row in rows)
+        return [
+            self._recents(turn) for turn, size in found if size is not None and size <= LARGEST_CONVERSATION
+        ]
 
     def _ends(self, scope: str, limit: int) -> list[Row]:
         """The newest main-line turns of the newest sessions, looked for among more turns until those are
@@ -67,32 +62,79 @@ class SqlRecent(Component):
                 " WHERE t.kind = 'main' AND t.scope = ? ORDER BY t.seq DESC LIMIT ?",
                 (scope, looked),
             )
-            newest = {row["session"]: row for row in reversed(rows)}
+            newest = dict[str, Row]()
+            for row in rows:
+                newest.setdefault(row["session"], row)
             if len(newest) >= limit or len(rows) < looked or looked >= most:
-                return sorted(newest.values(), key=_newest, reverse=True)[:limit]
+                return list(newest.values())[:limit]
             looked = min(2 * looked, most)
 
-    def _read_recent(self, end: _End) -> Recent:
+    def _begun(self, turn: RecordedTurn, shape: str | None, client_session: bytes | None) -> None:
+        """A turn that follows no other was stored: the next requests of its scope compare themselves with it.
+
+        Of a short one all is at hand; a long one is read when it is asked for.
+        """
+        messages = turn.conversation.messages
+        if len(messages) <= MESSAGES_OF_ONE:
+            said = [(message.role, message_text(message)) for message in messages]
+            recent = _recent(
+                turn.id,
+                said,
+                session=turn.session,
+                reply=message_text(turn.message),
+                shape=shape,
+                begins=True,
+                client_session=client_session,
+            )
+            self._recents.keep(turn.id, recent)
+
+    def _read_recent(self, turn: str) -> Recent:
         (row,) = self._database.rows(
-            "SELECT t.session, t.client_session, c.shape, c.message FROM contents c JOIN turns t USING (seq)"
-            " WHERE seq = ?",
-            (end.seq,),
+            "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
+            " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
+            (turn,),
         )
-        whole = whole_values(self._database, (end.seq,))[end.seq]
+        whole = whole_values(self._database, (row["seq"],))[row["seq"]]
         messages = orjson.loads(whole["conversation"])["messages"]
-        last = [Message.from_dict(message) for message in messages[-MESSAGES_OF_ONE:]]
-        users = (Message.from_dict(message) for message in messages if message["role"] == "user")
-        asked = (plain_text(message)[:LONGEST] for message in users)
-        texts = [plain_text(one) for one in last if one.role not in ("system", "developer")]
-        return Recent(
+        first = len(messages) - MESSAGES_OF_ONE
+        said = [
+            (message["role"], plain_text(Message.from_dict(message)))
+            for index, message in enumerate(messages)
+            if index >= first or message["role"] == "user"
+        ]
+        return _recent(
+            turn,
+            said,
             session=row["session"],
-            turn=end.id,
-            texts=(*texts, plain_text(read_message(row["message"]))),
-            asked=tuple(text for text in asked if text),
-            shape=shape_of(row),
-            begins=end.begins,
+            reply=plain_text(read_message(row["message"])),
+            shape=row["shape"],
+            begins=row["parent"] is None,
             client_session=row["client_session"],
         )
+
+
+def _recent(
+    turn: str,
+    said: Sequence[tuple[str, str]],
+    *,
+    session: str,
+    reply: str,
+    shape: str | None,
+    begins: bool,
+    client_session: bytes | None,
+) -> Recent:
+    """`said`: roles and texts, of all user messages and of the last `MESSAGES_OF_ONE`."""
+    asked = (text[:LONGEST] for role, text in said if role == "user")
+    last = (text for role, text in said[-MESSAGES_OF_ONE:] if role not in SYSTEM)
+    return Recent(
+        session=session,
+        turn=turn,
+        texts=(*last, reply),
+        asked=tuple(text for text in asked if text),
+        shape=None if shape is None else read_shape(shape),
+        begins=begins,
+        client_session=client_session,
+    )
 
 
 def _newest(row: Row) -> int:
@@ -100,5 +142,5 @@ def _newest(row: Row) -> int:
     return seq
 
 
-def _bytes(end: _End, recent: Recent) -> int:
+def _bytes(turn: str, recent: Recent) -> int:
     return sum(4 * len(text) + 64 for text in (*recent.texts, *recent.asked))

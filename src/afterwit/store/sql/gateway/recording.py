@@ -12,14 +12,14 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import Feedback
 from afterwit.store.records import FeedbackOutcome
-from afterwit.store.sql.component import Component
 from afterwit.store.sql.database import Database
+from afterwit.store.sql.gateway.recent import SqlRecent
 from afterwit.store.sql.rows.codec import content_columns, identity_columns, pack_messages
 from afterwit.store.sql.rows.growing import GROWING, Base, GrowingColumns
 from afterwit.store.sql.rows.turn_state import TurnState, move, skip_open, turn_state_of
 
 
-class SqlRecording(Component):
+class SqlRecording(SqlRecent):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._growing = GrowingColumns(database)
@@ -61,7 +61,8 @@ class SqlRecording(Component):
             "recorded": now,
             "adapter": turn.adapter if isinstance(turn, Turn) else SHARED,
         }
-        content = content_columns(turn) | {"shape": None if shape is None else str(shape)}
+        line = None if shape is None else str(shape)
+        content = content_columns(turn) | {"shape": line}
         with self._database.transaction():
             begins = turn.session == turn.id  # nobody can have excluded it
             if reason is None and not begins and self._is_excluded(turn.session):
@@ -70,6 +71,8 @@ class SqlRecording(Component):
             behind = self._growing.behind(turn.parent, whole)
             seq = self._database.add(columns, content | behind)
             self._growing.keep(Base(seq, turn.id, behind["prompt_digest"]), whole)
+            if turn.parent is None:
+                self._begun(turn, line, client_session)
             if supersedes is not None:
                 self.supersede(supersedes, turn.id, now=now)
 

@@ -12,10 +12,10 @@ CHILDREN = "EXISTS (SELECT 1 FROM turns child WHERE child.parent = t.id AND chil
 
 
 def shape_of(row: Row) -> Shape | None:
-    return None if row["shape"] is None else _read(row["shape"])
+    return None if row["shape"] is None else read_shape(row["shape"])
 
 
 @lru_cache(maxsize=256)
-def _read(line: str) -> Shape:
+def read_shape(line: str) -> Shape:
     """Read once: the turns of a session are nearly all made alike."""
     return Shape.read(line)

@@ -25,10 +25,6 @@ from afterwit.store.sql.rows.packing import (
     unpack_runs,
 )
 
-TURN_FIELDS = ("id", "scope", "session", "parent", "kind", "created")
-"""Fields of a turn that `turns` holds as they are."""
-
-
 ACCEPTED, REFUSED = "yes", "no"
 """What a person said of a verdict."""
 NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versions", "forced"), b"") | {
@@ -39,10 +35,16 @@ NOT_SAMPLED = dict.fromkeys(("prompt_ids", "sampling", "ids", "logprobs", "versi
 
 def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
     """The part of `turns` that the turn itself decides."""
-    columns = {name: getattr(turn, name) for name in TURN_FIELDS}
-    if not isinstance(turn, Turn):
-        return columns | {"oldest_version": 0, "imported": True}
-    return columns | {"oldest_version": turn.sampled.oldest_version}
+    return {
+        "id": turn.id,
+        "scope": turn.scope,
+        "session": turn.session,
+        "parent": turn.parent,
+        "kind": turn.kind,
+        "created": turn.created,
+        "oldest_version": turn.sampled.oldest_version if isinstance(turn, Turn) else 0,
+        "imported": not isinstance(turn, Turn),
+    }
 
 
 def content_columns(turn: RecordedTurn) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def unpack_floats(data: bytes) -> tuple[float, ...]:
 
 def pack_runs(values: Sequence[int]) -> bytes:
     """(value, length) pairs: one pair for a response that one version sampled."""
-    if len(set(values)) == 1:
+    if values and values.count(values[0]) == len(values):
         return pack_ids((values[0], len(values)))
     return pack_ids([number for value, run in groupby(values) for number in (value, len(tuple(run)))])
 
