@@ -25,13 +25,17 @@ CHUNK = 256
 def effects(state: UpdateState, indices: Sequence[int], *, measured: Sequence[int]) -> tuple[Effect, ...]:
     """The effects on these items that are turns of the store, after the update's last epoch.
 
-    What the weights now say is measured for the `measured` ones among them; all else is known already. Each
-    rank measures its own.
+    What the weights now say is measured for the `measured` ones among them, by whichever rank has least to
+    do; all else each rank knows of its own.
     """
+    read = [index for index in measured if index in indices and state.items[index].turn is not None]
+    with state.ranks.running():
+        share = state.ranks.share([len(state.items[index].student) for index in read])
+        chosen = [read[at] for at in share]
+        now = dict(zip(chosen, _now(state, chosen), strict=True))
+    after = state.ranks.gathered(now)
     with state.ranks.running():
         own = [index for index in indices if index in state.targets and state.items[index].turn is not None]
-        read = [index for index in own if index in measured]
-        after = dict(zip(read, _now(state, read), strict=True))
         mine = {index: _effect(state, index, after.get(index)) for index in own}
     return tuple(state.ranks.gathered(mine).values())
 
