@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from afterwit.apps import build
+from afterwit.apps.another_home import refuse_another_home
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor import model as self_tests
 from afterwit.apps.doctor.finding import require
@@ -106,12 +107,15 @@ class Runtime:
             build.check_tracking(self._settings)
         renderer = Renderer.load(folder, tool_convention=self._settings.gateway.tool_convention)
         versions = build.versions_of(self._home, folder, self._settings.versions)
-        await _follow(versions)
+        all_seen = await _follow(versions)
         require(self_tests.check(folder, versions, self._settings.judge.placement))
         store = build.store_of_model(self._settings, self._home, folder)
         remember_model(self._home, folder)
         self.store = build.async_store(store)
         self._stack.push_async_callback(self.store.close)
+        if self._settings.learner.enabled and all_seen:
+            url = self._settings.store.url
+            await self.store.call(lambda store: refuse_another_home(url, store, versions))
         for stage, why in self.off.items():
             await self._reporter(stage)(True, why)
         sock = await self._reserve() if "gateway" in self.stages else None
@@ -233,10 +237,10 @@ class Runtime:
         self._stack.push_async_callback(_cancel, task)
 
 
-async def _follow(versions: Versions) -> None:
+async def _follow(versions: Versions) -> bool:
     """Learn of other machines' versions before anything is loaded. VersionsRefused if that will never do.
 
-    If they cannot be seen now, what is on this disk serves; the publisher says so, and tries again.
+    False if they cannot be seen now: what is on this disk serves; the publisher says so, and tries again.
     """
     try:
         await asyncio.to_thread(versions.follow)
@@ -244,6 +248,8 @@ async def _follow(versions: Versions) -> None:
         raise
     except VersionsUnavailable as error:
         log.warning("publish: %s; what is on this disk serves", error)
+        return False
+    return True
 
 
 def _require_module(name: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterwit.apps import build
+from afterwit.apps.another_home import refuse_another_home
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
 from afterwit.apps.running.logs import log_plainly
@@ -86,8 +87,11 @@ def _atropos(
 ) -> None:
     settings, folder = part.settings, part.folder
     with closing(build.store_of_model(settings, home, folder)) as store:
-        with build.versions_of(home, folder, settings.versions).learning(), store.leading():
+        versions = build.versions_of(home, folder, settings.versions)
+        with versions.learning(), store.leading():
             try:
+                versions.follow()
+                refuse_another_home(settings.store.url, store, versions)
                 store.set_status(STAGE, True, "loading the model", now=time.time())
                 trainer = _loaded(part, home)
                 loaded()
@@ -162,6 +166,8 @@ def _learn(
         if not _only_learner(lock, versions, store, stop, wait=wait):
             return
         try:
+            versions.follow()
+            refuse_another_home(settings.store.url, store, versions)
             store.set_status(STAGE, True, "loading the model", now=time.time())
             trainer = _loaded(part, home)
             loaded()
@@ -221,7 +227,6 @@ def _loaded(part: Part, home: Path) -> Trainer:
         from afterwit.wire.model_text.render import Renderer
 
         trainer = build.trainer_of(settings, home, folder, part.ranks)
-        trainer.versions.follow()
         if settings.learner.shards == 1:
             require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer

@@ -131,6 +131,6 @@ def _bind(database: PostgresqlDatabase, fingerprint: str | None) -> None:
         bound = database.rows("SELECT value FROM meta WHERE key = ?", (FINGERPRINT_KEY,))[0]["value"]
     if bound != fingerprint:
         raise StoreMismatch(
-            f"{database.place} belongs to another model or tokenizer. Serve the model it was made with, or "
-            "name another store.url."
+            f"{database.place} belongs to another model or tokenizer: their fingerprint is {bound}, this "
+            f"model's {fingerprint}. Serve the model it was made with, or name another store.url."
         )

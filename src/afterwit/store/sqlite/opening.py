@@ -130,7 +130,8 @@ def _bind(database: SqliteDatabase, fingerprint: str | None) -> None:
         bound = database.row("SELECT value FROM meta WHERE key = 'fingerprint'")
     if bound is None or bound["value"] != fingerprint:
         raise StoreMismatch(
-            f"{database.path} belongs to another model or tokenizer. Serve the model it was made with, or "
+            f"{database.path} belongs to another model or tokenizer: their fingerprint is "
+            f"{bound and bound['value']}, this model's {fingerprint}. Serve the model it was made with, or "
             "name another --home."
         )
 
