@@ -209,9 +209,16 @@ class Status:
     """A stage's health, as it reported it."""
 
     stage: str
+    machine: str = ""
+    """Where it runs, if the store is shared; "": here, as all that uses the store."""
     ok: bool
     message: str
     at: float
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.stage} on {self.machine}" if self.machine else self.stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

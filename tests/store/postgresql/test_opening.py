@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
@@ -11,6 +11,7 @@ from afterwit.core.errors import SettingError, StoreError, StoreMismatch, StoreU
 from afterwit.store.postgresql import PostgresqlStore
 from afterwit.store.postgresql.opening import open_database, schema_of
 from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
+from afterwit.store.sql.upkeep.statuses import KEPT_S
 from tests.store.examples import add
 from tests.store.places import MODEL
 from tests.store.postgresql.server import server
@@ -116,3 +117,32 @@ def test_names_sort_by_their_bytes(store: PostgresqlStore) -> None:
     for name in ("b", "B", "ä", "a"):
         store.set_status(name, True, "", now=0.0)
     assert [status.stage for status in store.statuses()] == ["B", "a", "b", "ä"]
+
+
+def test_each_machine_has_its_own_status_of_a_stage(url: str) -> None:
+    with ExitStack() as opened:
+        one, two = (
+            opened.enter_context(closing(PostgresqlStore.open(url, fingerprint=None, machine=name)))
+            for name in ("one", "two")
+        )
+        one.set_status("judge", False, "it does not answer", now=1.0)
+        two.set_status("judge", True, "judging", now=2.0)
+        one.set_status("learn", True, "waiting", now=3.0)
+        assert [status.name for status in two.statuses()] == ["judge on one", "judge on two", "learn on one"]
+        assert [status.ok for status in one.statuses()] == [False, True, True]
+        one.set_status("judge", True, "judging", now=4.0)
+        assert [status.ok for status in two.statuses()] == [True, True, True]
+
+
+def test_a_machine_that_was_silent_for_a_week_is_gone_once_another_reports_the_stage(url: str) -> None:
+    with ExitStack() as opened:
+        one, two = (
+            opened.enter_context(closing(PostgresqlStore.open(url, fingerprint=None, machine=name)))
+            for name in ("one", "two")
+        )
+        one.set_status("judge", False, "it does not answer", now=0.0)
+        one.set_status("learn", False, "it was killed", now=0.0)
+        two.set_status("judge", True, "judging", now=KEPT_S)
+        assert [status.name for status in two.statuses()] == ["judge on one", "judge on two", "learn on one"]
+        two.set_status("judge", True, "judging", now=KEPT_S + 1)
+        assert [status.name for status in two.statuses()] == ["judge on two", "learn on one"]

@@ -38,7 +38,7 @@ def _stages(home: Path) -> Iterator[Finding]:
     with build.store_of_home(home) as store:
         for status in store.statuses():
             yield Finding(
-                name=f"stage {status.stage}",
+                name=f"stage {status.name}",
                 ok=status.ok,
                 seen=status.message,
                 remedy="" if status.ok else "it tries again by itself; its last words say what it needs",

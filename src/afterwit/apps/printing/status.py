@@ -84,7 +84,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     yield "serving", _serving(found)
     yield "turns", ", ".join(f"{count} {state.value}" for state, count in found.turns.items()) or "none yet"
     for status in found.stages:
-        yield f"{status.stage}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
+        yield f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
 
 
 def _learning(found: Overview) -> str:

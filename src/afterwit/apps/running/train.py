@@ -250,7 +250,8 @@ def _why_nothing(store: Store) -> str:
     """What failed, or what the store holds instead of turns to learn from."""
     if (pause := store.paused()) is not None:
         return f"nothing was learned: {on_person(pause)}"
-    status = next(status for status in store.statuses() if status.stage == STAGE)
+    reported = [status for status in store.statuses() if status.stage == STAGE]
+    status = max(reported, key=lambda status: status.at)
     if not status.ok:
         return f"nothing was learned: {status.message}"
     counts = store.counts()

@@ -59,7 +59,7 @@ class Metrics:
         self._groups = {
             group: (self._gauge(name, text, label), label) for group, (name, text, label) in GROUPS.items()
         }
-        self._stage = self._gauge("afterwit_stage_ok", "1 if the stage works, else 0.", "stage")
+        self._stage = self._gauge("afterwit_stage_ok", "1 if the stage works everywhere, else 0.", "stage")
 
     def request(self, route: str, status: int) -> None:
         self._requests.labels(route, status).inc()
@@ -92,8 +92,11 @@ class Metrics:
         self._turns.clear()
         for labels, count in turns.items():
             self._turns.labels(*labels).set(count)
+        works: dict[str, bool] = {}
         for status in stages:
-            self._stage.labels(status.stage).set(int(status.ok))
+            works[status.stage] = works.get(status.stage, True) and status.ok
+        for stage, ok in works.items():
+            self._stage.labels(stage).set(int(ok))
         return generate_latest(self.registry)
 
     def _set_learned(self, learned: Newest) -> None:

@@ -9,12 +9,16 @@ from afterwit.store.records import Key, Status
 
 
 class Statuses(Protocol):
-    """The newest status of each stage. An alarm stays until the stage reports that it works again."""
+    """The newest status of each stage, and of each machine if the store is shared.
+
+    An alarm stays until the stage reports that it works again, or another machine reports of the stage and
+    this one has not for a week.
+    """
 
     def set_status(self, stage: str, ok: bool, message: str, *, now: float) -> None: ...
 
     def statuses(self) -> list[Status]:
-        """By the stage's name."""
+        """By the stage's name, then the machine's."""
         ...
 
 

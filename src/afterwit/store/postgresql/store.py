@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import closing
 from pathlib import Path
 from typing import Self
@@ -19,14 +20,17 @@ class PostgresqlStore(SqlStore):
     _database: PostgresqlDatabase
 
     @classmethod
-    def open(cls, url: str, *, fingerprint: str | None) -> Self:
+    def open(cls, url: str, *, fingerprint: str | None, machine: str | None = None) -> Self:
         """Open or create the store at `postgresql://...`, as libpq reads it.
 
-        `fingerprint` binds it to tokenizer and base weights; None: any store. What was written survives a
+        `fingerprint` binds it to tokenizer and base weights; None: any store. `machine` is this one's name
+        beside the others that use the store; None: the name of the host. What was written survives a
         killed client, a killed server and a power loss, as far as the server's `synchronous_commit` says so.
         Raises StoreMismatch for a newer schema, another fingerprint or foreign tables, which stay untouched.
         """
-        return cls(open_database(url, fingerprint=fingerprint))
+        database = open_database(url, fingerprint=fingerprint)
+        database.machine = platform.node() if machine is None else machine
+        return cls(database)
 
     @staticmethod
     def exists(url: str) -> bool:

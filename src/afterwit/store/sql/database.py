@@ -36,6 +36,9 @@ class Database(ABC):
     EACH: ClassVar[str]
     """Behind `FROM wanted`: joins each of its rows with those of a SELECT that names it, as `x`."""
 
+    machine = ""
+    """This one's name, if others may share the database."""
+
     def __init__(self, place: str) -> None:
         self.place = place
         """Where it is, for messages."""

@@ -29,6 +29,7 @@ class Health:
             return {"status": word}
         stages = [
             {"stage": status.stage, "ok": status.ok, "message": status.message, "at": status.at}
+            | ({"machine": status.machine} if status.machine else {})
             for status in self.stages
         ]
         return {"status": word, "version": self.version, "paused": _paused(self.pause), "stages": stages}
@@ -57,7 +58,7 @@ def health_of(
         faults["gateway"] = "Shutting down: running answers finish, new requests are refused."
     own = {name: Status(stage=name, ok=False, message=words, at=now) for name, words in faults.items()}
     fine = Status(stage="gateway", ok=True, message=f"{gateway.in_flight.count} answers under way.", at=now)
-    stages = {"gateway": fine} | {status.stage: status for status in statuses} | own
+    stages = {"gateway": fine} | {status.name: status for status in statuses} | own
     return Health(
         serving=not gateway.in_flight.draining and not _engine_down(gateway, now),
         version=gateway.engine.version,

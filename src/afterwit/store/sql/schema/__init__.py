@@ -12,6 +12,7 @@ from afterwit.store.sql.schema import (
     version_9,
     version_10,
     version_11,
+    version_12,
 )
 
 __all__ = ["MIGRATIONS", "SCHEMA"]
@@ -28,6 +29,7 @@ MIGRATIONS = (
     version_9.STATEMENTS,
     version_10.STATEMENTS,
     version_11.STATEMENTS,
+    version_12.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -66,7 +66,8 @@ def learning(
     versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
     """Whether it learns: a sentence, when it last did, and what the learner says of itself."""
-    learner = next((status for status in stages if status.stage == "learn"), None)
+    learners = [status for status in stages if status.stage == "learn"]
+    learner = max(learners, key=lambda status: status.at, default=None)
     updates = [version for version in versions if version.origin is Origin.UPDATE]
     trained = counts.states.get(State.TRAINED, 0)
     if pause is not None:
