@@ -45,7 +45,7 @@ def rows(asked: Asked) -> Iterator[Row]:
         base = tiny_qwen3(Path(folder), **SHAPE)
         runs = [_shares(base, Path(folder) / f"home{run}") for run in range(1 if asked.quick else asked.runs)]
     yield Row(
-        id="P1",
+        id="W1",
         what=f"promotion: asking an update of {TURNS} turns for what was approved / the update",
         values=tuple(run.gate for run in runs),
         target=at_most(0.2),
@@ -53,7 +53,7 @@ def rows(asked: Asked) -> Iterator[Row]:
         note=f"{runs[0].tokens} tokens of approved responses",
     )
     yield Row(
-        id="P2",
+        id="W2",
         what=f"promotion and the ledger: that, and what the update did to its {TURNS} turns / the update",
         values=tuple(run.gate + run.effects for run in runs),
         target=at_most(0.33),
