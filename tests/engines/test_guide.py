@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ async def test_responses_beside_a_form_are_what_they_are_alone(
         assert (await say(engine, request)).ids == beside.ids
         assert not any(beside.forced)
     assert all(tokenizer.decode(said.ids).startswith("[") for said in together[3:])
+
+
+async def test_a_mask_that_is_late_holds_nobody_up(engine: EmbeddedEngine) -> None:
+    form = plain({"type": "array", "items": NUMBER})
+    requests = [ask(PROMPT, constraint=form, seed=1, max_tokens=6), ask(PROMPT, seed=2, max_tokens=6)]
+    alone = [await say(engine, request) for request in requests]
+    assert engine.grammars is not None
+    come = threading.Event()
+    engine.grammars.followers.submit(come.wait)
+    late = asyncio.create_task(say(engine, requests[0]))
+    for _ in range(3):
+        free = await say(engine, requests[1])
+        assert (free.ids, free.logprobs) == (alone[1].ids, pytest.approx(alone[1].logprobs, abs=1e-4))
+    assert not late.done()
+    come.set()
+    said = await late
+    assert (said.ids, said.logprobs) == (alone[0].ids, pytest.approx(alone[0].logprobs, abs=1e-4))
 
 
 async def test_white_space_between_the_marks_of_json_has_an_end(

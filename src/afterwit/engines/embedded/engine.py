@@ -80,7 +80,8 @@ class EmbeddedEngine:
         self.capabilities = replace(
             CAPABILITIES, constraint=grammars is not None, scored_ids=facts.vocabulary
         )
-        self._grammars = grammars
+        self.grammars = grammars
+        """What follows constraints; None: nothing does."""
         self._load = load
         self._script = script
         self._seeds = random.Random(seed)
@@ -171,8 +172,8 @@ class EmbeddedEngine:
     async def generate_together(self, requests: Sequence[Generate]) -> list[list[Step]]:
         """Every response whole, from one batch that starts at once. Raises the first error of `generate`.
 
-        If nobody else uses the engine, and it keeps nothing (`keep_gib` = 0), seeded requests give the same
-        ids and log-probs each time, to the last bit.
+        If nobody else uses the engine, and it keeps nothing (`keep_gib` = 0), seeded requests without
+        constraints give the same ids and log-probs each time, to the last bit.
         """
         self._check_open()
         batch = BatchFuture(len(requests))
@@ -239,8 +240,8 @@ class EmbeddedEngine:
         self._staged = None
         await asyncio.wrap_future(self._worker.stop(EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
-        if self._grammars is not None:
-            self._grammars.close()
+        if self.grammars is not None:
+            self.grammars.close()
 
     def _route(self, version: int, module: nn.Module) -> None:
         """In the worker's thread, between two decode steps."""
@@ -258,10 +259,10 @@ class EmbeddedEngine:
 
     async def _guide(self, constraint: Constraint) -> Guide:
         """What follows a constraint. Its schema is compiled in a thread, so that nobody else waits."""
-        if self._grammars is None:
+        if self.grammars is None:
             raise RequestRefused("This engine follows no constraint.", field="constraint")
-        make = partial(Guide, constraint, self._grammars)
-        return await asyncio.get_running_loop().run_in_executor(self._grammars.compilers, make)
+        make = partial(Guide, constraint, self.grammars)
+        return await asyncio.get_running_loop().run_in_executor(self.grammars.compilers, make)
 
     def _staged_weights(self) -> tuple[int, nn.Module]:
         if self._staged is None:

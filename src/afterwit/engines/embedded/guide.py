@@ -57,6 +57,11 @@ class Guide:
         self.refusal: RequestRefused | None = None
         """Why the response cannot go on: its schema takes too much work from here."""
 
+    @property
+    def awaited(self) -> Future[Tensor | None] | None:
+        """The mask that is being worked out; None: `mask` answers at once."""
+        return None if self._mask.done() else self._mask
+
     def mask(self) -> Tensor | None:
         """Whether each id may come next, [V]; None: all may, and so after a refusal."""
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import wait
+from itertools import chain
 
 from torch import nn
 
@@ -11,15 +13,19 @@ from afterwit.engines.embedded.cache.batch import Batch
 from afterwit.engines.embedded.cache.common import common_prefix
 from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.forward import decode
-from afterwit.engines.embedded.sample import Draw
 from afterwit.engines.embedded.scheduling.outcome import Outcome, failure_of, outcomes
 from afterwit.engines.embedded.scheduling.prompts import LOST
 from afterwit.engines.embedded.scheduling.sequence import ResponseSequence, row_of
 
 log = logging.getLogger(__name__)
+LATE_S = 0.05
+"""Seconds that a step waits for masks: what one client's schema takes to follow must not stop the others."""
 IN_PLACE = 1024
 """Prompts of more tokens stay in their row while the response decodes, and responses share them. Shorter ones
 are copied into the batch, where one call of the attention reads them all."""
+
+Drawing = tuple[ResponseSequence, Outcome]
+"""A response and what came of its next id."""
 
 
 class Decoding:
@@ -38,20 +44,19 @@ class Decoding:
         self._batch.put(len(self.sequences), layers)
         self.sequences.append(sequence)
 
-    def step(self, module: nn.Module, version: int) -> list[tuple[ResponseSequence, Outcome]]:
-        """What came of the next token of each response, by these weights."""
+    def step(self, module: nn.Module, version: int) -> list[Drawing]:
+        """What came of the next token of each response, by these weights.
+
+        A response whose mask is late is left out, and its position is read again in the next step.
+        """
         sequences = list(self.sequences)
         if not sequences:
             return []
-        draws = [sequence.draw() for sequence in sequences]
         try:
-            drawn = self._decode_rows(module, version, 0, sequences, draws)
+            return self._decode_rows(module, version, 0, sequences)
         except Exception:  # foreign code; each row is tried alone to find those that fail
-            drawn = [
-                self._decode_alone(module, version, row, sequence, draws[row])
-                for row, sequence in enumerate(sequences)
-            ]
-        return list(zip(sequences, drawn, strict=True))
+            alone = [self._decode_alone(module, version, row, one) for row, one in enumerate(sequences)]
+            return list(chain.from_iterable(alone))
 
     def leave(self, sequence: ResponseSequence, *, failed: bool) -> None:
         """A response is over: keep what it said. The last row fills the hole, so that rows stay adjacent."""
@@ -77,25 +82,29 @@ class Decoding:
         version: int,
         first: int,
         sequences: Sequence[ResponseSequence],
-        draws: Sequence[Draw],
-    ) -> list[Outcome]:
+    ) -> list[Drawing]:
         """The next id of rows first.., all in one forward."""
         last = [sequence.last_id for sequence in sequences]
         positions = [sequence.cached for sequence in sequences]
         beginnings = [sequence.beginning for sequence in sequences]
-        drawn = outcomes(decode(module, self._batch, first, last, positions, beginnings), draws)
-        for sequence in sequences:
+        logits_BV = decode(module, self._batch, first, last, positions, beginnings)
+        rows = _in_time(sequences)
+        drawing = [sequences[row] for row in rows]
+        drawn = outcomes(
+            logits_BV if len(rows) == len(sequences) else logits_BV[rows], [one.draw() for one in drawing]
+        )
+        for sequence in drawing:
             sequence.extend_cache(1, version)
-        return drawn
+        return list(zip(drawing, drawn, strict=True))
 
     def _decode_alone(
-        self, module: nn.Module, version: int, row: int, sequence: ResponseSequence, how: Draw
-    ) -> Outcome:
+        self, module: nn.Module, version: int, row: int, sequence: ResponseSequence
+    ) -> list[Drawing]:
         """After a failed forward over all rows: only those that fail alone end with an error."""
         try:
-            return self._decode_rows(module, version, row, [sequence], [how])[0]
+            return self._decode_rows(module, version, row, [sequence])
         except Exception as error:  # a model is foreign code and may raise anything
-            return failure_of(error)
+            return [(sequence, failure_of(error))]
 
     def _keep(self, sequence: ResponseSequence, place: int) -> None:
         """Put the response behind the prompt in its row, unless more of another text is there."""
@@ -110,3 +119,11 @@ class Decoding:
             row.extend(self._batch.taken(place, start, end), text[same:])
         except Exception:  # no memory for more: what was there stays
             log.exception("a response's keys and values could not be kept")
+
+
+def _in_time(sequences: Sequence[ResponseSequence]) -> list[int]:
+    """The rows whose next id can be drawn: all, unless masks are late."""
+    awaited = {row: mask for row, one in enumerate(sequences) if (mask := one.awaited) is not None}
+    if awaited:
+        wait(awaited.values(), LATE_S)
+    return [row for row in range(len(sequences)) if row not in awaited or awaited[row].done()]

@@ -136,6 +136,10 @@ class ModelRunner:
         sequence.extend_cache(size, self.version)
         if sequence.uncached:
             return None
+        if sequence.awaited is not None:
+            sequence.read_last_again()
+            self._join(sequence)
+            return None
         self._join(sequence)
         return outcomes(logits_1V, [sequence.draw()])[0]
 

@@ -6,6 +6,8 @@ import random
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 from afterwit.core.errors import RequestRefused
 from afterwit.engines.embedded.cache.batch import Beginning
@@ -90,6 +92,10 @@ class ResponseSequence:
         self.cached = tokens
         self._cache_version = version
 
+    def read_last_again(self) -> None:
+        """Leave the last id of its prompt to a decode step: its first id cannot be drawn yet."""
+        self.cached -= 1
+
     def extend_cache(self, tokens: int, version: int) -> None:
         """Count positions that were added to the cache under a version's weights."""
         self.cached += tokens
@@ -100,6 +106,11 @@ class ResponseSequence:
     def refusal(self) -> RequestRefused | None:
         """Why it cannot go on, once its constraint has become too much work."""
         return None if self._guide is None else self._guide.refusal
+
+    @property
+    def awaited(self) -> Future[Any] | None:
+        """What its next id cannot be drawn without; None: nothing that is still to come."""
+        return None if self._given or self._guide is None else self._guide.awaited
 
     def draw(self) -> Draw:
         """How the next id is drawn; takes one number from the sequence's generator."""
