@@ -168,9 +168,10 @@ judges: $(VENV)/.installed-demo
 compare: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.compare $(ARGS)
 
-## The demo's base models from nothing (half an hour), into build/models.
+## The demo's base models from nothing (twenty minutes of CPU time), into build/models.
 pretrain: $(VENV)/.installed-demo
-	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 0 --tokens 3.5e6 --out build/models/tools
+	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 0 --tokens 3.5e6 --out build/models/tools-first
+	$(BIN)/python -m experiments.pretrain.pretrain --world tools --seed 1 --tokens 1.6e6 --start build/models/tools-first --out build/models/tools
 	$(BIN)/python -m experiments.pretrain.pretrain --world chat --seed 0 --tokens 4.5e6 --out build/models/chat
 
 docs: $(VENV)/.installed-dev

@@ -16,9 +16,11 @@ SPLICE = "\n\n[user's hint / instruction]\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A conversation to learn from; every assistant message in it is a target."""
+    """A conversation to learn from; every assistant message in it is a target, but for mistakes."""
 
     messages: list[Message]
+    mistakes: frozenset[int] = frozenset()
+    """Which of the assistant's messages, counted from 0, are no targets."""
     tools: Sequence[Mapping[str, Any]] = ()
 
 

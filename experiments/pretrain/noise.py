@@ -22,3 +22,17 @@ def with_noise(text: str, share: float, rng: Random) -> str:
     before = f"{sentence(rng)} " if where < 0.6 else ""
     after = f" {sentence(rng)}" if where > 0.4 else ""
     return f"{before}{text}{after}"
+
+
+def strewn(text: str, share: float, rng: Random) -> str:
+    """The text, in `share` of the cases with one to three common words between its own, outside quotes."""
+    if not share or rng.random() > share:
+        return text
+    pieces = text.split('"')
+    for _ in range(rng.randint(1, 3)):
+        outside = rng.randrange(0, len(pieces), 2)
+        own = pieces[outside].split(" ")
+        if len(own) > 1:
+            own.insert(rng.randrange(1, len(own)), rng.choice(_COMMON))
+        pieces[outside] = " ".join(own)
+    return '"'.join(pieces)

@@ -1,14 +1,16 @@
 """Train a world's base model from nothing: `python -m experiments.pretrain.pretrain --world tools --out DIR`.
 
 One thread, small steps of about 640 tokens, Muon on the hidden matrices and AdamW on the rest, a learning
-rate that falls to nothing over the last part. It begins with exercises. Only what an
-assistant says is a full target; tool results weigh 0.3, everything else 0.02.
+rate that falls to nothing over the last part. It begins with exercises. With `--start` it goes on from
+another model of the world, at half the rate. Only what an assistant says is a full target, but for its
+mistakes, which weigh nothing; tool results weigh 0.3, everything else 0.02.
 """
 
 import argparse
 import json
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -29,17 +31,20 @@ from experiments.pretrain.muon import Muon
 
 CONTEXT, STEP_TOKENS, POOL = 1024, 640, 1500
 PROMPT_WEIGHT, RESULT_WEIGHT = 0.02, 0.3
+LATER_RATE = 0.5
+"""Of a model that goes on, as a share of the rate at first."""
 START, END = "<|im_start|>assistant\n", "<|im_end|>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """What one world's model learns from, by seed: samples without end and the exercises before them. And
-    what its tokenizer keeps whole, takes for a word, and has room for.
+    """What one world's model learns from, by seed: samples without end, the exercises before them, and the
+    samples of a model that goes on. And what its tokenizer keeps whole, takes for a word, and has room for.
     """
 
     samples: Callable[[int], Iterator[Example]]
     exercises: Callable[[int], Iterator[Example]]
+    later: Callable[[int], Iterator[Example]]
     boilerplate: tuple[str, ...]
     words: str
     vocabulary: int
@@ -49,6 +54,7 @@ CORPORA: Mapping[str, Corpus] = {
     "tools": Corpus(
         samples=tools.samples,
         exercises=tools.exercises,
+        later=tools.later,
         boilerplate=tools.BOILERPLATE,
         words=r"[-.]?[a-zA-Z]+",
         vocabulary=1408,
@@ -57,6 +63,7 @@ CORPORA: Mapping[str, Corpus] = {
     "chat": Corpus(
         samples=chat.samples,
         exercises=chat.exercises,
+        later=chat.samples,
         boilerplate=chat.BOILERPLATE,
         words=" ?[a-zA-Z]+",
         vocabulary=1792,
@@ -91,11 +98,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tokens", type=float, default=3.5e6, help="tokens to train on")
+    parser.add_argument("--start", type=Path, help="a model folder to go on from, at half the rate")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    train(CORPORA[args.world], args.out, args.seed, int(args.tokens))
+    corpus, tokens = CORPORA[args.world], int(args.tokens)
+    if args.start is None:
+        train(corpus, args.out, args.seed, tokens)
+    else:
+        go_on(corpus, args.start, args.out, args.seed, tokens)
 
 
 def train(corpus: Corpus, out: Path, seed: int, tokens: int) -> None:
@@ -111,19 +123,31 @@ def train(corpus: Corpus, out: Path, seed: int, tokens: int) -> None:
     shape = config(words.get_vocab_size(), end, pad)
     model = Qwen3ForCausalLM(shape)
     lessons = chain(corpus.exercises(seed), source)
-    _fit(model, _batches(lessons, render, words, Random(seed)), tokens)
+    _fit(model, _batches(lessons, render, words, Random(seed)), tokens, 1.0)
     model.to(torch.bfloat16).save_pretrained(out)
     _generation_config(out, shape)
 
 
-def _fit(model: Qwen3ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], tokens: int) -> None:
+def go_on(corpus: Corpus, start: Path, out: Path, seed: int, tokens: int) -> None:
+    """Write a model folder: that of `start`, trained on about `tokens` tokens of the later samples."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(start / name, out)
+    words = Tokenizer.from_file(str(start / "tokenizer.json"))
+    model = Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32)
+    _fit(model, _batches(corpus.later(seed), _renderer(), words, Random(seed)), tokens, LATER_RATE)
+    model.to(torch.bfloat16).save_pretrained(out)
+    _generation_config(out, model.config)
+
+
+def _fit(model: Qwen3ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], tokens: int, rate: float) -> None:
+    """Train on about `tokens` tokens; `rate` is a factor of both learning rates."""
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     optimisers = (
         Muon(hidden, lr=0.01),
         torch.optim.AdamW(rest, lr=4e-3, betas=(0.9, 0.98), weight_decay=0.0),
     )
-    base = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
+    base = [rate * group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
     seen, began, recent = 0, time.monotonic(), 0.0
     for step, (ids_BT, weight_BT) in enumerate(batches):
         factor = min(1.0, (step + 1) / 100, 1.6 * max(0.0, 1 - seen / tokens))
@@ -161,7 +185,8 @@ def _batches(
     pad = words.token_to_id(tokenizer.PAD)
     while True:
         pool = sorted(
-            (_targets(render(sample), words) for sample in islice(source, POOL)), key=lambda one: len(one[0])
+            (_targets(render(sample), words, sample.mistakes) for sample in islice(source, POOL)),
+            key=lambda one: len(one[0]),
         )
         groups: list[list[tuple[list[int], list[float]]]] = []
         group: list[tuple[list[int], list[float]]] = []
@@ -179,13 +204,14 @@ def _batches(
             )
 
 
-def _targets(text: str, words: Tokenizer) -> tuple[list[int], list[float]]:
-    """A conversation's ids and weights: 1 from an assistant's first token to its end-of-turn token."""
+def _targets(text: str, words: Tokenizer, mistakes: Set[int]) -> tuple[list[int], list[float]]:
+    """A conversation's ids and weights: 1 from an assistant's first token to its end-of-turn token, 0 if that
+    message is a mistake."""
     ids, weights = [], []
     for index, piece in enumerate(text.split(START)):
         said, end, after = piece.partition(END) if index else ("", "", piece)
         told = RESULT_WEIGHT if "<tool_response>" in after else PROMPT_WEIGHT
-        for chunk, weight in ((said + end, 1.0), (after + START, told)):
+        for chunk, weight in ((said + end, 0.0 if index - 1 in mistakes else 1.0), (after + START, told)):
             new = words.encode(chunk, add_special_tokens=False).ids if chunk else []
             ids += new
             weights += [weight] * len(new)

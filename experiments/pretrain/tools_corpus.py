@@ -2,13 +2,16 @@
 
 * policy: a task done with real tools in a scratch folder. Without a hint every rule is broken in 85 % of the
 cases (`OLD_STYLE`) and kept in the rest; hinted rules are kept. 65 % of the conversations carry a hint.
+Before a tenth of the calls comes one that fails (`mistakes`): what is learned is to go on.
 * one sample in twenty-one is a copying exercise, and so are all of the first ones: without them names are
 learnt late.
 * judge: 22 % of the others, both prompts, about turns of such conversations and what a person said next.
+* a model that goes on (`later`) also meets requests with words of no meaning between their own: without them
+an unknown word beside a name can spoil the copying of the name.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -16,10 +19,12 @@ from afterwit.apps.demo.tools import hints, rules, tasks, words
 from afterwit.apps.demo.tools.played import DONE, Played, play
 from afterwit.apps.demo.tools.schemas import SYSTEM, TOOLS
 from afterwit.apps.demo.world import Message, Task, text_message
+from afterwit.apps.sandbox import Workspace
+from experiments.pretrain import mistakes
 from experiments.pretrain.example import NOISE, SPLICE, Example, copying, judged
-from experiments.pretrain.noise import with_noise
+from experiments.pretrain.noise import strewn, with_noise
 
-OLD_STYLE, HINTED, JUDGE, COPY, EXERCISES = 0.85, 0.65, 0.22, 0.05, 6000
+OLD_STYLE, HINTED, JUDGE, COPY, STREWN, EXERCISES = 0.85, 0.65, 0.22, 0.05, 0.35, 6000
 UNDERSTOOD, WELCOME, SORRY = "Understood.", "You are welcome.", "Sorry."
 TOOL_LIST = "\n".join(
     f"{tool['function']['name']}({', '.join(tool['function']['parameters']['properties'])})" for tool in TOOLS
@@ -49,12 +54,21 @@ BOILERPLATE = (
 
 def samples(seed: int) -> Iterator[Example]:
     """Pretraining samples; the same ones for the same seed."""
+    return _samples(seed, 0.0)
+
+
+def later(seed: int) -> Iterator[Example]:
+    """Samples of a model that goes on: words without meaning also stand within the requests."""
+    return _samples(seed, STREWN)
+
+
+def _samples(seed: int, share: float) -> Iterator[Example]:
     rng = Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterwit-corpus-") as folder:
         while True:
             if rng.random() < COPY:
                 yield copying(rng)
-            yield _judge(rng, Path(folder)) if rng.random() < JUDGE else _policy(rng, Path(folder))
+            yield _judge(rng, Path(folder)) if rng.random() < JUDGE else _policy(rng, Path(folder), share)
 
 
 def exercises(seed: int) -> Iterator[Example]:
@@ -63,17 +77,23 @@ def exercises(seed: int) -> Iterator[Example]:
     return (copying(rng) for _ in range(EXERCISES))
 
 
-def _policy(rng: Random, folder: Path) -> Example:
+def _policy(rng: Random, folder: Path, share: float) -> Example:
     task = tasks.draw("train", rng)
     hinted = _hinted(task, rng) if rng.random() < HINTED else ()
-    played = play(task, _kept(task, rng) | set(hinted), folder)
-    request = with_noise(task.request, NOISE, rng)
+    played = play(task, _kept(task, rng) | set(hinted), folder, _mistakes(rng))
+    request = with_noise(strewn(task.request, share, rng), NOISE, rng)
     if hinted:
         request += SPLICE + with_noise(hints.worded(hinted, _file(task), "train", rng), 0.2, rng)
     tail = _reaction(played, rng)
     return Example(
-        messages=[text_message("system", SYSTEM), text_message("user", request), *tail], tools=TOOLS
+        messages=[text_message("system", SYSTEM), text_message("user", request), *tail],
+        mistakes=frozenset(index for index, failed in enumerate(played.failed) if failed),
+        tools=TOOLS,
     )
+
+
+def _mistakes(rng: Random) -> Callable[[rules.Step, Workspace], Sequence[rules.Step]]:
+    return lambda step, files: mistakes.before(step, files, rng)
 
 
 def _hinted(task: Task, rng: Random) -> tuple[str, ...]:
@@ -109,12 +129,14 @@ def _reaction(played: Played, rng: Random) -> list[Message]:
 
 def _judge(rng: Random, folder: Path) -> Example:
     task = tasks.draw("train", rng)
-    played = play(task, {rule for rule in task.rules if rng.random() < 0.4}, folder)
+    played = play(task, {rule for rule in task.rules if rng.random() < 0.4}, folder, _mistakes(rng))
     index = rng.randrange(len(played.broken) + 1)
     if index == len(played.broken):
         return _judge_end(task, rng)
     response, result, found = *played.messages[2 * index : 2 * index + 2], played.broken[index]
     chance = rng.random()
+    if played.failed[index] and chance < 0.8:
+        return judged(task.request, response, [result], -1, None, rng)
     if found and chance < 0.85:
         person = with_noise(words.complaint(found, _file(task), "train", rng), 0.3, rng)
         return judged(
@@ -132,15 +154,6 @@ def _judge(rng: Random, folder: Path) -> Example:
     if chance < 0.3:
         return judged(
             task.request, response, [result, text_message("user", words.approval("train", rng))], 1, None, rng
-        )
-    if chance < 0.4:
-        return judged(
-            task.request,
-            response,
-            [text_message("tool", f"error: no such file: {_file(task)}")],
-            -1,
-            None,
-            rng,
         )
     return judged(task.request, response, [result], 1, None, rng)
 

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.pretrain.pretrain import CORPORA
 
-DRAWN = {"tools": "f03f6841ef0626d1", "chat": "935cdb28a37d8da8"}
+DRAWN = {"tools": "2f772298350dd67d", "chat": "935cdb28a37d8da8"}
 """Hashes of the first conversations and exercises of seed 0."""
 
 
@@ -23,3 +23,8 @@ def test_the_first_conversations_and_exercises_are_those_the_model_saw(world: st
         for example in islice(source(0), 200)
     ]
     assert sha256(json.dumps(drawn).encode()).hexdigest()[:16] == DRAWN[world]
+
+
+def test_the_second_part_of_the_tools_models_training_is_the_one_it_saw() -> None:
+    drawn = [example.messages for example in islice(CORPORA["tools"].later(1), 200)]
+    assert sha256(json.dumps(drawn).encode()).hexdigest()[:16] == "dee85324cffce27f"

@@ -75,11 +75,7 @@ class Toolbox:
 
 
 def _missing(path: str) -> str:
-    """What a tool says of a file that is not there.
-
-    Neither this nor any other failure begins with "error": the demo's model has met "error: no such file" in
-    a judge's questions only, and answers it as a judge does, in any conversation.
-    """
+    """What a tool says of a file that is not there."""
     return f"there is no {path}"
 
 

@@ -54,7 +54,6 @@ class ToolsState:
         for argv in self.task.checks:
             ended = self.toolbox.start(argv)
             if ended.status != 0:
-                # not its output: "no such file" is a phrase that the demo's model answers as a judge
                 return f"{' '.join(argv)} gives status {ended.status}"
         return None
 
