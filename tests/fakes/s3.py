@@ -16,7 +16,8 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 REFUSAL = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
 Refuses = Callable[[str, str], tuple[int, str] | None]
-"""Method and path of a request -> status and S3's code of a refusal; None: it is answered."""
+"""Method and path of a request -> status and S3's code of a refusal; None: it is answered. Called by a thread
+of the server, before it answers."""
 
 
 class S3:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -18,7 +23,7 @@ from afterwit.core.lifecycle import State
 from afterwit.learner.update import Phase
 from tests.checkpoints.places import PLACES
 from tests.checkpoints.places import Place as Sharing
-from tests.stages.learning import Place, fill, learn_and_die, states, trained
+from tests.stages.learning import Place, fill, learn_and_die, states, status, trained
 
 Samples = Callable[..., list[JudgedTurn]]
 
@@ -124,3 +129,97 @@ def test_a_kill_loses_nothing_and_trains_nothing_twice(
     assert Counter(turn for turns in trained(place) for turn in turns) == dict.fromkeys(states(place), 1)
     assert set(states(place).values()) == {State.TRAINED}
     assert tensors(place.versions.place(3)) == tensors(alone.versions.place(3))
+
+
+def kill_at(request: int, process: BaseProcess, asked: list[str], method: str, path: str) -> None:
+    """Kill the process at so-manieth request from the first with which it publishes a version."""
+    folder = path.split("/")[-2]
+    if asked or (method == "PUT" and folder in ("files", "manifests")):
+        asked.append(f"{method} {folder}")
+        if len(asked) == request and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+
+
+KILLS = 30
+MOST_REQUESTS = 15
+"""More than a learner makes from the first file of a version to the end of its sweep."""
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1200)
+def test_of_thirty_learners_killed_while_they_publish_no_half_version_is_seen_and_no_turn_trains_twice(
+    place: Place, samples: Samples, processes: ForkServerContext, tmp_path: Path
+) -> None:
+    """Each is killed at another of its requests to the server, from the first file that it puts there."""
+    if place.shared.endpoint is None:
+        pytest.skip("a folder has no requests to be killed at")
+    from tests.fakes.s3 import s3
+
+    place = place.but(max_attempts=1000, batches_per_update=1)
+    killed_at = Counter[str]()
+    for kill in range(KILLS):
+        fill(place, samples(*range(4 * kill, 4 * kill + 4)))
+        process = processes.Process(target=learn_and_die, args=(place, Phase.CLAIMED, 1000))
+        asked: list[str] = []
+        with s3().refusing(partial(kill_at, 1 + kill % MOST_REQUESTS, process, asked)):
+            process.start()
+            process.join()
+        killed_at[asked[-1]] += process.exitcode == -signal.SIGKILL
+        there = other(place, tmp_path)
+        assert there.numbers() == list(range(len(there.numbers())))
+        for number in there.numbers()[-2:]:
+            there.weights(number, state=True)
+            there.verify(number)
+        if kill % 3 == 0:
+            shutil.rmtree(place.versions.root)
+    place.drain()
+    print("killed at", dict(killed_at))
+    assert killed_at.total() >= KILLS * 2 // 3
+    assert Counter(turn for turns in trained(place) for turn in turns) == dict.fromkeys(states(place), 1)
+    assert set(states(place).values()) == {State.TRAINED}
+    named = {digest for each in place.versions.all() for digest in each.files.values()}
+    assert set(there.remote.files()) <= named
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "refusal", [None, (507, "XMinioStorageFull"), (403, "AccessDenied"), (503, "SlowDown")]
+)
+def test_turns_wait_while_the_place_takes_nothing_and_are_learned_when_it_does(
+    place: Place, samples: Samples, refusal: tuple[int, str] | None
+) -> None:
+    """`None`: nothing answers there at all."""
+    if place.shared.endpoint is None:
+        pytest.skip("a folder is no server")
+    from tests.fakes.s3 import s3
+
+    words = {
+        None: "does not answer: Could not connect",
+        "XMinioStorageFull": r"has no room .*; 4 turns wait",
+        "AccessDenied": r"the credentials have to .*; 4 turns wait",
+        "SlowDown": r"cannot take or give anything now .*; 4 turns wait",
+    }[refusal and refusal[1]]
+    trouble = ExitStack()
+    rests = 0
+
+    def rest(seconds: float) -> None:
+        nonlocal rests
+        rests += 1
+        with place.store() as store:
+            said = status(store)
+        if rests == 1:
+            fill(place, samples(*range(4)))
+            refuses = s3().refusing(lambda method, path: refusal if method == "PUT" else None)
+            trouble.enter_context(s3().away() if refusal is None else refuses)
+        elif rests == 2:
+            assert not said.ok
+            assert re.search(words, said.message), said.message
+            assert set(states(place).values()) == {State.JUDGED}
+            assert place.versions.numbers() == [0]
+            trouble.close()
+            place.clock.now += place.settings.retry_s
+
+    with place.store() as store, trouble:
+        place.learn(store).run(lambda: rests >= 3, rest=rest)
+        assert all(record.attempts == 0 for record in store.turns())
+    assert set(states(place).values()) == {State.TRAINED}
