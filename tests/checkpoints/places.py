@@ -30,3 +30,8 @@ def opened(settings: VersionsSettings) -> Remote:
     found = remote_of(settings)
     assert found is not None
     return found
+
+
+def put(settings: VersionsSettings, digest: str, source: Path) -> None:
+    """In a process of its own, to be killed."""
+    opened(settings).put(digest, source)

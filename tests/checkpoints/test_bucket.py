@@ -14,7 +14,7 @@ import pytest
 from afterwit.checkpoints import MODEL, SharedVersions, VersionsSettings
 from afterwit.checkpoints.remote import Remote
 from afterwit.core.errors import VersionsRefused, VersionsUnavailable, VersionTaken
-from tests.checkpoints.places import bucket, opened
+from tests.checkpoints.places import bucket, opened, put
 from tests.checkpoints.test_versions import a_base, fill, grow, version
 from tests.store.worker import PROCESSES
 
@@ -146,10 +146,6 @@ def test_files_larger_than_a_request_go_in_parts(settings: VersionsSettings, tmp
     assert back.read_bytes() == large.read_bytes()
 
 
-def put(settings: VersionsSettings, source: Path) -> None:
-    opened(settings).put("ab12", source)
-
-
 def test_a_file_whose_writer_dies_between_two_parts_is_not_there(
     settings: VersionsSettings, tmp_path: Path
 ) -> None:
@@ -157,7 +153,7 @@ def test_a_file_whose_writer_dies_between_two_parts_is_not_there(
 
     large = tmp_path / "large"
     large.write_bytes(bytes(120 << 20))
-    writer = PROCESSES.Process(target=put, args=(settings, large))
+    writer = PROCESSES.Process(target=put, args=(settings, "ab12", large))
     parts: list[str] = []
 
     def kill(method: str, path: str) -> None:

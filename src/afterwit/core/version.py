@@ -73,6 +73,8 @@ class Recipe:
     """Where hints stood in prompts."""
     digests: Mapping[str, str]
     """Turn -> a digest of everything that the update read of it."""
+    anew: bool = False
+    """Whether it began without the optimiser's state of the version before it, which was kept nowhere."""
     groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Turn -> the rewards of its prompt's turns, if the baseline read them."""
 

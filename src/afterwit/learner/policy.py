@@ -63,6 +63,8 @@ class Policy:
     optimizer: AdamW
     reward_mean: float
     number: int
+    anew: bool = False
+    """Whether the version's state was kept nowhere, so that the optimiser is a new one."""
 
     @classmethod
     def load(
@@ -92,13 +94,16 @@ class Policy:
             sharded = Sharded.made(whole, settings, mesh)
             tensors = read_state(folder, sharded.masters.named)
             sharded.restore(_below(MASTER, tensors))
-            return cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
-        tensors = read_state(folder)
-        if settings.lora_rank:
-            trained = Adapter.load(folder, versions.base, settings, model=base)
+            policy = cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
         else:
-            trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
-        return cls.of(trained, tensors, versions.base, number, settings)
+            tensors = read_state(folder)
+            if settings.lora_rank:
+                trained = Adapter.load(folder, versions.base, settings, model=base)
+            else:
+                trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
+            policy = cls.of(trained, tensors, versions.base, number, settings)
+        policy.anew = not tensors and folder != versions.base
+        return policy
 
     @classmethod
     def require(cls, versions: Versions, number: int, settings: LearnerSettings) -> None:

@@ -19,9 +19,15 @@ Settings = TypeVar("Settings")
 
 
 def recipe_of(
-    items: Sequence[Item], objective: ObjectiveSettings, settings: LearnerSettings, placement: Placement
+    items: Sequence[Item],
+    objective: ObjectiveSettings,
+    settings: LearnerSettings,
+    placement: Placement,
+    *,
+    anew: bool,
 ) -> Recipe | None:
-    """The recipe of an update; None if it learned from anything that is no turn of the store."""
+    """The recipe of an update; None if it learned from anything that is no turn of the store. `anew`: its
+    optimiser began with it."""
     turns = {item.turn: item for item in items if item.turn is not None}
     if len(turns) != len(items):
         return None
@@ -29,6 +35,7 @@ def recipe_of(
         learner=asdict(settings),
         objective=asdict(objective),
         placement=placement.value,
+        anew=anew,
         digests={turn: digest(item) for turn, item in turns.items()},
         groups={turn: item.group for turn, item in turns.items() if item.group},
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.checkpoints import Versions
+from afterwit.checkpoints.files import is_state
 from afterwit.core.errors import NotReplayable
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Rendering
@@ -65,6 +66,8 @@ def run_again(
                 policy = load(versions, start, then, ranks)
             elif not then.alike(present):
                 policy = _reloaded(policy, versions, then, ranks)
+            if step.recipe.anew:
+                policy = _reloaded(policy, versions, then, ranks, state=False)
             models = frozen if then.alike(settings) else FrozenModels(versions.base, then, server=server)
             limits = TurnLimits(
                 max_tokens=context_of(policy, then, models.served if objective.needs_teacher else None),
@@ -109,14 +112,18 @@ def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
             raise NotReplayable(f"turn {item.turn} is not what it was: it was judged again since")
 
 
-def _reloaded(policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks) -> Policy:
-    """The policy as a learner finds it that starts with other settings: through its files."""
+def _reloaded(
+    policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks, *, state: bool = True
+) -> Policy:
+    """The policy as a learner finds it that starts anew: through its files, those of its state or without."""
     with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
         scratch = Versions(root=Path(folder), base=versions.base)
         version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
         def fill(place: Path) -> None:
             write(policy, place, versions.base, lambda phase: None, ranks)
+            for path in () if state else [path for path in place.iterdir() if is_state(path.name)]:
+                path.unlink()
 
         scratch.write(version, fill)
         return load(scratch, 1, settings, ranks)

@@ -179,7 +179,7 @@ class Trainer:
                 replayed=tuple(item.turn for item in replayed if item.turn is not None),
                 probe=probed(policy, self._ranks),
                 metrics={**found, **times.metrics(), **metrics},
-                recipe=recipe_of(items, chosen, how, self._placement),
+                recipe=recipe_of(items, chosen, how, self._placement, anew=policy.anew),
                 effects=measured,
                 suite=suite,
                 adapter=self.adapter,
@@ -188,7 +188,7 @@ class Trainer:
         except BaseException:
             self.drop()
             raise
-        policy.number = number
+        policy.number, policy.anew = number, False
         progress(Phase.WRITTEN)
         return written
 

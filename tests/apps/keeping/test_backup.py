@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from afterwit.apps.build import store_of_home
+from afterwit.apps.build import store_of_home, versions_of
 from afterwit.apps.cli import app
+from afterwit.apps.config import versions_settings
 from afterwit.apps.keeping import backup as backups
 from afterwit.apps.keeping.archive import HEADER
 from afterwit.apps.keeping.restore import restore
-from afterwit.checkpoints import Versions, exclusive, roll_back
+from afterwit.checkpoints import SharedVersions, Versions, exclusive, roll_back
 from afterwit.core.errors import AlreadyRunning, SettingError
 from afterwit.store.sqlite import SqliteStore
 from tests.store.examples import a_version, add, add_judged
@@ -250,3 +251,28 @@ def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Pat
         with pytest.raises(SettingError, match=r"no backup of Afterwit, or damaged|is damaged"):
             restore(file, tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+def test_weights_that_are_at_a_shared_place_alone_are_in_the_backup(learned: Path, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    with (learned / "config.toml").open("a") as config:
+        config.write(f"[versions]\nurl = '{tmp_path / 'shared'}'\n")
+    write_version(learned, 2, ("cjudged",))
+    before = contents(learned)
+    versions = versions_of(learned, learned, versions_settings(learned))
+    assert isinstance(versions, SharedVersions)
+    versions.share()
+    versions.trim(1)
+    assert not versions.on_disk(1)
+    file, again = tmp_path / "copy.tar", tmp_path / "again"
+    said = run.invoke(app, ["backup", str(file), "--home", str(learned)], catch_exceptions=False).stdout
+    assert "3 versions, 2 of them with weights" in " ".join(said.split())
+    assert not versions.on_disk(1)
+    restore(file, again)
+    assert contents(again) == before
+    said = run.invoke(app, ["du", "--json", "--home", str(learned)], catch_exceptions=False).stdout
+    (there,) = (row for row in map(json.loads, said.splitlines()) if row["name"] == "versions.url")
+    assert there["bytes"] == sum(versions.remote.files().values())
+    (tmp_path / "shared").rename(tmp_path / "away")
+    refused = run.invoke(app, ["backup", str(file), "--home", str(learned)])
+    assert "there is no folder" in str(refused.exception)

@@ -102,6 +102,34 @@ def test_a_learner_that_finds_no_state_begins_its_optimiser_anew(
     assert tensors(place.versions.place(3)) != tensors(alone.versions.place(3))
 
 
+def test_a_session_is_forgotten_here_and_there_though_an_optimiser_began_anew(
+    place: Place, samples: Samples, tmp_path: Path
+) -> None:
+    """What is run again begins its optimiser where the first run did, or its probe would differ."""
+    place = replace(place.but(keep_versions=1), shared=replace(place.shared, state_every=100))
+    fill(place, samples(*range(8)))
+    place.drain()
+    shutil.rmtree(place.versions.root)
+    fill(place, samples(*range(8, 16)))
+    place.drain()
+    recipes = [version.recipe for version in place.versions.all()[1:]]
+    assert [recipe and recipe.anew for recipe in recipes] == [False, False, True, False]
+    gone = place.versions.all()[4].turns[-1]
+    with place.store() as store:
+        session = store.turn(gone).turn.session
+        forgotten = set(store.turn_ids(session))
+        store.order_forgetting(session, replay=True, now=1.0)
+        stage = place.learn(store)
+        with place.versions.learning():
+            stage.begin()
+            (said,) = stage.forget()
+    assert "is forgotten: version 5 is version 0 and 4 updates run again without it" in said
+    there = other(place, tmp_path)
+    assert there.all()[5].forgets == (session,)
+    assert forgotten == {gone}
+    assert [there.holds(number) for number in (4, 5)] == [False, True]
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("phase", "time"), [(Phase.WRITING, 2), (Phase.WRITTEN, 1), (Phase.COMMITTED, 2), (Phase.STEPPED, 2)]

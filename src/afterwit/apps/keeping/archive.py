@@ -10,12 +10,13 @@ import re
 from dataclasses import asdict, dataclass
 
 from afterwit.apps.home import CONFIG, MODEL, STORE, VERSIONS
+from afterwit.checkpoints.files import INDEX
 from afterwit.core.errors import SettingError
 
 HEADER = "afterwit-backup.json"
 FORMAT = 1
 SMALL_FILES = (MODEL, CONFIG)
-VERSION_FILE = re.compile(rf"{VERSIONS}/\d{{6}}/\w[\w.-]*")
+VERSION_FILE = re.compile(rf"{VERSIONS}/\d{{6}}/(\w[\w.-]*|{re.escape(INDEX)})")
 """The names that a file of a version may have in an archive."""
 
 

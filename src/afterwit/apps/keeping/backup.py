@@ -13,17 +13,21 @@ import tarfile
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from afterwit import __version__
 from afterwit.apps.build import versions_of
+from afterwit.apps.config import versions_settings
 from afterwit.apps.home import STORE, VERSIONS
 from afterwit.apps.keeping.archive import HEADER, SMALL_FILES, Header
+from afterwit.checkpoints import Versions
+from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.hashes import hashes_of
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.core.errors import SettingError
+from afterwit.core.version import Version
 from afterwit.store import Store
 
 
@@ -39,8 +43,11 @@ class Copied:
 def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     """Write the home into `file`, which replaces an older one when it is whole. Its owner alone may read it.
 
-    SettingError if it cannot be written. The model that was trained is not in it.
+    Weights that are at `versions.url` alone are in it too. SettingError if it cannot be written,
+    VersionsUnavailable if they cannot be read. The model that was trained is not in it.
     """
+    versions = versions_of(home, home, versions_settings(home))
+    versions.follow()
     try:
         with _replacing(file) as stream, _beside(file) as place:
             store.copy_to(place / STORE)
@@ -53,9 +60,8 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
                 for name in header.hashes:
                     with (place / name).open("rb") as data:
                         _add(tar, name, data)
-                versions = versions_of(home, home)
                 newest_first = reversed(versions.all())  # the oldest may be pruned meanwhile
-                whole = [_add_version(tar, versions.place(one.number), one.files) for one in newest_first]
+                whole = [_add_version(tar, versions, one, place) for one in newest_first]
     except OSError as error:
         raise SettingError(f"{file} cannot be written: {error.strerror}") from error
     return Copied(versions=len(whole), with_weights=sum(whole), size=file.stat().st_size)
@@ -90,14 +96,30 @@ def _add_header(tar: tarfile.TarFile, header: Header) -> None:
     tar.addfile(info, io.BytesIO(data))
 
 
-def _add_version(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> bool:
-    """Add a version's manifest and its `files`, and return whether these are there.
+def _add_version(tar: tarfile.TarFile, versions: Versions, version: Version, place: Path) -> bool:
+    """Add a version, and return whether its weights are there."""
+    folder = versions.place(version.number)
+    if versions.on_disk(version.number) or not (version.files and versions.has_weights(version.number)):
+        return _add_folder(tar, folder, version.files)
+    brought = place / VERSIONS / folder.name
+    try:
+        brought.mkdir(parents=True)
+        shutil.copyfile(folder / MANIFEST, brought / MANIFEST)
+        replace(versions, root=brought.parent).weights(version.number, state=True)
+        return _add_folder(tar, brought, version.files)
+    finally:
+        shutil.rmtree(brought.parent)
+
+
+def _add_folder(tar: tarfile.TarFile, folder: Path, files: Collection[str]) -> bool:
+    """Add a version's manifest and its `files`, and return whether these are there. A state that is kept
+    nowhere is left out.
 
     All are open before the first is read: what is pruned from then on can still be read. If one is gone by
     then, the version's weights are pruned, and its manifest is what stays of it.
     """
     with ExitStack() as stack:
-        names = [MANIFEST, *files]
+        names = [MANIFEST, *(name for name in files if not is_state(name) or (folder / name).exists())]
         try:
             opened = {name: stack.enter_context((folder / name).open("rb")) for name in names}
         except FileNotFoundError:

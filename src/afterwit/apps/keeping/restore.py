@@ -11,9 +11,11 @@ from afterwit.apps.build import store_at, versions_of
 from afterwit.apps.home import STORE, VERSIONS, store_url
 from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
 from afterwit.apps.running.runtime import STAGES
-from afterwit.checkpoints import held
+from afterwit.checkpoints import Versions, held
+from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.hashes import first_damaged
 from afterwit.core.errors import AlreadyRunning, SettingError
+from afterwit.core.version import Version
 
 
 def restore(file: Path, home: Path) -> Header:
@@ -78,9 +80,20 @@ def _unpack(file: Path, draft: Path) -> Header:
 def _check(file: Path, draft: Path, header: Header) -> None:
     """Compare every file with its hash, and open the store."""
     versions = versions_of(draft, draft)
-    whole = [version for version in versions.all() if versions.has_weights(version.number)]
-    places = [(draft, header.hashes), *((versions.place(one.number), one.files) for one in whole)]
+    whole = [version for version in versions.all() if versions.on_disk(version.number)]
+    places = [
+        (draft, header.hashes),
+        *((versions.place(one.number), _backed_up(versions, one)) for one in whole),
+    ]
     for folder, hashes in places:
         if (problem := first_damaged(folder, hashes)) is not None:
             raise SettingError(f"{file} is damaged: {problem}")
     store_at(store_url(draft)).close()
+
+
+def _backed_up(versions: Versions, version: Version) -> dict[str, str]:
+    """Its files with their hashes; without the state, if it was kept nowhere."""
+    place = versions.place(version.number)
+    return {
+        name: hash for name, hash in version.files.items() if not is_state(name) or (place / name).exists()
+    }

@@ -9,6 +9,7 @@ from pathlib import Path
 from afterwit.apps.build import versions_of
 from afterwit.apps.config import Settings
 from afterwit.apps.home import CONFIG, MODEL, STORE, VERSIONS
+from afterwit.checkpoints import SharedVersions
 from afterwit.core.lifecycle import State
 from afterwit.store import Store
 
@@ -24,6 +25,8 @@ class Usage:
     name: str
     bytes: int
     words: str
+    elsewhere: bool = False
+    """Whether it is not on the disk of the home."""
 
 
 def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
@@ -32,6 +35,7 @@ def usage(home: Path, store: Store, settings: Settings) -> list[Usage]:
     return [
         _store(home, store, settings, counted),
         *_versions(home, store, settings, counted),
+        *_shared(home, settings),
         *_others(home, counted),
     ]
 
@@ -45,7 +49,7 @@ def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int,
         f"earlier above {kept.keep_gb:g} GB (store.keep_gb); {waiting} wait and stay"
     )
     if kept.url is not None:
-        return Usage(name="store.url", bytes=store.size(), words=words)
+        return Usage(name="store.url", bytes=store.size(), words=words, elsewhere=True)
     taken = sum(_bytes(path, counted) for path in sorted(home.glob(f"{STORE}*")))
     free = max(0, taken - store.size())
     return Usage(name=STORE, bytes=taken, words=f"{words}; {in_words(free)} are free for new turns")
@@ -70,6 +74,21 @@ def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[i
     if numbers:
         yield Usage(
             name="manifests", bytes=manifests, words="say what was learned from which turns: they stay"
+        )
+
+
+def _shared(home: Path, settings: Settings) -> Iterator[Usage]:
+    """What lies at `versions.url`: it takes no room on this disk."""
+    versions = versions_of(home, home, settings.versions)
+    if isinstance(versions, SharedVersions):
+        versions.follow()
+        there = versions.remote.files()
+        yield Usage(
+            name="versions.url",
+            bytes=sum(there.values()),
+            words=f"{len(there)} files at {versions.remote.place}, not on this disk: the newest "
+            f"{settings.learner.keep_versions} versions (learner.keep_versions) and a ladder of older ones",
+            elsewhere=True,
         )
 
 

@@ -27,6 +27,7 @@ def answers(
 
     versions = build.versions_of(home, folder, settings.versions)
     renderer = Renderer.load(folder)
+    versions.follow()
     version = versions.get(number)
     if version is None or version.parent is None:
         raise SettingError(f"version {number} has no version before it to compare with")

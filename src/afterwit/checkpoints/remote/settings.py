@@ -21,7 +21,8 @@ class VersionsSettings:
     url: str | None = None
     """`s3://bucket/folder`, or a folder that all machines reach; unset: in the home alone. Other machines
     find the versions there, and one with an empty disk begins with the newest. Credentials are those of the
-    AWS tools: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role."""
+    AWS tools: `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a role. Write it in config.toml or the environment, so that
+    every command finds it."""
     endpoint: str | None = None
     """Where an S3 server that is not Amazon's answers, such as `http://minio.example:9000`."""
     state_every: int = 1

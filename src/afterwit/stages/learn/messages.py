@@ -39,7 +39,8 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             f" from the learner's on average (alarm at {alarm:g}); is learner.dtype the engine's, and their"
             " model the same?"
         )
-    words = f"wrote version {version.number} from {_turns(len(version.turns))}"
+    anew = "; its optimiser began anew" if version.recipe is not None and version.recipe.anew else ""
+    words = f"wrote version {version.number} from {_turns(len(version.turns))}{anew}"
     return True, of_adapter(version.adapter, words)
 
 

@@ -76,7 +76,12 @@ def du(json_: Json = False, home: Home = None) -> None:
     table = Table("what", "size", "can it go?", box=None, pad_edge=False)
     for one in found:
         table.add_row(one.name, in_words(one.bytes), one.words)
-    table.add_row(str(folder), in_words(sum(one.bytes for one in found)), "all together", style="bold")
+    table.add_row(
+        str(folder),
+        in_words(sum(one.bytes for one in found if not one.elsewhere)),
+        "all together",
+        style="bold",
+    )
     Console().print(table)
 
 
@@ -96,6 +101,7 @@ def merge(
     folder = home_of(home)
     settings = load(home=folder)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
+    versions.follow()
     with store_of_home(home) as store:
         number = store.latest_published() if version is None else version
     merged(versions, number, out)
