@@ -81,7 +81,7 @@ engines-%:
 ## policy has learned; then the library's own tests of its server, as they are. These take port 8000.
 test-atropos: $(VENV)/.installed-atropos
 	$(BIN)/python -m tests.servers.install atropos $(if $(TORCH_BACKEND),--uv)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/stages/atropos -m "atropos and not engines" --timeout 1800
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/atropos tests/stages/atropos -m "not engines and (atropos or not slow)" --timeout 1800
 	tests=$$($(BIN)/python -c "import atroposlib; print(atroposlib.__path__[0])")/tests; \
 	$(BIN)/python -m pytest $$tests/test_api_*.py $$tests/test_server_*.py -c /dev/null --rootdir $$tests -o asyncio_mode=auto -p no:cacheprovider
 

@@ -1,11 +1,12 @@
 """What do rollouts gain from being scored while others are still played?
 
-Eight rollouts of different lengths call a tool that takes a fifth of a second; a judge that answers at once
-has a hint for each turn, in the last user message, and one teacher scores each turn. Each rollout is scored
-as soon as it is over, as the environment of Atropos does it, or all are scored at one time when the last is
-over. By the wall clock, on a server that stands in for vLLM on one GPU (`one_device.py`), and on the embedded
-engine over a random Qwen3, which has two threads of this machine for sampling and scoring. What no rollout
-can gain: those that end last are scored when nothing is left to play.
+Rollouts of different lengths, eight at a time, call a tool that takes a fifth of a second; a judge that
+answers at once has a hint for each turn, in the last user message, and one teacher scores each turn. Each
+rollout is scored as soon as it is over, and the next one waits for its place, as in the environment of
+Atropos; or all are scored at one time when the last is over. By the wall clock, on a server that stands in
+for vLLM on one GPU (`one_device.py`), and on the embedded engine over a random Qwen3, which has a thread for
+sampling and one for scoring. What cannot be gained: rollouts that end last are scored when nothing is left to
+play.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tests.fakes.models import tiny_qwen3
 from tests.fakes.played import calls, played
 from tests.stages.hindsight.school import hindsight
 
-TURNS = (3, 5, 7, 9, 11, 13, 15, 15)
+TURNS = (15, 3, 9, 13, 5, 11, 7, 15) * 2
+AT_ONCE = 8
 TOOL_S = 0.2
 SYSTEM = "Work in the current folder, and say what you did. " * 12
 """The system prompt: some 600 tokens with the tool's description."""
@@ -43,7 +45,7 @@ Open = Callable[[], Awaitable[Engine]]
 
 def rows(asked: Asked) -> Iterator[Row]:
     """O1 and o1."""
-    turns = TURNS[::4] if asked.quick else TURNS
+    turns = TURNS[1:3] if asked.quick else TURNS
     with tempfile.TemporaryDirectory() as name:
         folder = tiny_qwen3(Path(name) / "model", hidden_size=256, intermediate_size=640)
         renderer = Renderer.load(folder)
@@ -101,12 +103,13 @@ async def _seconds(
     teaching = hindsight(engine, renderer, top_k=20)
 
     async def one(length: int) -> None:
-        rollout = await played(engine, renderer, length, tool_s=TOOL_S, system=SYSTEM, max_tokens=TOKENS)
-        if scored and overlap:
-            await teaching.score(rollout)
+        async with room:
+            rollout = await played(engine, renderer, length, tool_s=TOOL_S, system=SYSTEM, max_tokens=TOKENS)
+            if scored and overlap:
+                await teaching.score(rollout)
         waiting.append(rollout)
 
-    waiting = list[Rollout]()
+    waiting, room = list[Rollout](), asyncio.Semaphore(AT_ONCE)
     began = time.perf_counter()
     await asyncio.gather(*map(one, turns))
     if scored and not overlap:
