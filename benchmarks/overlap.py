@@ -57,7 +57,7 @@ def rows(asked: Asked) -> Iterator[Row]:
         with served("one_device", folder, Path(name) / "server") as server:
             url = f"http://127.0.0.1:{server.port}"
             open_server = partial(open_vllm, folder, VllmSettings(url=url), takes_weights=False)
-            yield _row(asked, "O1", "one GPU's stand-in", open_server, renderer, turns, at_least(1.3))
+            yield _row(asked, "O1", "one GPU's stand-in", open_server, renderer, turns, at_least(1.2))
         yield _row(asked, "o1", "the embedded engine", embedded, renderer, turns, None)
 
 

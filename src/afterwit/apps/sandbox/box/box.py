@@ -98,6 +98,8 @@ class Box:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
+        self._process._transport.close()  # else a loop that ends now leaves its pipes to the collector
+        await asyncio.sleep(0)
 
     async def ready(self) -> None:
         """Wait for process 1. BoxEnded if it does not come up."""
