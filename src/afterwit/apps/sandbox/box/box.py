@@ -98,7 +98,8 @@ class Box:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
-        self._process._transport.close()  # else a loop that ends now leaves its pipes to the collector
+        # A loop that ends now would leave the pipes to the collector.
+        self._process._transport.close()  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
     async def ready(self) -> None:
