@@ -79,8 +79,8 @@ def test_a_row_says_what_poison_took_and_gained():
     runs = [played(twin, 0.9, (0.5, 1.0)), played(poisoned, 0.88, (0.5, 0.75))]
     rows = poison_table(runs).splitlines()[2:]
     assert rows == [
-        "| 12 | twin | 0.90 |  | 0.50 | 0.00 | 1 of 90 |  |",
-        "| 12 | poisoned | 0.88 | 0.02 | 0.50 | 0.25 | 1 of 90 | 15 of 17 |",
+        f"| {twin.seed} | twin | 0.90 |  | 0.50 | 0.00 | 1 of 90 |  |",
+        f"| {twin.seed} | poisoned | 0.88 | 0.02 | 0.50 | 0.25 | 1 of 90 | 15 of 17 |",
     ]
     assert poison_table(runs[1:]).splitlines()[2:] == []
 
