@@ -177,10 +177,13 @@ async def test_a_client_that_half_closes_before_its_body_is_complete_has_left(ga
     assert await gateway.records() == []
 
 
-async def test_a_client_that_closes_while_it_waits_has_left_and_the_engine_is_free(gateway: Serving):
+@pytest.mark.parametrize("behind", [0, 3], ids=["alone", "with requests behind it"])
+async def test_a_client_that_closes_while_it_waits_has_left_and_the_engine_is_free(
+    gateway: Serving, behind: int
+):
     gateway.engine.pause_after = 0
     _, writer = await connect(gateway)
-    writer.write(request())
+    writer.write(request() * (1 + behind))
     await gateway.engine.paused.wait()
     writer.close()
     async with asyncio.timeout(PATIENT_S):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from afterwit.core.errors import RequestError
 from afterwit.stages.gateway.http.connections import ConnectionLimits, IdleConnections
@@ -32,6 +33,8 @@ class HttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(**uvicorn)
         self._limits, self._idle, self._error_body = limits, idle, error_body
+        self._unanswered: deque[RequestResponseCycle] = deque()
+        """Requests without a whole answer, the one that is being answered first: clients may pipeline."""
         self._head_bytes = 0
         """Bytes of the headers that are being received."""
         self._in_body = False
@@ -54,6 +57,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_timers()
         self._stop_unread_timer()
         self._idle.discard(self)
+        for cycle in self._unanswered:  # uvicorn tells the latest only
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -114,12 +120,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._offers_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offers_upgrade:
             super().on_headers_complete()
+            self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:
         if not self._offers_upgrade:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._unanswered.popleft()
         super().on_response_complete()
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._idle.add(self)
