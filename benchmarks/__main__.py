@@ -31,6 +31,7 @@ QUESTIONS = (
     "segments",
     "load",
     "lora",
+    "adapters",
     "engine",
     "prompts",
     "agents",

@@ -29,6 +29,7 @@ class LockstepEngine:
         self.facts, self.capabilities = engine.facts, engine.capabilities
         self.stage, self.probe, self.score = engine.stage, engine.probe, engine.score
         self.promote, self.discard, self.close = engine.promote, engine.discard, engine.close
+        self.live, self.unload = engine.live, engine.unload
 
     @property
     def version(self) -> int:

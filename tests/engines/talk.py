@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Constraint, Engine, Generate, Step, TopLogprobs
 
@@ -40,6 +41,7 @@ def ask(
     forced: Any = (),
     constraint: Constraint | None = None,
     top_logprobs: int | None = None,
+    adapter: str = SHARED,
     **sampling: Any,
 ) -> Generate:
     """A request; `sampling` as in `Sampling`, 24 tokens unless told."""
@@ -52,6 +54,7 @@ def ask(
         background=background,
         constraint=constraint,
         top_logprobs=top_logprobs,
+        adapter=adapter,
         **more,
     )
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.core.turn import Basis
 from afterwit.engines.fit import check_fits, check_scores
@@ -24,6 +25,7 @@ class FakeEngine:
         forced_prefix=True,
         whole_weights=True,
         adapters=True,
+        own_adapters=True,
         scored_ids=20,
     )
 
@@ -62,7 +64,9 @@ class FakeEngine:
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self._script, self._end_id, self._together = script, end_id, together
-        self._staged: int | None = None
+        self._staged: tuple[str, int] | None = None
+        self.own: dict[str, int] = {}
+        """The adapters of somebody's own that it has, and their versions."""
         self._open = True
 
     async def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
@@ -70,7 +74,7 @@ class FakeEngine:
         check_fits(request, self.facts)
         self.asked.append(request)
         ids, ended = self._response(request)
-        started = self.version
+        started = self._version(request.adapter)
         try:
             for start in range(0, len(ids), self._together):
                 await self._may_go_on(start)
@@ -79,7 +83,7 @@ class FakeEngine:
                 yield Step(
                     ids=tuple(ids[place] for place in places),
                     logprobs=tuple(-0.25 * (place % 4) for place in places),
-                    versions=(self.version,) * len(places),
+                    versions=(self._version(request.adapter),) * len(places),
                     forced=tuple(place < len(request.forced_prefix) for place in places),
                     cache_version=started,
                     ended=ended if last else None,
@@ -130,11 +134,17 @@ class FakeEngine:
             top_logprobs=(tuple(-1.0 / len(row.prompt_ids) - at for at in range(top)),) * size,
         )
 
-    async def stage(self, version: int, folder: Path) -> None:
+    def live(self, adapter: str) -> int | None:
+        return self.version if adapter == SHARED else self.own.get(adapter)
+
+    def _version(self, adapter: str) -> int:
+        return self.live(adapter) or 0
+
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         self._staged = None
         if not (folder / "config.json").exists():
             raise EngineError(f"there are no weights in {folder}")
-        self._staged = version
+        self._staged = adapter, version
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         self._check_staged()
@@ -142,8 +152,15 @@ class FakeEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        self.version = self._check_staged()
+        adapter, version = self._check_staged()
+        if adapter == SHARED:
+            self.version = version
+        else:
+            self.own[adapter] = version
         self._staged = None
+
+    async def unload(self, adapter: str) -> None:
+        self.own.pop(adapter, None)
 
     async def discard(self) -> None:
         self._staged = None
@@ -151,7 +168,7 @@ class FakeEngine:
     async def close(self) -> None:
         self._open = False
 
-    def _check_staged(self) -> int:
+    def _check_staged(self) -> tuple[str, int]:
         if self._staged is None:
             raise EngineError("No weights are staged.")
         return self._staged

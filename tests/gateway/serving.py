@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
+from afterwit.core.adapters import AdapterPolicy
 from afterwit.engines.port import Engine, Generate
 from afterwit.stages.gateway.app import GatewayApp, build_app
 from afterwit.stages.gateway.dialects import DIALECTS
@@ -145,6 +146,7 @@ async def serving(
     dialects: tuple[Dialect, ...] = DIALECTS,
     engine: Engine | None = None,
     controls: Controls | None = None,
+    adapters: AdapterPolicy = AdapterPolicy(),
     opened: type[SqliteStore] = SqliteStore,
     **engine_changes: Any,
 ) -> AsyncIterator[Serving]:
@@ -165,6 +167,7 @@ async def serving(
         settings or GatewaySettings(),
         dialects=dialects,
         controls=controls,
+        adapters=adapters,
         wake_judge=lambda: woken.append(True),
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),

@@ -96,8 +96,12 @@ class PretendEngine:
     staged: int | None = None
     tried: list[int] = field(default_factory=list)
 
-    async def stage(self, version: int, folder: Path) -> None:
-        assert folder == Path(str(version))
+    def live(self, adapter: str) -> int | None:
+        assert adapter == "shared"
+        return self.version
+
+    async def stage(self, version: int, folder: Path, *, adapter: str) -> None:
+        assert (folder, adapter) == (Path(str(version)), "shared")
         self.tried.append(version)
         if version in self.broken:
             raise EngineError("out of memory")

@@ -1,14 +1,16 @@
-"""`afterwit forget`: orders that a session is forgotten, and sees to it or waits for a learner that runs."""
+"""`afterwit forget`: orders that sessions are forgotten, and sees to it or waits for a learner that runs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import AlreadyRunning, NotReplayable, SettingError
 from afterwit.core.lifecycle import Reason
 from afterwit.store import Filter, Store
@@ -22,16 +24,45 @@ def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str
     SettingError if there is no such session, or it is forgotten already. NotReplayable if a later update
     cannot be run again: nothing has changed then.
     """
+    return _forgotten(settings, home, lambda store: _required(store, session), replay=replay)
+
+
+def forget_adapter(settings: Settings, home: Path, adapter: str) -> str:
+    """Forget every session in which an adapter of somebody's own answered: nothing that it learned is left.
+
+    SettingError if it never answered, or is forgotten already.
+    """
+    return _forgotten(settings, home, lambda store: _sessions_of(store, adapter), replay=False)
+
+
+def _forgotten(
+    settings: Settings, home: Path, chosen: Callable[[Store], Sequence[str]], *, replay: bool
+) -> str:
     folder = model_folder(settings.model, home)
     versions = build.versions_of(home, folder, settings.versions)
     with closing(build.store_of_model(settings, home, folder)) as store:
-        _require_session(store, session)
-        store.order_forgetting(session, replay=replay, now=time.time())
+        sessions = chosen(store)
+        with store.transaction():
+            for session in sessions:
+                store.order_forgetting(session, replay=replay, now=time.time())
         try:
             with versions.learning(), store.leading():
-                return _here(settings, home, folder, store, session)
+                return _here(settings, home, folder, store, sessions)
         except AlreadyRunning:
-            return _waited(store, session)
+            return _waited(store, sessions)
+
+
+def _required(store: Store, session: str) -> Sequence[str]:
+    _require_session(store, session)
+    return (session,)
+
+
+def _sessions_of(store: Store, adapter: str) -> Sequence[str]:
+    if found := store.sessions_of(adapter):
+        return found
+    known = sorted({version.adapter for version in store.versions()} - {SHARED})
+    names = f"; with versions there are: {', '.join(known)}" if known else ""
+    raise SettingError(f"nothing of an adapter {adapter} is stored{names}")
 
 
 def _require_session(store: Store, session: str) -> None:
@@ -43,30 +74,34 @@ def _require_session(store: Store, session: str) -> None:
         raise SettingError(f"nothing of session {session} is stored any more ({Reason.FORGOTTEN}, or pruned)")
 
 
-def _here(settings: Settings, home: Path, folder: Path, store: Store, session: str) -> str:
+def _here(settings: Settings, home: Path, folder: Path, store: Store, sessions: Sequence[str]) -> str:
     """Carry the order out in this process, which is the only learner."""
     trainer = build.trainer_of(settings, home, folder)
     stage = build.learn_stage(settings, store, trainer)
     stage.begin()
     said = stage.forget()
-    _raise_error(store, session)
-    return "; ".join(said) or f"session {session} is forgotten"
+    _raise_error(store, sessions)
+    return "; ".join(said) or f"{_named(sessions)} forgotten"
 
 
-def _waited(store: Store, session: str) -> str:
-    """Wait until the learner that runs has carried the order out."""
-    while any(order.session == session for order in store.forget_orders()):
-        _raise_error(store, session)
+def _waited(store: Store, sessions: Sequence[str]) -> str:
+    """Wait until the learner that runs has carried the orders out."""
+    while any(order.session in sessions for order in store.forget_orders()):
+        _raise_error(store, sessions)
         time.sleep(POLL_S)
-    return f"session {session} is forgotten; the learner that runs has seen to it"
+    return f"{_named(sessions)} forgotten; the learner that runs has seen to it"
 
 
-def _raise_error(store: Store, session: str) -> None:
-    """NotReplayable if the order failed; it is taken back."""
+def _named(sessions: Sequence[str]) -> str:
+    return f"session {sessions[0]} is" if len(sessions) == 1 else f"{len(sessions)} sessions are"
+
+
+def _raise_error(store: Store, sessions: Sequence[str]) -> None:
+    """NotReplayable if an order failed; it is taken back."""
     for order in store.forget_orders():
-        if order.session == session and order.error is not None:
-            store.cancel_forgetting(session)
+        if order.session in sessions and order.error is not None:
+            store.cancel_forgetting(order.session)
             raise NotReplayable(
-                f"{order.error}; nothing was changed. `afterwit forget {session} --no-replay` takes back all"
-                " that was learned since, and forgets it"
+                f"{order.error}; nothing was changed. `afterwit forget {order.session} --no-replay` takes"
+                " back all that was learned since, and forgets it"
             )

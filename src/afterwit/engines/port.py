@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.turn import Basis, Sampling
 
 
@@ -54,6 +55,9 @@ class Capabilities:
     """`stage` takes a folder of whole weights. Publisher: `learner.lora_rank = 0` needs it."""
     adapters: bool
     """`stage` takes a LoRA adapter in PEFT's format. Publisher: `learner.lora_rank` above 0 needs it."""
+    own_adapters: bool = False
+    """It serves several adapters beside each other, and takes one away again. Publisher: `learner.adapters`
+    other than "shared" needs it."""
     constraint: bool = False
     """It keeps a response's text to a JSON schema. Gateway: JSON formats need it."""
     top_logprobs: int = 0
@@ -116,6 +120,8 @@ class Generate:
     top_logprobs: int | None = None
     """Tell the alternatives of each token, this many; None: do not. At most `Capabilities.top_logprobs`."""
     weights: Weights = Weights.LIVE
+    adapter: str = SHARED
+    """Whose live weights answer, if these do."""
     background: bool = False
     """It yields to requests that are not in the background."""
 
@@ -176,7 +182,11 @@ class Engine(Protocol):
 
     @property
     def version(self) -> int:
-        """The version that new tokens are sampled from."""
+        """The version of the shared adapter that new tokens are sampled from."""
+
+    def live(self, adapter: str) -> int | None:
+        """The version of an adapter that new tokens are sampled from; None: it is not loaded, and the base
+        answers in its place."""
 
     def generate(self, request: Generate) -> AsyncGenerator[Step, None]:
         """Stream one response.
@@ -201,7 +211,7 @@ class Engine(Protocol):
     def reduced(self) -> str | None:
         """What is out while requests are served, for people; None: nothing. Gateway: `/readyz`."""
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
@@ -211,10 +221,15 @@ class Engine(Protocol):
         """
 
     async def promote(self) -> None:
-        """Sample every further token from the staged weights. No request fails or waits over one step.
+        """Sample every further token of the staged weights' adapter from them. No request fails or waits over
+        one step.
 
         EngineError if nothing is staged.
         """
+
+    async def unload(self, adapter: str) -> None:
+        """Free the memory of an adapter that is not the shared one. Responses of it that are under way end
+        with it or with the base."""
 
     async def discard(self) -> None:
         """Drop the staged weights, if there are any."""

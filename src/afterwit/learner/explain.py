@@ -46,6 +46,7 @@ def explain(trainer: Trainer, sample: JudgedTurn, trained_in: int | None) -> Exp
 
     If the weights of that update are gone, the newest version's are used, and `exact` is False.
     """
+    trainer.turn_to(sample.turn.adapter)
     number, exact = _weights(trainer, trained_in)
     policy = Policy.load(trainer.versions, number, trainer.settings)
     items, refused = trainer.build(

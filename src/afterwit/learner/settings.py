@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from afterwit.core.adapters import AdapterPolicy, Division
 from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
 from afterwit.core.teaching import Review, Rule
 
@@ -32,6 +33,13 @@ class LearnerSettings:
     """Step size of AdamW, constant without warm-up. Not given: 1e-4 for an adapter, 1e-5 for whole weights.
     1e-5 is published with this loss; adapters want ten times the rate of whole weights (LoRA Without Regret),
     and 1e-4 is published for on-policy distillation into them. Tiny models want more (the demo: 4e-4)."""
+    adapters: Division = "shared"
+    """Whose weights learn. `shared`: one adapter, or the whole weights, for everybody. `per_key`: each API
+    key has an adapter of its own, which it alone teaches and is served by. `per_session_group`: within a key,
+    each group of sessions that the client names (header `X-Session-Group`) has one; sessions without a group
+    have the key's."""
+    shared_keys: tuple[str, ...] = ()
+    """Names of keys that have no adapter of their own: they teach the shared one and are served by it."""
     lora_rank: int = 16
     """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
     which takes the optimiser's memory for all of them, and a second model for the base."""
@@ -164,6 +172,8 @@ class LearnerSettings:
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         below(self, 1, "beta1", "beta2")
         within(self, 0, 1, "ema_decay", "source_share")
+        if self.adapters != "shared":
+            self._require_adapters()
         if self.reference == SERVER:
             raise ValueError("reference is 'server', but the KL needs the whole distribution: name a model")
         if self.teacher_url is not None and self.teacher != SERVER:
@@ -181,6 +191,23 @@ class LearnerSettings:
                 f"segments_per_update is {self.segments_per_update}, but a batch is {self.batch}: "
                 "they would never fit into one update"
             )
+
+    def _require_adapters(self) -> None:
+        if not self.lora_rank:
+            raise ValueError(
+                f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"
+                " lora_rank to 16"
+            )
+        if self.processes > 1:
+            raise ValueError(
+                f"adapters is {self.adapters!r}, but processes is {self.processes}: one process learns"
+                " adapters of somebody's own, so set processes to 1"
+            )
+
+    @property
+    def adapter_policy(self) -> AdapterPolicy:
+        """Which adapter serves whom, and learns from them."""
+        return AdapterPolicy(division=self.adapters, shared_keys=self.shared_keys)
 
     def _require_shardable(self) -> None:
         if self.processes > 1 and self.processes % self.shards:

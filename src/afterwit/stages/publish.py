@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import (
     AfterwitError,
     ProbeMismatch,
@@ -34,12 +36,18 @@ class PublishSettings:
 
     poll_s: float = 1.0
     """Seconds between two looks at the versions folder."""
+    adapters: int = 16
+    """Adapters of somebody's own (`learner.adapters`) that the engine keeps in memory; of more, those used
+    last. Another one is loaded and probed when a request asks for it."""
+    idle_s: float = 900.0
+    """Seconds without a request after which such an adapter is taken out of memory."""
     tolerance: float = 0.0
     """Mean |difference| of the probe's log-probs, engine against learner, up to which a version is served.
     0: 1e-4 if both compute in float32, else 0.05."""
 
     def __post_init__(self) -> None:
-        above(self, 0, "poll_s")
+        above(self, 0, "poll_s", "idle_s")
+        at_least(self, 1, "adapters")
         at_least(self, 0, "tolerance")
 
     def tolerance_for(self, *dtypes: str) -> float:
@@ -73,7 +81,7 @@ class Checkpoints(Protocol):
 
 
 class Publisher:
-    """Has the engine serve the newest version whose log-probs are the learner's.
+    """Has the engine serve the newest version of an adapter whose log-probs are the learner's.
 
     `published` records a version that is served; it may raise StoreError while the store does not know it.
     """
@@ -86,10 +94,17 @@ class Publisher:
         published: Callable[[int], Awaitable[object]],
         tolerance: float,
         keep_versions: int,
+        adapter: str = SHARED,
+        one_at_a_time: asyncio.Lock | None = None,
     ) -> None:
-        """`keep_versions`: how many of the newest stay on this disk if other machines keep them too."""
+        """`checkpoints` are the adapter's. Publishers over one engine, which stages one version at a time,
+        have one lock. `keep_versions`: how many of the newest stay on this disk if other machines keep them
+        too.
+        """
         self._keep_versions = keep_versions
         self._engine = engine
+        self._adapter = adapter
+        self.one_at_a_time = one_at_a_time or asyncio.Lock()
         self._checkpoints = checkpoints
         self._published = published
         self._tolerance = tolerance
@@ -105,10 +120,21 @@ class Publisher:
             log.warning("%s: %s", STAGE, error)
             self._problem_at_start = error
 
-    async def run(self, signals: Signals, *, report: Report, poll_s: float, back_off: BackOff) -> None:
-        """Publish until told to stop. A refused version is the stage's health until another is served."""
+    async def run(
+        self,
+        signals: Signals,
+        *,
+        report: Report,
+        poll_s: float,
+        back_off: BackOff,
+        others: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Publish until told to stop. A refused version is the stage's health until another is served.
+
+        `others` is what else is published in a step, of other adapters.
+        """
         await work(
-            self._reporting_step,
+            partial(self._reporting_step, others),
             signals=signals,
             health=StageHealth(STAGE, report),
             poll_s=poll_s,
@@ -116,11 +142,20 @@ class Publisher:
             lasting=(ProbeMismatch,),
         )
 
-    async def _reporting_step(self) -> bool:
-        if (problem := self._problem_at_start) is not None:
-            self._problem_at_start = None
+    async def _reporting_step(self, others: Callable[[], Awaitable[bool]] | None) -> bool:
+        """The shared adapter's step, then the others': a fault of one does not keep the other waiting."""
+        problem, self._problem_at_start = self._problem_at_start, None
+        worked = False
+        if problem is None:
+            try:
+                worked = await self.step()
+            except AfterwitError as error:
+                problem = error
+        if others is not None:
+            worked = await others() or worked
+        if problem is not None:
             raise problem
-        return await self.step()
+        return worked
 
     async def step(self) -> bool:
         """Serve the newest version that can be served; False if that is the one served already.
@@ -132,13 +167,13 @@ class Publisher:
         """
         await self._record()
         away = await self._follow()
-        newer = await asyncio.to_thread(
-            candidates, self._checkpoints, self._engine.version, frozenset(self._refused)
-        )
+        served = self._engine.live(self._adapter) or 0
+        newer = await asyncio.to_thread(candidates, self._checkpoints, served, frozenset(self._refused))
         problem: AfterwitError | None = away
         for version in newer:
             try:
-                await self._publish(version)
+                async with self.one_at_a_time:
+                    await self._publish(version)
             except AfterwitError as error:
                 problem = problem or error
             else:
@@ -149,6 +184,9 @@ class Publisher:
         return bool(newer)
 
     async def _follow(self) -> VersionsUnavailable | None:
+        """Once for all adapters."""
+        if self._adapter != SHARED:
+            return None
         try:
             await asyncio.to_thread(self._checkpoints.follow)
         except VersionsUnavailable as error:
@@ -158,7 +196,7 @@ class Publisher:
     async def _publish(self, version: Version) -> None:
         folder = await asyncio.to_thread(self._checkpoints.weights, version.number)
         await self._verify(version.number)
-        await self._engine.stage(version.number, folder)
+        await self._engine.stage(version.number, folder, adapter=self._adapter)
         try:
             await self._check(version)
         except AfterwitError as error:
@@ -226,8 +264,12 @@ def probe_gap(probe: Probe, served: Sequence[float]) -> float:
     return sum(gaps) / len(gaps)
 
 
-def check_capable(capabilities: Capabilities, *, lora_rank: int) -> None:
-    """SettingError unless the engine takes what a learner of this rank writes (0: whole weights)."""
+def check_capable(capabilities: Capabilities, *, lora_rank: int, own_adapters: bool = False) -> None:
+    """SettingError unless the engine takes what a learner of this rank writes (0: whole weights), and has
+    adapters of somebody's own if there are any."""
+    if own_adapters and not capabilities.own_adapters:
+        remedy = capabilities.remedies.get("own_adapters", 'set learner.adapters to "shared"')
+        raise SettingError(f"this engine serves one adapter for all: {remedy}")
     if lora_rank and not capabilities.adapters:
         remedy = capabilities.remedies.get("adapters", "set learner.lora_rank to 0")
         raise SettingError(f"this engine takes no LoRA adapters: {remedy}")

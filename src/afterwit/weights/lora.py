@@ -89,7 +89,7 @@ def adapted(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
 def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[str, nn.Parameter]:
     """New values of the weights that the adapter moves, by name, summed in fp32 or better."""
     found = {}
-    for name, (layer, pair) in _fitting(model, pairs).items():
+    for name, (layer, pair) in fitting(model, pairs).items():
         weight: Tensor = layer.weight
         exact = torch.promote_types(weight.dtype, torch.float32)
         a_RI, b_OR = (factor.to(weight.device, exact) for factor in pair)
@@ -102,7 +102,7 @@ def merged(model: nn.Module, pairs: Mapping[str, Pair], scale: float) -> dict[st
 def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     """A model with all the weights of `model`, whose adapted layers add scale * B A x to their output."""
     other = twin(model, {})
-    for layer, pair in _fitting(other, pairs).values():
+    for layer, pair in fitting(other, pairs).values():
         a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
         layer.register_forward_hook(_adding(a_RI, scale * b_OR))
     return other
@@ -118,7 +118,7 @@ def _adding(a_RI: Tensor, b_OR: Tensor) -> Callable[[nn.Module, tuple[Tensor, ..
     return hook
 
 
-def _fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:
+def fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:
     """Each adapted layer with its pair. ValueError if the layer is missing or has another shape."""
     modules, found = dict(model.named_modules()), {}
     for name, pair in pairs.items():

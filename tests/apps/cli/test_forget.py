@@ -84,3 +84,54 @@ def test_what_cannot_be_run_again_is_said_with_the_way_out(lived: Path, model: P
     with store_of_home(lived) as store:
         assert store.forget_orders() == []
     assert "version 2 has the weights of version 0" in forget(lived, "talk", "--no-replay")
+
+
+@pytest.fixture
+def people(model: Path, tmp_path: Path) -> Path:
+    """A home in which Ann taught versions 1 and 3 in two sessions, and Bob version 2."""
+    (tmp_path / "config.toml").write_text(
+        '[learner]\nthreads = 1\nmismatch_alarm = 100.0\nbatch = 1\nmin_batch = 1\nadapters = "per_key"\n'
+    )
+    settings = load(home=tmp_path, below={"model": str(model)}, environment={})
+    store = store_of_model(settings, tmp_path, model)
+    remember_model(tmp_path, model)
+    for number, key in enumerate(("ann", "bob", "ann")):
+        sample = a_sample(Renderer.load(model), number)
+        turn = replace(sample.turn, adapter=f"key:{key}", scope=f"{key}/agent")
+        store_judged(store, [replace(sample, turn=turn)], now=2000.0 + number)
+    store.close()
+    learn(settings, tmp_path, stop=lambda: False, forever=False, wait=False)
+    return tmp_path
+
+
+def test_an_adapter_is_forgotten_with_all_that_taught_it(people: Path, model: Path) -> None:
+    listed = run.invoke(app, ["versions", "--json", "--adapter", "key:ann", "--home", str(people)]).stdout
+    assert [json.loads(line)["number"] for line in listed.splitlines()] == [0, 1, 3]
+    table = run.invoke(app, ["versions", "--home", str(people)]).stdout
+    assert "adapter" in table
+    assert "key:bob" in table
+    said = forget(people, "--adapter", "key:ann")
+    assert said.count("version 4 has the weights of version 0") == 2
+    versions = versions_of(people, model)
+    assert [number for number in versions.numbers() if versions.has_weights(number)] == [0, 2, 4]
+    assert versions.weights(4) == model.resolve()
+    with store_of_home(people) as store:
+        assert [record.turn.id for record in store.turns()] == ["turn0001"]
+    assert "nothing of an adapter key:ann is stored; with versions there are: key:ann, key:bob" in forget(
+        people, "--adapter", "key:ann"
+    )
+
+
+def test_a_rollback_of_the_base_says_whose(people: Path, model: Path) -> None:
+    command = ["rollback", "0", "--adapter", "key:ann", "--home", str(people)]
+    assert "version 4 of key:ann has the weights of version 0; updates taken back: 1, 3" in (
+        run.invoke(app, command).stdout
+    )
+    assert versions_of(people, model).of("key:bob").newest() == 2
+    status = run.invoke(app, ["status", "--home", str(people)]).stdout
+    assert "2 of somebody's own have learned something" in status
+
+
+def test_a_session_or_an_adapter_is_named_and_not_both(people: Path) -> None:
+    for arguments in ((), ("talk", "--adapter", "key:ann")):
+        assert "name a session, or an adapter with --adapter" in forget(people, *arguments)

@@ -32,6 +32,7 @@ CAPABILITIES = Capabilities(
     forced_prefix=True,
     whole_weights=False,
     adapters=True,
+    own_adapters=True,
     scored_ids=20,
 )
 

@@ -25,7 +25,13 @@ from afterwit.apps.build.learning import (
     learner_settings,
     trainer_of,
 )
-from afterwit.apps.build.serving import engine_of, follower_of, gateway_app, publisher_of
+from afterwit.apps.build.serving import (
+    engine_of,
+    follower_of,
+    gateway_app,
+    own_adapters_of,
+    publisher_of,
+)
 from afterwit.apps.build.teacher import check_teacher, teacher_server
 from afterwit.apps.build.tracking import check_tracking, tracking_of
 
@@ -46,6 +52,7 @@ __all__ = [
     "judge_stage",
     "learn_stage",
     "learner_settings",
+    "own_adapters_of",
     "publisher_of",
     "store_at",
     "store_of_home",

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterwit.apps.config import Settings
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import VersionDamaged
 
 if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
     from afterwit.engines.port import Engine
     from afterwit.stages.gateway.app import GatewayApp
+    from afterwit.stages.own_adapters import OwnAdapters
     from afterwit.stages.publish import Publisher
     from afterwit.store import AsyncStore, Store
     from afterwit.wire.model_text.render import Renderer
@@ -47,7 +49,15 @@ def gateway_app(
     from afterwit.stages.gateway.page import HomeControls
 
     controls = HomeControls(store, versions, time.time)
-    return build_app(engine, renderer, store, settings.gateway, controls=controls, wake_judge=wake_judge)
+    return build_app(
+        engine,
+        renderer,
+        store,
+        settings.gateway,
+        adapters=settings.learner.adapter_policy,
+        controls=controls,
+        wake_judge=wake_judge,
+    )
 
 
 def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: AsyncStore) -> Publisher:
@@ -55,8 +65,27 @@ def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: 
     from afterwit.stages.publish import check_capable
 
     if settings.learner.enabled:
-        check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank)
+        own = settings.learner.adapters != "shared"
+        check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank, own_adapters=own)
     return _publisher(settings, engine, versions, partial(_published, store, versions))
+
+
+def own_adapters_of(
+    settings: Settings, engine: Engine, versions: Versions, store: AsyncStore, shared: Publisher
+) -> OwnAdapters | None:
+    """What gives the engine adapters of somebody's own; None: everybody has the shared one, which `shared`
+    publishes."""
+    from afterwit.stages.own_adapters import OwnAdapters, Room
+
+    if settings.learner.adapters == "shared":
+        return None
+
+    def publisher(adapter: str) -> Publisher:
+        published = partial(_published, store, versions)
+        return _publisher(settings, engine, versions, published, adapter=adapter, beside=shared)
+
+    room = Room(most=settings.publish.adapters, idle_s=settings.publish.idle_s)
+    return OwnAdapters(engine, publisher, versions.chains, room=room, now=time.monotonic)
 
 
 def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publisher:
@@ -69,17 +98,25 @@ def follower_of(settings: Settings, engine: Engine, versions: Versions) -> Publi
 
 
 def _publisher(
-    settings: Settings, engine: Engine, versions: Versions, published: Callable[[int], Awaitable[object]]
+    settings: Settings,
+    engine: Engine,
+    versions: Versions,
+    published: Callable[[int], Awaitable[object]],
+    *,
+    adapter: str = SHARED,
+    beside: Publisher | None = None,
 ) -> Publisher:
+    """`beside` is another publisher over the engine."""
     from afterwit.stages.publish import Publisher
 
-    tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
     return Publisher(
         engine=engine,
-        checkpoints=versions,
+        checkpoints=versions.of(adapter),
         published=published,
-        tolerance=tolerance,
+        tolerance=settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype),
         keep_versions=settings.learner.keep_versions,
+        adapter=adapter,
+        one_at_a_time=None if beside is None else beside.one_at_a_time,
     )
 
 

@@ -53,6 +53,10 @@ LearnerProcesses = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that share the learning, one for each GPU. Default: 1."),
 ]
+Adapter = Annotated[
+    str | None,
+    typer.Option(help="Of this adapter alone: `shared`, `key:NAME`, or `group:NAME/GROUP`."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 

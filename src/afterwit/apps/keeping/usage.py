@@ -57,7 +57,9 @@ def _store(home: Path, store: Store, settings: Settings, counted: set[tuple[int,
 
 def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[int, int]]) -> Iterator[Usage]:
     versions = versions_of(home, home)
-    keep, served, manifests = settings.learner.keep_versions, store.latest_published(), 0
+    keep, chains, manifests = settings.learner.keep_versions, versions.chains(), 0
+    served = {store.latest_published(adapter) for adapter in chains}
+    newest = {number for chain in chains.values() for number in chain[-keep:]}
     numbers = versions.numbers()
     for number in numbers:
         place = versions.place(number)
@@ -65,11 +67,11 @@ def _versions(home: Path, store: Store, settings: Settings, counted: set[tuple[i
         if not any(path.suffix == WEIGHTS for path in place.iterdir()):
             manifests += size
             continue
-        if number in numbers[-keep:]:
+        if number in newest:
             words = f"goes after {keep} newer ones (learner.keep_versions), unless promotion may return to it"
         else:
             words = "goes with the next update, unless promotion may return to it"
-        served_now = "is served; " if number == served else ""
+        served_now = "is served; " if number in served else ""
         yield Usage(name=f"{VERSIONS}/{place.name}", bytes=size, words=served_now + words)
     if numbers:
         yield Usage(

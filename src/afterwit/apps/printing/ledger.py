@@ -183,9 +183,10 @@ def as_json(
 
 def all_fates(numbers: Collection[int], store: Store) -> dict[int, str]:
     """The fate of each of these versions that is known."""
-    versions, serving = store.versions(), store.latest_published()
-    known = {each.number for each in versions}
-    return {number: fate(number, versions, serving) for number in numbers if number in known}
+    versions = store.versions()
+    known = {each.number: each.adapter for each in versions if each.number in numbers}
+    serving = {adapter: store.latest_published(adapter) for adapter in set(known.values())}
+    return {number: fate(number, versions, serving[adapter]) for number, adapter in known.items()}
 
 
 def _record(store: Store, turn: str) -> Record | None:

@@ -40,6 +40,9 @@ class Overview:
     next_words: str
     """What the next update waits for."""
     stages: tuple[Status, ...]
+    own: int
+    """Adapters of somebody's own that have a version."""
+    paused_adapters: Mapping[str, Pause]
 
 
 def overview(
@@ -64,6 +67,8 @@ def overview(
         next=choice,
         next_words=next_update(choice, settings),
         stages=tuple(store.statuses()),
+        own=len({each.adapter for each in versions} - {SHARED}),
+        paused_adapters=store.paused_adapters(),
     )
 
 
@@ -82,6 +87,8 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     yield "next update", found.next_words if found.pause is None else f"none while paused; {found.next_words}"
     yield "last update", _last(found)
     yield "serving", _serving(found)
+    if found.own:
+        yield "adapters", _adapters(found)
     yield "turns", ", ".join(f"{count} {state.value}" for state, count in found.turns.items()) or "none yet"
     for status in found.stages:
         yield f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
@@ -107,6 +114,12 @@ def _serving(found: Overview) -> str:
     made = newest.number if newest is not None and newest.adapter == SHARED else 0
     newer = f"; version {made} is not served yet" if made and made != found.version else ""
     return f"version {found.version}{newer}{runs}"
+
+
+def _adapters(found: Overview) -> str:
+    held = [f"{name} ({pause.words})" for name, pause in found.paused_adapters.items()]
+    words = f"; paused: {'; '.join(held)}" if held else ""
+    return f"{found.own} of somebody's own {'has' if found.own == 1 else 'have'} learned something{words}"
 
 
 def _last(found: Overview) -> str:

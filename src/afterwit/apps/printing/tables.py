@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit.apps.printing.unbound import unbound
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import SettingError
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass, State
 from afterwit.core.message import Message
@@ -136,14 +137,24 @@ def counts_line(counts: Counts) -> Text:
 
 
 def version_table(
-    versions: Sequence[VersionRecord], serving: int, confirmed_versions: Collection[int] = (), *, width: int
+    versions: Sequence[VersionRecord],
+    serving: Collection[int],
+    confirmed_versions: Collection[int] = (),
+    *,
+    width: int,
 ) -> Table:
     """One row a version in `width` columns: numbers and times are always whole, the standing may be cut.
+
+    Adapters are named if there is any beside the shared one.
 
     Confirmed versions are places that an alarm returns to. A narrow table leaves out since when each serves.
     """
     names = ["version", "how", "made", "learned from", "loss", "standing", "served since"]
     rows = [_version_row(version, serving, confirmed_versions) for version in versions]
+    if any(version.adapter != SHARED for version in versions):
+        names.insert(1, "adapter")
+        for row, version in zip(rows, versions, strict=True):
+            row.insert(1, version.adapter if version.number else "")
     table = Table(box=None, pad_edge=False)
     for at, name in enumerate(names[: None if width >= WIDE else -1]):
         whole = max(len(name), *(len(row[at]) for row in rows)) if rows and name != "standing" else None
@@ -153,7 +164,9 @@ def version_table(
     return table
 
 
-def _version_row(version: VersionRecord, serving: int, confirmed: Collection[int]) -> list[str | Text]:
+def _version_row(
+    version: VersionRecord, serving: Collection[int], confirmed: Collection[int]
+) -> list[str | Text]:
     loss = version.metrics.get("loss")
     how = version.origin.value
     if version.restores is not None:
@@ -162,7 +175,7 @@ def _version_row(version: VersionRecord, serving: int, confirmed: Collection[int
         how += f" of {version.parent}"
     replayed = f" +{version.replayed} again" if version.replayed else ""
     return [
-        f"{version.number}{' *' if version.number == serving else ''}",
+        f"{version.number}{' *' if version.number in serving else ''}",
         how,
         short_moment(version.created),
         f"{version.trained} turns{replayed}" if version.trained or version.replayed else "",
@@ -186,7 +199,11 @@ def _standing(version: VersionRecord, confirmed: Collection[int]) -> Text:
 def event_lines(events: Sequence[Event]) -> list[Text]:
     """A line for each hold and alarm, the newest last."""
     return [
-        Text(f"{short_moment(event.at)} {event.kind}: {event.words}", style="yellow")
+        Text(f"{short_moment(event.at)} {_whose(event)}{event.kind}: {event.words}", style="yellow")
         for event in events
         if event.kind is not EventKind.CONFIRM
     ]
+
+
+def _whose(event: Event) -> str:
+    return "" if event.adapter == SHARED else f"{event.adapter} "

@@ -30,6 +30,7 @@ from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge_checks import STAGE as JUDGE_CHECKS
+from afterwit.stages.own_adapters import EngineOfMany
 from afterwit.stages.retry import BackOff
 from afterwit.stages.tracking import STAGE as TRACKING
 from afterwit.stages.worker import Signals
@@ -153,11 +154,22 @@ class Runtime:
         self._stack.push_async_callback(engine.close)
         settings = self._settings.publish
         publisher = build.publisher_of(self._settings, engine, versions, self.store)
+        own = build.own_adapters_of(self._settings, engine, versions, self.store, publisher)
         report = self._reporter("publish")
         back_off = BackOff(base_s=settings.poll_s, max_s=60.0, random=random.random)
         await publisher.start()
-        self._spawn(publisher.run(self._signals, report=report, poll_s=settings.poll_s, back_off=back_off))
-        return engine
+        if own is not None:
+            await own.step()
+        self._spawn(
+            publisher.run(
+                self._signals,
+                report=report,
+                poll_s=settings.poll_s,
+                back_off=back_off,
+                others=None if own is None else own.step,
+            )
+        )
+        return engine if own is None else EngineOfMany(engine, own)
 
     async def _listen(
         self, sock: socket.socket, engine: Engine, renderer: Renderer, versions: Versions

@@ -96,7 +96,7 @@ def _atropos(
                 trainer = _loaded(part, home)
                 loaded()
                 trainer.begin(now=time.time())
-                store.reconcile(trainer.versions.all(), now=time.time())
+                store.reconcile(trainer.versions.of(None).all(), now=time.time())
                 build.atropos_consumer(settings, store, trainer).run(stop.is_set, steps=steps, rest=stop.wait)
             except AfterwitError as error:
                 store.set_status(STAGE, False, str(error), now=time.time())

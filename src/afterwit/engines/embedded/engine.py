@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.engines.embedded.cache.budget import budget_of
 from afterwit.engines.embedded.cache.kept import KeptRows
@@ -24,6 +25,7 @@ from afterwit.engines.embedded.load import (
     check_attention,
     device_and_dtype,
     load_module,
+    load_own,
     load_version,
     pace_of,
     reads_in_place,
@@ -40,8 +42,19 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Constraint, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.weights.load import read_config
+from afterwit.weights.rows import Factors, RowAdapters
 
 Loader = Callable[[Path], nn.Module]
+OwnLoader = Callable[[Path, RowAdapters], Factors | None]
+
+
+class Staged(NamedTuple):
+    """Weights that serve nobody yet: a module, or one that all share with factors of its own."""
+
+    adapter: str
+    version: int
+    module: nn.Module
+    factors: Factors | None = None
 
 
 class EmbeddedEngine:
@@ -50,7 +63,8 @@ class EmbeddedEngine:
     Weights in memory: one copy while live is the base; base and live after the first swap; base, live and
     staged between `stage` and `promote` or `discard`. The peak is three copies, beside the keys and values.
     Versions that are adapters share with the base what no adapter moves (embeddings, head, norms); in half
-    precision they share it all.
+    precision they share it all. Adapters of somebody's own are factors alone, beside the base's weights: a
+    batch is computed with each row's own.
 
     A response that is under way at a swap goes on with the new weights over its old keys and values. Each
     token's version is that of the weights whose logits it was drawn from; the step's `cache_version` is the
@@ -65,40 +79,49 @@ class EmbeddedEngine:
         slots: int,
         pace: Pace,
         load: Loader,
+        own: OwnLoader | None = None,
         kept_bytes: int = 0,
         in_place: int | None = IN_PLACE,
         grammars: Grammars | None = None,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """`load` reads a staged version's folder. `seed` makes requests that have none reproducible.
+        """`load` reads a staged version's folder, `own` one of an adapter of somebody's own; without it there
+        can be none. `seed` makes requests that have none reproducible.
 
         Without `grammars` it follows no constraint.
         `kept_bytes` is the memory for keys and values of earlier requests; `in_place` as in `ModelRunner`.
         """
         self.facts = facts
         self.capabilities = replace(
-            CAPABILITIES, constraint=grammars is not None, scored_ids=facts.vocabulary
+            CAPABILITIES,
+            constraint=grammars is not None,
+            scored_ids=facts.vocabulary,
+            own_adapters=own is not None,
         )
         self.grammars = grammars
         """What follows constraints; None: nothing does."""
-        self._load = load
+        self._load, self._load_own = load, own
+        self._rows = RowAdapters(module)
         self._script = script
         self._seeds = random.Random(seed)
         self._events = EventBuffer()
         runner = partial(
             ModelRunner,
-            module,
-            0,
+            version=0,
             slots=slots,
             context_length=facts.context_length,
             pace=pace,
             kept=KeptRows(kept_bytes),
             in_place=in_place,
         )
-        self._runners = {Weights.LIVE: runner(reserve=slots // 4), Weights.BASE: runner(reserve=0)}
-        self._worker = Worker(tuple(self._runners.values()), self._events)
-        self._staged: tuple[int, nn.Module] | None = None
+        self._runners = {
+            Weights.LIVE: runner(module, reserve=slots // 4),
+            Weights.BASE: runner(module, reserve=0),
+        }
+        self._own = runner(self._rows.module, reserve=0, rows=self._rows.rows)
+        self._worker = Worker((*self._runners.values(), self._own), self._events)
+        self._staged: Staged | None = None
         self._open = True
         self._scoring = asyncio.Lock()
         self._worker.start()
@@ -129,6 +152,7 @@ class EmbeddedEngine:
             slots=settings.slots,
             pace=pace_of(module, config, settings, device),
             load=partial(load_version, base=module, device=device, dtype=dtype),
+            own=partial(load_own, base=folder),
             kept_bytes=budget_of(settings, device),
             in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
             grammars=Grammars(folder, facts),
@@ -139,6 +163,9 @@ class EmbeddedEngine:
     @property
     def version(self) -> int:
         return self._runners[Weights.LIVE].version
+
+    def live(self, adapter: str) -> int | None:
+        return self.version if adapter == SHARED else self._own.live(adapter)
 
     @property
     def reduced(self) -> None:
@@ -156,7 +183,7 @@ class EmbeddedEngine:
         self._check_open()
         events: asyncio.Queue[Step | Exception] = asyncio.Queue()
         deliver = partial(self._events.put, asyncio.get_running_loop(), events)
-        runner, sequence = self._runners[request.weights], await self._sequence(request, deliver)
+        runner, sequence = self._runner(request), await self._sequence(request, deliver)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
@@ -178,7 +205,7 @@ class EmbeddedEngine:
         self._check_open()
         batch = BatchFuture(len(requests))
         sequences = [
-            (self._runners[request.weights], await self._sequence(request, batch.deliver(index)))
+            (self._runner(request), await self._sequence(request, batch.deliver(index)))
             for index, request in enumerate(requests)
         ]
 
@@ -188,6 +215,11 @@ class EmbeddedEngine:
 
         self._worker.post(add)
         return await asyncio.wrap_future(batch.done)
+
+    def _runner(self, request: Generate) -> ModelRunner:
+        if request.weights is Weights.LIVE and request.adapter != SHARED:
+            return self._own
+        return self._runners[request.weights]
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """In another thread, one call at a time; decoding goes on meanwhile.
@@ -209,26 +241,40 @@ class EmbeddedEngine:
         await asyncio.wrap_future(self._worker.call(lambda: found.append((runner.module, runner.version))))
         return found[0]
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         """Load a version in another thread; decoding goes on meanwhile."""
         self._check_open()
         self._staged = None
+        if adapter != SHARED:
+            if self._load_own is None:
+                raise EngineError("This engine has no adapters of somebody's own.")
+            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
+            self._staged = Staged(adapter, version, self._rows.module, factors)
+            return
         module = await asyncio.to_thread(self._load, folder)
         _check_shapes(module, self._runners[Weights.BASE].module, folder)
-        self._staged = version, module
+        self._staged = Staged(adapter, version, module)
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        module = self._staged_weights()[1]
+        staged = self._staged_weights()
         try:
-            return await asyncio.to_thread(score, module, tuple(ids))
+            return await asyncio.to_thread(self._probed, staged, tuple(ids))
         except Exception as error:  # a model is foreign code and may raise anything
             raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
+    def _probed(self, staged: Staged, ids: Sequence[int]) -> list[float]:
+        with self._rows.rows([staged.factors]):
+            return score(staged.module, ids)
+
     async def promote(self) -> None:
         self._check_open()
-        version, module = self._staged_weights()
-        await asyncio.wrap_future(self._worker.call(partial(self._route, version, module)))
+        staged = self._staged_weights()
+        await asyncio.wrap_future(self._worker.call(partial(self._route, staged)))
         self._staged = None
+
+    async def unload(self, adapter: str) -> None:
+        self._check_open()
+        await asyncio.wrap_future(self._worker.call(partial(self._own.take, adapter)))
 
     async def discard(self) -> None:
         self._staged = None
@@ -243,9 +289,12 @@ class EmbeddedEngine:
         if self.grammars is not None:
             self.grammars.close()
 
-    def _route(self, version: int, module: nn.Module) -> None:
+    def _route(self, staged: Staged) -> None:
         """In the worker's thread, between two decode steps."""
-        self._runners[Weights.LIVE].swap(module, version)
+        if staged.adapter == SHARED:
+            self._runners[Weights.LIVE].swap(staged.module, staged.version)
+        else:
+            self._own.put(staged.adapter, staged.factors, staged.version)
 
     async def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
         check_fits(request, self.facts)
@@ -264,7 +313,7 @@ class EmbeddedEngine:
         make = partial(Guide, constraint, self.grammars)
         return await asyncio.get_running_loop().run_in_executor(self.grammars.compilers, make)
 
-    def _staged_weights(self) -> tuple[int, nn.Module]:
+    def _staged_weights(self) -> Staged:
         if self._staged is None:
             raise EngineError("No weights are staged.")
         return self._staged

@@ -21,6 +21,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.embedded.support import REMEDY
 from afterwit.weights.load import load_causal_lm
 from afterwit.weights.lora import adapted, lora_of, pairs_of
+from afterwit.weights.rows import Factors, RowAdapters
 
 log = logging.getLogger(__name__)
 BESIDE_ON = {"cpu": 32}
@@ -78,6 +79,22 @@ def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: tor
         if lora is None:
             return load_module(folder, device, dtype)
         return adapted(base, pairs_of(folder), lora.scale)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
+
+
+def load_own(folder: Path, rows: RowAdapters, base: Path) -> Factors | None:
+    """The adapter in a folder as one of several over a model; None if the folder is that of the base.
+
+    EngineError if it cannot be loaded.
+    """
+    if folder.resolve() == base.resolve():
+        return None
+    try:
+        lora = lora_of(folder)
+        if lora is None:
+            raise EngineError(f"{folder} holds no adapter: only adapters can be of somebody's own")
+        return rows.fitted(pairs_of(folder), lora.scale)
     except (OSError, ValueError, SafetensorError) as error:
         raise EngineError(f"The adapter in {folder} does not fit the served model: {error}") from error
 

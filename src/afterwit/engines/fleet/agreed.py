@@ -84,5 +84,5 @@ def common(members: Sequence[Member]) -> Capabilities:
         scored_ids=min(can.scored_ids for can in all_can),
         scored_tau=all(can.scored_tau for can in all_can),
         longest_probe=min(probes) if probes else None,
-        remedies=first.remedies,
+        remedies={**first.remedies, "own_adapters": "name one server in engine.url"},
     )

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
-from afterwit.core.errors import AfterwitError, EngineUnavailable
+from afterwit.core.adapters import SHARED
+from afterwit.core.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.fleet.agreed import check_joins, common, same_facts
 from afterwit.engines.fleet.conversations import Conversation, Conversations
@@ -55,6 +56,9 @@ class Fleet:
     @property
     def version(self) -> int:
         return self._rolling.version
+
+    def live(self, adapter: str) -> int | None:
+        return self.version if adapter == SHARED else None
 
     @property
     def fault(self) -> str | None:
@@ -107,8 +111,10 @@ class Fleet:
                     if interruptions > MOST_INTERRUPTIONS:
                         raise
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         self._check_open()
+        if adapter != SHARED:
+            raise EngineError("a fleet of servers has the shared adapter alone")
         await self._rolling.stage(version, await asyncio.to_thread(folder.resolve))
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
@@ -122,6 +128,9 @@ class Fleet:
     async def discard(self) -> None:
         self._check_open()
         await self._rolling.discard()
+
+    async def unload(self, adapter: str) -> None:
+        """It has none."""
 
     async def close(self) -> None:
         if self._closed:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
@@ -92,6 +93,9 @@ class ServerEngine:
     def version(self) -> int:
         return self._swap.version
 
+    def live(self, adapter: str) -> int | None:
+        return self._swap.live(adapter)
+
     @property
     def reduced(self) -> None:
         """There is one server."""
@@ -108,7 +112,7 @@ class ServerEngine:
         while True:
             await self._door.passed(self._patience_s)
             try:
-                async with aclosing(self.rest(response, request.weights)) as steps:
+                async with aclosing(self.rest(response, request.weights, request.adapter)) as steps:
                     async for step in steps:
                         yield step
                         if step.ended:
@@ -123,13 +127,15 @@ class ServerEngine:
         """A response that has said nothing, for `rest` of any server of the model."""
         return ServedResponse(request, facts, self._text_of)
 
-    async def rest(self, response: ServedResponse, weights: Weights) -> AsyncGenerator[Step, None]:
+    async def rest(
+        self, response: ServedResponse, weights: Weights, adapter: str = SHARED
+    ) -> AsyncGenerator[Step, None]:
         """What is left of a response, up to its end or until the server takes new weights.
 
         It waits for nothing: ask only without a `fault`. EngineUnavailable if the server breaks off.
         """
         self._check_open()
-        with self._swap.lease(weights) as lease:
+        with self._swap.lease(weights, adapter) as lease:
             try:
                 async with aclosing(self._steps(response, lease)) as steps:
                     async for step in steps:
@@ -172,7 +178,7 @@ class ServerEngine:
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
         await self._door.passed(self._patience_s)
-        with self._swap.lease(weights) as lease:
+        with self._swap.lease(weights, SHARED) as lease:
             try:
                 scored = await gathered(
                     [partial(self._scored, row, top, lease) for row in rows], SCORED_AT_ONCE
@@ -194,9 +200,9 @@ class ServerEngine:
             top_logprobs=tuple(place.top_logprobs for place in places),
         )
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         async with self._watched():
-            await self._swap.stage(version, await asyncio.to_thread(folder.resolve))
+            await self._swap.stage(version, await asyncio.to_thread(folder.resolve), adapter)
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         async with self._watched():
@@ -209,6 +215,9 @@ class ServerEngine:
     async def discard(self) -> None:
         async with self._watched():
             await self._swap.discard()
+
+    async def unload(self, adapter: str) -> None:
+        await self._swap.unload(adapter)
 
     async def close(self) -> None:
         if self._closed:

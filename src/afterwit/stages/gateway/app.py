@@ -12,6 +12,7 @@ from typing import Any
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from afterwit.core.adapters import AdapterPolicy
 from afterwit.core.errors import RequestError
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
@@ -69,6 +70,7 @@ def build_app(
     settings: GatewaySettings,
     *,
     dialects: tuple[Dialect, ...] = DIALECTS,
+    adapters: AdapterPolicy = AdapterPolicy(),
     controls: Controls | None = None,
     wake_judge: Callable[[], None] = lambda: None,
     now: Callable[[], float] = time.time,
@@ -95,6 +97,7 @@ def build_app(
         deliveries=Deliveries(store),
         dialects=dialects,
         settings=settings,
+        adapters=adapters,
         keys=keys,
         in_flight=InFlight(settings.max_requests, settings.max_pending_bytes),
         metrics=Metrics(),

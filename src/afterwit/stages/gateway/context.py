@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
+from afterwit.core.adapters import AdapterPolicy
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
 from afterwit.stages.gateway.deliveries import Deliveries
@@ -35,6 +36,7 @@ class Gateway:
     deliveries: Deliveries
     dialects: tuple[Dialect, ...]
     settings: GatewaySettings
+    adapters: AdapterPolicy
     keys: KeyCache
     in_flight: InFlight
     metrics: Metrics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from afterwit.core.binding import ClientSession, read_request
 from afterwit.core.ids import ENTROPY_BYTES, turn_id
 from afterwit.core.turn import Kind, Sampling
-from afterwit.stages.gateway.auth import Caller, Permission, scope_of
+from afterwit.stages.gateway.auth import Caller, Permission, group_of, scope_of
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.earlier_turns import parse_body
 from afterwit.stages.gateway.http import until_disconnect
@@ -61,21 +61,23 @@ class ModelEndpoint:
                 check_token_ids(asked.sampling, gateway.engine.facts.vocabulary)
                 check_capabilities(asked, gateway.engine.capabilities)
                 admission.take(asked.choices)
-                user = scope_of(caller, headers.get("user-agent"))
-                work = partial(self._prepare, asked, caller, user, read.client)
+                work = partial(self._prepare, asked, caller, headers, read.client)
                 await self._respond(await off_loop(gateway, read.size, work), receive, send)
 
     def _prepare(
-        self, asked: ModelRequest, caller: Caller, scope: str, client: ClientSession
+        self, asked: ModelRequest, caller: Caller, headers: Mapping[str, str], client: ClientSession
     ) -> PreparedRequest:
         """Render the conversation, and hash its segments for binding."""
         gateway, now = self._gateway, self._gateway.now()
+        group = group_of(headers) if gateway.adapters.division == "per_session_group" else None
+        scope = scope_of(caller, headers.get("user-agent"), group)
         note_omissions(asked.conversation, gateway.omitted)
         context_length = gateway.engine.facts.context_length
         return PreparedRequest(
             asked=asked,
             prompt=prepare(asked, gateway.renderer, context_length=context_length, now=now),
             scope=scope,
+            adapter=gateway.adapters.of(caller.name, group),
             teaches=caller.may(Permission.TEACH),
             incoming=read_request(
                 turn=turn_id(now, gateway.entropy(ENTROPY_BYTES - 1) + b"\0"),

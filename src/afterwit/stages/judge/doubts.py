@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.judging.hindsight import view_of
 from afterwit.core.promotion import closes
 from afterwit.core.teaching import Flag, Votes, contradicts, previous, several, signature
 from afterwit.core.teaching.hint_flags import hint_flags
+from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
 from afterwit.store import Record, Store
 
@@ -22,7 +24,8 @@ def of_hints(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
 
 
 def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
-    """Whether the reward is against what other sources said. Ask in the verdict's transaction.
+    """Whether the reward is against what other sources said, of those that teach the same adapter. Ask in the
+    verdict's transaction.
 
     A call that fails is nobody's word: it waits, and makes its source no liar.
     """
@@ -39,8 +42,9 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
 
 def _said(store: Store, kind: str, record: Record) -> Mapping[str, Votes]:
     """Of such calls after the same call, if several others spoke of those; else of such calls after any."""
-    said = store.votes_on(kind, after=call_before(record))
-    return said if several(said, source=record.turn.scope) else store.votes_on(kind)
+    adapter = record.turn.adapter if isinstance(record.turn, Turn) else SHARED
+    said = store.votes_on(kind, after=call_before(record), adapter=adapter)
+    return said if several(said, source=record.turn.scope) else store.votes_on(kind, adapter=adapter)
 
 
 def call_before(record: Record) -> str:

@@ -43,43 +43,47 @@ class Forgetter:
         self._now, self._progress = now, progress
 
     def carry_out(self) -> list[str]:
-        """Carry out every order that can be; a sentence for each."""
-        return [self._tried(order) for order in self._store.forget_orders() if order.error is None]
+        """Carry out every order that can be; a sentence for each. What is not run again goes in one step."""
+        orders = [order for order in self._store.forget_orders() if order.error is None]
+        alone = [[order] for order in orders if order.replay]
+        together = [order for order in orders if not order.replay]
+        return [said for each in (*alone, together) if each for said in self._tried(each)]
 
-    def _tried(self, order: ForgetOrder) -> str:
+    def _tried(self, orders: Sequence[ForgetOrder]) -> list[str]:
         try:
-            made = self._forget(order)
+            made = self._forget(orders)
         except RankLost:
             raise
         except AfterwitError as error:
-            self._store.forgetting_failed(order.session, str(error))
-            return f"session {order.session} is not forgotten: {error}"
-        how = "; ".join(map(_described, made)) if made else None
-        return f"session {order.session} is forgotten" + (
-            "; no weights held it" if how is None else f": {how}"
-        )
+            for order in orders:
+                self._store.forgetting_failed(order.session, str(error))
+            return [f"session {order.session} is not forgotten: {error}" for order in orders]
+        how = f": {'; '.join(map(_described, made))}" if made else "; no weights held it"
+        return [f"session {order.session} is forgotten{how}" for order in orders]
 
-    def _forget(self, order: ForgetOrder) -> list[Version]:
-        """The versions without the session, of each adapter whose newest weights held anything of it.
+    def _forget(self, orders: Sequence[ForgetOrder]) -> list[Version]:
+        """The versions without these sessions, of each adapter whose newest weights held anything of them.
 
-        The last of them is the commit: it names the session. Until then the order stands, and an adapter that
-        is rid of the session already is passed over the next time.
+        The last of them is the commit: it names the sessions. Until then the orders stand, and an adapter
+        that is rid of them already is passed over the next time.
         """
-        turns = self._store.turn_ids(order.session)
+        sessions = tuple(order.session for order in orders)
+        turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
         versions = self._trainer.versions.of(None)
         plans = self._plans(turns)
         if not plans:
             self._claims.remove_forgotten(turns)
-            self._store.forget(order.session, now=self._now())
+            for session in sessions:
+                self._store.forget(session, now=self._now())
             return []
         trained = {each.turn for each in self._store.learned(turns=turns)}
         earlier = {turn for version in versions.all() for turn in version.without}
         without = tuple(sorted(trained | earlier))
         made = []
         for left, (adapter, found) in enumerate(reversed(plans.items())):
-            forgets = () if left < len(plans) - 1 else (order.session,)
+            forgets = () if left < len(plans) - 1 else sessions
             self._trainer.turn_to(adapter)
-            if order.replay and found.steps:
+            if orders[0].replay and found.steps:
                 version = self._replayed(forgets, turns, without, found)
             else:
                 own = self._trainer.versions

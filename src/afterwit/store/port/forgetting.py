@@ -27,6 +27,10 @@ class Forgetting(Protocol):
         """Take an order back, if there is one."""
         ...
 
+    def sessions_of(self, adapter: str) -> tuple[str, ...]:
+        """The sessions in which an adapter answered, those that were forgotten left out."""
+        ...
+
     def turn_ids(self, session: str) -> tuple[str, ...]:
         """The ids of all turns of a session, those whose content is gone among them."""
         ...

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.teaching import Votes
 
 
 class Sources(Protocol):
     """A source is a turn's scope. Read-only."""
 
-    def votes_on(self, signature: str, *, after: str | None = None) -> Mapping[str, Votes]:
-        """What each source said of calls of this kind, in verdicts that no person doubted; if `after` is
-        given, of those after a call of that kind, or, if it is empty, after none.
+    def votes_on(
+        self, signature: str, *, after: str | None = None, adapter: str = SHARED
+    ) -> Mapping[str, Votes]:
+        """What each source that teaches an adapter said of calls of this kind, in verdicts that no person
+        doubted; if `after` is given, of those after a call of that kind, or, if it is empty, after none.
 
         Those that contradict others count once a person accepted them.
         """

@@ -53,7 +53,9 @@ def ledger(
             if answers:
                 sampled = _answers(chosen.number, lessons, home, config)
             if not json_:
-                console.print(version_table([chosen], store.latest_published(), width=console.width))
+                console.print(
+                    version_table([chosen], {store.latest_published(chosen.adapter)}, width=console.width)
+                )
         fates = entries.all_fates({each.version for one in lessons for each in one.learned}, store)
     for lesson in lessons:
         if json_:

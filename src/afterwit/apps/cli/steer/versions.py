@@ -12,6 +12,10 @@ from afterwit.apps.cli.options import Home
 
 def rollback(
     version: Annotated[int, typer.Argument(help="The version to return to; 0 is the model as it came.")],
+    adapter: Annotated[
+        str | None,
+        typer.Option(help="Whose learning is taken back. Default: the version's; of version 0, `shared`."),
+    ] = None,
     home: Home = None,
 ) -> None:
     """Take learning back: publish a new version with an old one's weights and optimiser state.
@@ -23,15 +27,17 @@ def rollback(
     from afterwit.apps.config import home_of, load
     from afterwit.apps.model import model_folder
     from afterwit.checkpoints import roll_back
+    from afterwit.core.adapters import SHARED
 
     folder = home_of(home)
     settings = load(home=folder)
     versions = versions_of(folder, model_folder(settings.model, folder), settings.versions)
     with store_of_home(home) as store:
-        made = roll_back(versions, version, now=time.time())
+        made = roll_back(versions.of(adapter), version, now=time.time())
         store.commit_version(made, now=time.time())
     taken = ", ".join(map(str, made.reverts)) or "none"
-    print(f"version {made.number} has the weights of version {version}; updates taken back: {taken}")
+    whose = "" if made.adapter == SHARED else f" of {made.adapter}"
+    print(f"version {made.number}{whose} has the weights of version {version}; updates taken back: {taken}")
 
 
 def requeue(

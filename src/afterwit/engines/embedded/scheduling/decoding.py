@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 
 from torch import nn
@@ -16,6 +17,7 @@ from afterwit.engines.embedded.forward import decode
 from afterwit.engines.embedded.scheduling.outcome import Outcome, failure_of, outcomes
 from afterwit.engines.embedded.scheduling.prompts import LOST
 from afterwit.engines.embedded.scheduling.sequence import ResponseSequence, row_of
+from afterwit.weights.rows import Factors
 
 log = logging.getLogger(__name__)
 LATE_S = 0.05
@@ -26,6 +28,15 @@ are copied into the batch, where one call of the attention reads them all."""
 
 Drawing = tuple[ResponseSequence, Outcome]
 """A response and what came of its next id."""
+
+
+Rows = Callable[[Sequence[Factors | None]], AbstractContextManager[None]]
+"""Within the body, each row of a batch is computed with the adapter at its place."""
+
+
+def alone(adapters: Sequence[Factors | None]) -> AbstractContextManager[None]:
+    """`Rows` of a module that takes no adapters."""
+    return nullcontext()
 
 
 class Decoding:
@@ -44,8 +55,8 @@ class Decoding:
         self._batch.put(len(self.sequences), layers)
         self.sequences.append(sequence)
 
-    def step(self, module: nn.Module, version: int) -> list[Drawing]:
-        """What came of the next token of each response, by these weights.
+    def step(self, module: nn.Module, rows: Rows = alone) -> list[Drawing]:
+        """What came of the next token of each response, by these weights; `rows` gives each its adapter.
 
         A response whose mask is late is left out, and its position is read again in the next step.
         """
@@ -53,10 +64,10 @@ class Decoding:
         if not sequences:
             return []
         try:
-            return self._decode_rows(module, version, 0, sequences)
+            return self._decode_rows(module, rows, 0, sequences)
         except Exception:  # foreign code; each row is tried alone to find those that fail
-            alone = [self._decode_alone(module, version, row, one) for row, one in enumerate(sequences)]
-            return list(chain.from_iterable(alone))
+            each = [self._decode_alone(module, rows, row, one) for row, one in enumerate(sequences)]
+            return list(chain.from_iterable(each))
 
     def leave(self, sequence: ResponseSequence, *, failed: bool) -> None:
         """A response is over: keep what it said. The last row fills the hole, so that rows stay adjacent."""
@@ -79,7 +90,7 @@ class Decoding:
     def _decode_rows(
         self,
         module: nn.Module,
-        version: int,
+        rows: Rows,
         first: int,
         sequences: Sequence[ResponseSequence],
     ) -> list[Drawing]:
@@ -87,22 +98,23 @@ class Decoding:
         last = [sequence.last_id for sequence in sequences]
         positions = [sequence.cached for sequence in sequences]
         beginnings = [sequence.beginning for sequence in sequences]
-        logits_BV = decode(module, self._batch, first, last, positions, beginnings)
-        rows = _in_time(sequences)
-        drawing = [sequences[row] for row in rows]
+        with rows([sequence.served.factors for sequence in sequences]):
+            logits_BV = decode(module, self._batch, first, last, positions, beginnings)
+        ready = _in_time(sequences)
+        drawing = [sequences[row] for row in ready]
         drawn = outcomes(
-            logits_BV if len(rows) == len(sequences) else logits_BV[rows], [one.draw() for one in drawing]
+            logits_BV if len(ready) == len(sequences) else logits_BV[ready], [one.draw() for one in drawing]
         )
         for sequence in drawing:
-            sequence.extend_cache(1, version)
+            sequence.extend_cache(1)
         return list(zip(drawing, drawn, strict=True))
 
     def _decode_alone(
-        self, module: nn.Module, version: int, row: int, sequence: ResponseSequence
+        self, module: nn.Module, rows: Rows, row: int, sequence: ResponseSequence
     ) -> list[Drawing]:
         """After a failed forward over all rows: only those that fail alone end with an error."""
         try:
-            return self._decode_rows(module, version, row, [sequence])
+            return self._decode_rows(module, rows, row, [sequence])
         except Exception as error:  # a model is foreign code and may raise anything
             return [(sequence, failure_of(error))]
 

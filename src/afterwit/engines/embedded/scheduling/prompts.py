@@ -1,4 +1,4 @@
-"""Prompts that are being read, under one set of weights: where each goes on from, and which is read on."""
+"""Prompts that are being read: where each goes on from, and which is read on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Prompts:
     until the common beginning is read.
     """
 
-    def __init__(self, owner: object, kept: KeptRows, *, context_length: int, pace: Pace) -> None:
-        self._owner, self._kept, self._context_length, self._pace = owner, kept, context_length, pace
+    def __init__(self, kept: KeptRows, *, context_length: int, pace: Pace) -> None:
+        self._kept, self._context_length, self._pace = kept, context_length, pace
         self._reading: list[ResponseSequence] = []
         self._waiting: dict[ResponseSequence, tuple[ResponseSequence, int] | None] = {}
         """Those without a row: which other prompt each waits for, until it has so many tokens."""
@@ -54,18 +54,18 @@ class Prompts:
             if not self._waits(sequence):
                 yield sequence
 
-    def start(self, sequence: ResponseSequence, version: int) -> bool:
+    def start(self, sequence: ResponseSequence) -> bool:
         """Give it a row. Whether its prompt is to be read: False if the row has all but the last token."""
         usable = sequence.prompt[:-1]
-        found = self._kept.holding(self._owner, usable)
+        found = self._kept.holding(sequence.served, usable)
         if found is None:
             self._kept.make_room(len(sequence.prompt))
             row = Row(context_length=self._context_length, coming=len(sequence.prompt))
-            self._kept.add(self._owner, row)
+            self._kept.add(sequence.served, row)
         else:
             whole = found.tokens == len(usable)
-            row = found.row if whole else self._going_on(found.row, found.tokens, len(sequence.prompt))
-            sequence.reuse(found.tokens, version)
+            row = found.row if whole else self._going_on(sequence, found.row, found.tokens)
+            sequence.reuse(found.tokens)
         self._kept.use(row)
         sequence.row = row
         del self._waiting[sequence]
@@ -103,19 +103,21 @@ class Prompts:
     def _awaited(self, sequence: ResponseSequence) -> tuple[ResponseSequence, int] | None:
         """The prompt being read that will have most of this one's beginning, if no row has as much."""
         usable = sequence.prompt[:-1]
-        found = self._kept.holding(self._owner, usable)
+        found = self._kept.holding(sequence.served, usable)
         held = found.tokens if found else 0
         others = [
             (other, common_prefix(other.prompt, usable))
             for other in self._reading
-            if other.row in self._kept and (sequence.background or not other.background)
+            if other.served is sequence.served
+            and other.row in self._kept
+            and (sequence.background or not other.background)
         ]
         other, tokens = max(others, key=lambda one: one[1], default=(sequence, 0))
         return (other, tokens) if tokens - held >= WORTH and self._still_reads(other, tokens) else None
 
-    def _going_on(self, row: Row, tokens: int, length: int) -> Row:
+    def _going_on(self, sequence: ResponseSequence, row: Row, tokens: int) -> Row:
         """The row itself, cut, if nobody needs what it then loses; else a copy of its beginning."""
-        lost = len(row.ids) - tokens
+        length, lost = len(sequence.prompt), len(row.ids) - tokens
         if not row.users and (LOST * lost <= tokens or not self._kept.has_room(len(row.ids) + length)):
             row.cut(tokens)
             row.coming = length
@@ -126,5 +128,5 @@ class Prompts:
             copy = row.first(tokens, coming=length)
         finally:
             self._kept.leave(row)
-        self._kept.add(self._owner, copy)
+        self._kept.add(sequence.served, copy)
         return copy

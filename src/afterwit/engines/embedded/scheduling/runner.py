@@ -1,4 +1,4 @@
-"""A model runner: one set of weights, its slots, and the responses that are made with them."""
+"""A model runner: one module, its slots, and the responses that are made with it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from torch import nn
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.forward import prefill
-from afterwit.engines.embedded.scheduling.decoding import IN_PLACE, Decoding
+from afterwit.engines.embedded.scheduling.decoding import IN_PLACE, Decoding, Rows, alone
 from afterwit.engines.embedded.scheduling.outcome import Outcome, failure_of, outcomes
 from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.scheduling.prompts import Prompts
 from afterwit.engines.embedded.scheduling.queue import RequestQueue
 from afterwit.engines.embedded.scheduling.sequence import ResponseSequence, row_of
+from afterwit.engines.embedded.scheduling.served import Served
+from afterwit.weights.rows import Factors
 
 
 class ModelRunner:
@@ -34,14 +36,30 @@ class ModelRunner:
         pace: Pace,
         kept: KeptRows,
         in_place: int | None = IN_PLACE,
+        rows: Rows = alone,
     ) -> None:
-        """Prompts of more than `in_place` tokens stay in their row; None: its attention cannot do that."""
+        """Prompts of more than `in_place` tokens stay in their row; None: its attention cannot do that.
+
+        `rows` gives each row of a batch its adapter.
+        """
         self.module = module
-        self.version = version
+        self._rows = rows
+        self._served = Served(version)
+        self._own: dict[str, Served] = {}
         self.queue: RequestQueue[ResponseSequence] = RequestQueue(slots=slots, reserve=reserve)
         self._pace, self._kept = pace, kept
-        self._prompts = Prompts(self, kept, context_length=context_length, pace=pace)
+        self._prompts = Prompts(kept, context_length=context_length, pace=pace)
         self._decoding = Decoding(kept, slots=slots, context_length=context_length, in_place=in_place)
+
+    @property
+    def version(self) -> int:
+        """Of the module's own weights."""
+        return self._served.version
+
+    def live(self, adapter: str) -> int | None:
+        """The version of an adapter of somebody's own; None: there is none, and the module answers alone."""
+        served = self._own.get(adapter)
+        return None if served is None else served.version
 
     @property
     def running(self) -> list[ResponseSequence]:
@@ -63,6 +81,7 @@ class ModelRunner:
         return self.queue.foreground_waits or any(not sequence.background for sequence in self.running)
 
     def add(self, sequence: ResponseSequence) -> None:
+        sequence.served = self._own.get(sequence.request.adapter, self._served)
         self.queue.add(sequence)
 
     def cancel(self, sequence: ResponseSequence) -> None:
@@ -72,8 +91,21 @@ class ModelRunner:
 
     def swap(self, module: nn.Module, version: int) -> None:
         """Go on with other weights. New requests find nothing that the old ones have read."""
-        self.module, self.version = module, version
-        self._kept.forget(self)
+        self.module, self._served.version = module, version
+        self._kept.forget(self._served)
+
+    def put(self, adapter: str, factors: Factors | None, version: int) -> None:
+        """Go on with other weights of one adapter. Its responses under way over the module alone end so."""
+        if (served := self._own.get(adapter)) is None:
+            self._own[adapter] = Served(version, factors)
+            return
+        served.version, served.factors = version, factors
+        self._kept.forget(served)
+
+    def take(self, adapter: str) -> None:
+        """Have an adapter no more. Its responses under way end with it."""
+        if (served := self._own.pop(adapter, None)) is not None:
+            self._kept.forget(served)
 
     def tick(self, number: int, *, others_decode: bool = False) -> None:
         """One decode step of every response, then a limited piece of the prompts.
@@ -84,7 +116,7 @@ class ModelRunner:
             self._prompts.add(sequence)
         for sequence in self._prompts.startable():
             self._start(sequence)
-        for sequence, outcome in self._decoding.step(self.module, self.version):
+        for sequence, outcome in self._decoding.step(self.module, self._rows):
             self._deliver(sequence, outcome)
         self._prefill(number, beside=others_decode or self.decodes)
 
@@ -96,12 +128,13 @@ class ModelRunner:
             sequence.deliver(error)
         self._decoding.clear()
         self._prompts.clear()
-        self._kept.forget(self)
+        for served in (self._served, *self._own.values()):
+            self._kept.forget(served)
 
     def _start(self, sequence: ResponseSequence) -> None:
         """Give a sequence a row. If its prompt was read for another, it decodes at once."""
         try:
-            if not self._prompts.start(sequence, self.version):
+            if not self._prompts.start(sequence):
                 self._join(sequence)
         except Exception as error:  # no memory for a copy, for one
             self._deliver(sequence, failure_of(error))
@@ -131,9 +164,10 @@ class ModelRunner:
 
     def _read_piece(self, sequence: ResponseSequence, size: int) -> Outcome | None:
         ids = sequence.prompt[sequence.cached : sequence.cached + size]
-        logits_1V = prefill(self.module, row_of(sequence), ids)
+        with self._rows([sequence.served.factors]):
+            logits_1V = prefill(self.module, row_of(sequence), ids)
         sequence.read += size
-        sequence.extend_cache(size, self.version)
+        sequence.extend_cache(size)
         if sequence.uncached:
             return None
         if sequence.awaited is not None:
@@ -155,7 +189,7 @@ class ModelRunner:
             sequence.deliver(outcome)
             self._release(sequence, failed=True)
             return
-        step = sequence.accept(outcome, self.version)
+        step = sequence.accept(outcome)
         sequence.deliver(step)
         if step.ended:
             self._release(sequence)

@@ -14,6 +14,7 @@ from afterwit.engines.embedded.cache.batch import Beginning
 from afterwit.engines.embedded.cache.row import Row
 from afterwit.engines.embedded.guide import Guide
 from afterwit.engines.embedded.sample import Draw, Drawn
+from afterwit.engines.embedded.scheduling.served import Served
 from afterwit.engines.port import Facts, Generate, Step
 
 Deliver = Callable[[Step | Exception], None]
@@ -42,6 +43,8 @@ class ResponseSequence:
         self.deliver = deliver
         self.prompt = array("i", request.prompt_ids)
         self.response_ids: list[int] = []
+        self.served = Served(0)
+        """What it is sampled with; a runner says so when it takes it."""
         self.row: Row | None = None
         """Keys and values of its text up to some position; None until it is begun."""
         self.start = 0
@@ -87,20 +90,20 @@ class ResponseSequence:
         """The ids of its cached positions."""
         return (self.prompt + array("i", self.response_ids))[: self.cached]
 
-    def reuse(self, tokens: int, version: int) -> None:
-        """Count positions of its prompt that were cached before, under a version's weights."""
+    def reuse(self, tokens: int) -> None:
+        """Count positions of its prompt that were cached before, under the weights that it has now."""
         self.cached = tokens
-        self._cache_version = version
+        self._cache_version = self.served.version
 
     def read_last_again(self) -> None:
         """Leave the last id of its prompt to a decode step: its first id cannot be drawn yet."""
         self.cached -= 1
 
-    def extend_cache(self, tokens: int, version: int) -> None:
-        """Count positions that were added to the cache under a version's weights."""
+    def extend_cache(self, tokens: int) -> None:
+        """Count positions that were added to the cache under the weights that it has now."""
         self.cached += tokens
         if self._cache_version is None:
-            self._cache_version = version
+            self._cache_version = self.served.version
 
     @property
     def refusal(self) -> RequestRefused | None:
@@ -125,7 +128,7 @@ class ResponseSequence:
             top_logprobs=self.request.top_logprobs,
         )
 
-    def accept(self, drawn: Drawn, version: int) -> Step:
+    def accept(self, drawn: Drawn) -> Step:
         """Append the drawn id; returns the step to deliver."""
         token = drawn.id
         forced = self._given.popleft()[1] if self._given else self._guided(token)
@@ -135,7 +138,7 @@ class ResponseSequence:
         return Step(
             ids=(token,),
             logprobs=(drawn.logprob,),
-            versions=(version,),
+            versions=(self.served.version,),
             forced=(forced,),
             top_logprobs=() if drawn.top is None else (drawn.top,),
             cache_version=self._cache_version,

@@ -30,6 +30,7 @@ def capabilities(
         forced_prefix=True,
         whole_weights=swap == "whole",
         adapters=swap == "adapters",
+        own_adapters=swap == "adapters",
         constraint=keeps_schemas,
         top_logprobs=min(scored_ids, MOST_ALTERNATIVES),
         scored_ids=scored_ids,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError
 from afterwit.engines.port import Weights
 from afterwit.engines.server.server import Server
@@ -30,6 +31,8 @@ class AdapterSwap:
         """`base` is the model's folder, `proof` the base's own."""
         self._server, self._dtype = server, dtype
         self._base = self._live = Loaded(version=0, folder=base, name=None)
+        self._own: dict[str, Loaded] = {}
+        """The live weights of adapters of somebody's own."""
         self._staged: Loaded | None = None
         self._leases = Leases()
         self._proofs = {self._base: proof}
@@ -44,17 +47,22 @@ class AdapterSwap:
     def label(self) -> None:
         return None
 
+    def live(self, adapter: str) -> int | None:
+        served = self._live if adapter == SHARED else self._own.get(adapter)
+        return None if served is None else served.version
+
     @contextmanager
-    def lease(self, weights: Weights) -> Iterator[Lease]:
+    def lease(self, weights: Weights, adapter: str) -> Iterator[Lease]:
+        served = self._live if adapter == SHARED else self._own.get(adapter, self._base)
         try:
-            with self._leases.of(self._base if weights is Weights.BASE else self._live) as lease:
+            with self._leases.of(self._base if weights is Weights.BASE else served) as lease:
                 yield lease
         finally:
             self._unload_unused()
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, adapter: str) -> None:
         await self.discard()
-        self._staged = await self._load(version, folder)
+        self._staged = await self._load(version, folder, adapter)
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         staged = self._staged_weights()
@@ -63,9 +71,18 @@ class AdapterSwap:
         return scored
 
     async def promote(self) -> None:
-        old, self._live = self._live, self._staged_weights()
+        staged = self._staged_weights()
         self._staged = None
-        self._retire(old)
+        if staged.adapter == SHARED:
+            old, self._live = self._live, staged
+            self._retire(old)
+            return
+        await self.unload(staged.adapter)
+        self._own[staged.adapter] = staged
+
+    async def unload(self, adapter: str) -> None:
+        if (old := self._own.pop(adapter, None)) is not None:
+            self._retire(old)
 
     async def discard(self) -> None:
         if (staged := self._staged) is not None:
@@ -73,29 +90,34 @@ class AdapterSwap:
             self._retire(staged)
 
     async def recover(self) -> None:
-        """The names are gone: load the live adapter again. What was staged is staged no more."""
+        """The names are gone: load the live adapters again. What was staged is staged no more."""
         self._retired.clear()
         self._staged = None
-        live, proof = self._live, self._proofs.get(self._live)
-        again = await self._load(live.version, live.folder)
+        live, own = self._live, list(self._own.values())
+        again = [await self._again(loaded) for loaded in (live, *own)]
+        self._live, *others = (loaded for loaded, _ in again)
+        self._own = {loaded.adapter: loaded for loaded in others}
+        self._proofs = {self._base: self._proofs[self._base]}
+        self._proofs |= {loaded: proof for loaded, proof in again if proof is not None}
+
+    async def _again(self, lost: Loaded) -> tuple[Loaded, Proof | None]:
+        proof, again = self._proofs.get(lost), await self._load(lost.version, lost.folder, lost.adapter)
         if proof is not None:
             proof.check(await self._server.score(proof.ids, again.name), self._dtype)
-        self._live, self._proofs = again, {self._base: self._proofs[self._base]}
-        if proof is not None:
-            self._proofs[again] = proof
+        return again, proof
 
     async def close(self) -> None:
         self._leases.end()
-        loaded = {self._live, *([self._staged] if self._staged else ()), *self._retired}
+        loaded = {self._live, *self._own.values(), *([self._staged] if self._staged else ()), *self._retired}
         await asyncio.gather(*self._unloading, *map(self._unload, loaded))
 
-    async def _load(self, version: int, folder: Path) -> Loaded:
+    async def _load(self, version: int, folder: Path, adapter: str) -> Loaded:
         if await asyncio.to_thread((folder / ADAPTER).is_file):
             name = f"afterwit-{version}-{uuid4().hex[:8]}"
             await self._server.load_adapter(name, folder)
-            return Loaded(version=version, folder=folder, name=name)
+            return Loaded(version=version, folder=folder, name=name, adapter=adapter)
         if folder == self._base.folder:
-            return Loaded(version=version, folder=folder, name=None)
+            return Loaded(version=version, folder=folder, name=None, adapter=adapter)
         raise EngineError(
             f"{folder} holds no adapter ({ADAPTER}), and this engine swaps adapters: set learner.lora_rank "
             'above zero, or engine.swap = "whole"'

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineUnavailable
 from afterwit.engines.server.server import CUT, Piece
 
@@ -23,6 +24,8 @@ class Loaded:
     folder: Path
     name: str | None
     """The adapter's name on the server; None: the model without one."""
+    adapter: str = SHARED
+    """Whose version it is."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from afterwit.engines.server.swaps.lease import Lease
 
 
 class Swap(Protocol):
-    """`stage`, `probe`, `promote` and `discard` are the port's."""
+    """`stage`, `probe`, `promote`, `discard` and `unload` are the port's."""
 
     @property
     def version(self) -> int:
@@ -22,16 +22,21 @@ class Swap(Protocol):
     def label(self) -> str | None:
         """What the server must say of its weights; None: anything."""
 
-    def lease(self, weights: Weights) -> AbstractContextManager[Lease]:
+    def live(self, adapter: str) -> int | None:
+        """The port's `live`."""
+
+    def lease(self, weights: Weights, adapter: str) -> AbstractContextManager[Lease]:
         """The weights that a response now begins with. EngineError if the server does not have them."""
 
-    async def stage(self, version: int, folder: Path) -> None: ...
+    async def stage(self, version: int, folder: Path, adapter: str) -> None: ...
 
     async def probe(self, ids: Sequence[int]) -> list[float]: ...
 
     async def promote(self) -> None: ...
 
     async def discard(self) -> None: ...
+
+    async def unload(self, adapter: str) -> None: ...
 
     async def recover(self) -> None:
         """Bring the live weights back to a server that was away, and check that it serves them."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError
 from afterwit.engines.port import Weights
 from afterwit.engines.server.door import Door
@@ -58,8 +59,11 @@ class WholeSwap:
         at_first = self._on_server is self._base and self._live is self._base
         return None if self._on_server is None or at_first else _label(self._on_server)
 
+    def live(self, adapter: str) -> int | None:
+        return self.version if adapter == SHARED else None
+
     @contextmanager
-    def lease(self, weights: Weights) -> Iterator[Lease]:
+    def lease(self, weights: Weights, adapter: str) -> Iterator[Lease]:
         if weights is Weights.BASE:
             raise EngineError(
                 'the server has no base weights beside the live ones: set judge.weights = "live"'
@@ -67,7 +71,9 @@ class WholeSwap:
         with self._leases.of(self._live) as lease:
             yield lease
 
-    async def stage(self, version: int, folder: Path) -> None:
+    async def stage(self, version: int, folder: Path, adapter: str) -> None:
+        if adapter != SHARED:
+            raise EngineError('this engine swaps whole weights: set engine.swap = "adapters"')
         await self.discard()
         await asyncio.to_thread(check_same_tensors, folder, self._base.folder)
         self._staged = Loaded(version=version, folder=folder, name=None)
@@ -93,6 +99,9 @@ class WholeSwap:
             self._staged = None
             await self._put(self._live)
             self._door.open(WHO)
+
+    async def unload(self, adapter: str) -> None:
+        """There is none."""
 
     async def recover(self) -> None:
         """A server that was started anew has the base's weights: read the live ones again."""

@@ -5,6 +5,7 @@ from afterwit.stages.gateway.auth.key_cache import KeyCache
 from afterwit.stages.gateway.auth.keys import (
     Caller,
     Permission,
+    group_of,
     hash_key,
     new_key,
     owner_of,
@@ -18,6 +19,7 @@ __all__ = [
     "Permission",
     "check_host",
     "check_origin",
+    "group_of",
     "hash_key",
     "is_loopback",
     "new_key",

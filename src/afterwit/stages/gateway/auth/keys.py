@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from afterwit.core.errors import RequestError
+from afterwit.wire.fields import shown
 
 KEY_PREFIX = "aw-"
 
@@ -55,13 +57,32 @@ class Caller:
 LOCAL = Caller(name="local", scopes=frozenset(Permission))
 """The caller from this machine while there are no keys."""
 
+GROUP_HEADER = "x-session-group"
 _FAMILY = re.compile(r"[a-z0-9._-]+")
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def scope_of(caller: Caller, user_agent: str | None) -> str:
-    """A turn's scope: the key and the client's family (`OpenAI/Python 3.1` -> `key/openai`)."""
+def scope_of(caller: Caller, user_agent: str | None, group: str | None = None) -> str:
+    """A turn's scope: the key and the client's family (`OpenAI/Python 3.1` -> `key/openai`), behind which the
+    group of sessions, if it has an adapter of its own (`key/openai#group`)."""
     family = _FAMILY.match((user_agent or "").lower())
-    return f"{caller.name}/{family.group() if family else 'unknown'}"
+    own = "" if group is None else f"#{group}"
+    return f"{caller.name}/{family.group() if family else 'unknown'}{own}"
+
+
+def group_of(headers: Mapping[str, str]) -> str | None:
+    """The group of sessions that a request names; None if it names none. 400 if it cannot be one."""
+    said = headers.get(GROUP_HEADER)
+    if said is None or not said.strip():
+        return None
+    if _GROUP.fullmatch(said.strip()) is None:
+        raise RequestError(
+            400,
+            "invalid_value",
+            f"{GROUP_HEADER} is {shown(said)}: a group's name is 1 to 64 letters, digits, dots, hyphens or"
+            " underscores.",
+        )
+    return said.strip()
 
 
 def owner_of(scope: str) -> str:

@@ -78,6 +78,7 @@ class Recorder:
             message=choice.message(),
             finish=finish,
             teaches=request.teaches,
+            adapter=request.adapter,
         )
 
 

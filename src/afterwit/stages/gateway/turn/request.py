@@ -18,6 +18,8 @@ class PreparedRequest:
     prompt: Prompt
     scope: str
     """Key and client family."""
+    adapter: str
+    """What samples it."""
     teaches: bool
     incoming: IncomingRequest
     """The request as it is bound. Its turn is the first choice's, and the response id ends with it."""

@@ -103,6 +103,7 @@ class RunningResponse:
             forced_prefix=self._request.prompt.forced,
             constraint=self._request.prompt.constraint,
             top_logprobs=self._request.asked.top_logprobs if self._tells_logprobs() else None,
+            adapter=self._request.adapter,
         )
         return self._gateway.engine.generate(request)
 
@@ -142,7 +143,7 @@ class RunningResponse:
     def _version(self) -> int:
         """The weights that sampled the response's latest token."""
         versions = [choice.reply.version for choice in self._choices if choice.reply.version is not None]
-        return max(versions, default=self._gateway.engine.version)
+        return max(versions, default=self._gateway.engine.live(self._request.adapter) or 0)
 
 
 def _refused(error: RequestRefused) -> RequestError:

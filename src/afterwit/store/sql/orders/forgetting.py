@@ -44,6 +44,14 @@ class SqlForgetting(Component):
         row = {"key": ORDER.format(order.session), "value": orjson.dumps(order).decode()}
         self._database.put("meta", row, key="key")
 
+    def sessions_of(self, adapter: str) -> tuple[str, ...]:
+        rows = self._database.rows(
+            "SELECT session, min(seq) AS first FROM turns WHERE adapter = ? AND coalesce(reason, '') <> ?"
+            " GROUP BY session ORDER BY first",
+            (adapter, Reason.FORGOTTEN),
+        )
+        return tuple(row["session"] for row in rows)
+
     def turn_ids(self, session: str) -> tuple[str, ...]:
         rows = self._database.rows("SELECT id FROM turns WHERE session = ? ORDER BY seq", (session,))
         return tuple(row["id"] for row in rows)

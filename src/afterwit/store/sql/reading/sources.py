@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.teaching import Flag, Votes
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
@@ -15,7 +16,7 @@ VOTES = f"""
     SELECT t.scope, count(*) FILTER (WHERE v.reward > 0) AS approved,
         count(*) FILTER (WHERE v.reward < 0) AS rejected
     FROM verdicts v JOIN turns t USING (seq)
-    WHERE v.signature = ? {{after}} AND coalesce(v.review, '') <> '{REFUSED}'
+    WHERE v.signature = ? AND t.adapter = ? {{after}} AND coalesce(v.review, '') <> '{REFUSED}'
     AND (v.flags IS NULL OR NOT {AGAINST_OTHERS} OR v.review = '{ACCEPTED}')
     AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
 """
@@ -27,12 +28,12 @@ EARLIER = f"""
 
 
 class SqlSources(Component):
-    def votes_on(self, signature: str, *, after: str | None = None) -> Mapping[str, Votes]:
+    def votes_on(
+        self, signature: str, *, after: str | None = None, adapter: str = SHARED
+    ) -> Mapping[str, Votes]:
         self._database.hold(f"votes {signature}")
-        if after is None:
-            rows = self._database.rows(VOTES.format(after=""), (signature,))
-        else:
-            rows = self._database.rows(VOTES.format(after="AND v.previous = ?"), (signature, after))
+        more, named = ("", ()) if after is None else ("AND v.previous = ?", (after,))
+        rows = self._database.rows(VOTES.format(after=more), (signature, adapter, *named))
         return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
 
     def trained_since(self, at: float) -> Mapping[str, int]:

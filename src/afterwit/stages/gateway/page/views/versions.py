@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.promotion import Event, EventKind, Standing
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page.views.view import NotFound, Wanted, before, number
@@ -38,7 +39,8 @@ def view(request: Request, gateway: Gateway) -> Wanted:
             "versions": found[:PAGE],
             "older": found[PAGE - 1].number if len(found) > PAGE else None,
             "first_page": start is None,
-            "served": store.latest_published(),
+            "served": _served(store, found),
+            "adapters": any(version.adapter != SHARED for version in found),
             "confirmed": _confirmed(events),
             "events": [event for event in events if event.kind is not EventKind.CONFIRM][: -EVENTS - 1 : -1],
             "made": made,
@@ -57,11 +59,12 @@ def one(request: Request, gateway: Gateway) -> Wanted:
         around = store.newest_versions(before=wanted + 1, limit=PAGE)
         if not around or around[0].number != wanted:
             raise NotFound(f"There is no version {wanted}.")
-        version, newest = around[0], store.newest_versions(limit=1)[0]
+        version = around[0]
+        newest, around = store.versions(version.adapter)[-1], _of(version, around)
         return {
             "version": version,
             "newest": newest.number,
-            "served": store.latest_published(),
+            "served": _served(store, [version]),
             "confirmed": wanted in _confirmed(store.events()),
             "changes": changes(version, around[1:]),
             "lost": sorted(version.suite.lost.items()) if version.suite else [],
@@ -79,6 +82,16 @@ def changes(version: VersionRecord, earlier: Sequence[VersionRecord]) -> list[Ch
         Change(name=name, before=last.get(name), after=value)
         for name, value in sorted(version.metrics.items())
     ]
+
+
+def _of(version: VersionRecord, around: Sequence[VersionRecord]) -> list[VersionRecord]:
+    """Those of the version's adapter."""
+    return [each for each in around if each.adapter == version.adapter]
+
+
+def _served(store: Store, versions: Sequence[VersionRecord]) -> frozenset[int]:
+    """The newest version of each of their adapters that was served."""
+    return frozenset(store.latest_published(adapter) for adapter in {each.adapter for each in versions})
 
 
 def _confirmed(events: Sequence[Event]) -> frozenset[int]:
