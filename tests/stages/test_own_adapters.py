@@ -68,6 +68,7 @@ class House:
             checkpoints=self.checkpoints[adapter],
             published=published,
             tolerance=0.1,
+            keep_versions=5,
             adapter=adapter,
         )
 
