@@ -48,10 +48,11 @@ class House:
         for adapter, number in PEOPLE.items():
             self.put(adapter, number)
         room = Room(most=2, idle_s=100.0)
-        self.own = OwnAdapters(
-            self.engine, self._publisher, lambda: list(self.checkpoints), room=room, now=lambda: self.now
-        )
+        self.own = OwnAdapters(self.engine, self._publisher, self._chains, room=room, now=lambda: self.now)
         self.all = EngineOfMany(self.engine, self.own)
+
+    def _chains(self) -> dict[str, list[int]]:
+        return {adapter: [0, *made.numbers()] for adapter, made in self.checkpoints.items()}
 
     def put(self, adapter: str, number: int, *, logprob: float = -0.5) -> None:
         made = self.checkpoints.setdefault(adapter, Memory())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
@@ -39,23 +39,25 @@ class OwnAdapters:
         self,
         engine: Engine,
         publisher_of: Callable[[str], Publisher],
-        chains: Callable[[], Collection[str]],
+        chains: Callable[[], Mapping[str, Sequence[int]]],
         *,
         room: Room,
         now: Callable[[], float],
     ) -> None:
-        """`chains` reads which adapters have versions."""
+        """`chains` reads the numbers of each adapter's versions, ascending."""
         self._engine, self._publisher_of, self._read_chains = engine, publisher_of, chains
         self._room, self._now = room, now
-        self._chains: Collection[str] = ()
+        self._chains: Mapping[str, Sequence[int]] = {}
         self._publishers: dict[str, Publisher] = {}
         self._used_at: dict[str, float] = {}
         """When the adapters that were loaded were used last, least recently used first."""
         self._users: Counter[str] = Counter()
         self._leaving: set[str] = set()
         """Those that are being unloaded."""
-        self._changing = asyncio.Condition()
-        """Held while an adapter is loaded or unloaded; told when one is used no more."""
+        self._changing = asyncio.Lock()
+        """Held while an adapter is loaded or unloaded."""
+        self._freed = asyncio.Event()
+        """Set, and replaced, when an adapter is used no more."""
 
     @property
     def loaded(self) -> list[str]:
@@ -76,8 +78,7 @@ class OwnAdapters:
             self._used(adapter)
             if not self._users[adapter]:
                 del self._users[adapter]
-                async with self._changing:
-                    self._changing.notify_all()
+                self._tell()
 
     async def step(self) -> bool:
         """Give those that are loaded their newest versions, and unload those that are idle; whether anything
@@ -90,30 +91,42 @@ class OwnAdapters:
                     changed = await self._kept_up(adapter) or changed
                 except AfterwitError as error:
                     problem = problem or error
-        async with self._changing:
-            self._changing.notify_all()
+        self._tell()
         if problem is not None:
             raise problem
         return changed
 
     async def _kept_up(self, adapter: str) -> bool:
-        if self._users[adapter] or self._now() - self._used_at.get(adapter, 0.0) <= self._room.idle_s:
-            return await self._publisher(adapter).step()
-        await self._unload(adapter)
-        return True
+        if not self._users[adapter] and self._now() - self._used_at.get(adapter, 0.0) > self._room.idle_s:
+            await self._unload(adapter)
+            return True
+        newer = self._chains.get(adapter, (0,))[-1] > (self._engine.live(adapter) or 0)
+        return newer and await self._publisher(adapter).step()
 
     async def _load(self, adapter: str) -> None:
         """An adapter whose newest version cannot be served gets an older one, or the base answers."""
-        async with self._changing:
-            await self._changing.wait_for(lambda: self._engine.live(adapter) is not None or self._has_room())
-            if self._engine.live(adapter) is not None:
-                return
-            if len(self.loaded) >= self._room.most:
-                await self._unload(self._idlest())
-            try:
-                await self._publisher(adapter).step()
-            except AfterwitError as error:
-                log.warning("the adapter %s: %s", adapter, error)
+        while True:
+            async with self._changing:
+                if self._engine.live(adapter) is not None:
+                    return
+                if self._has_room():
+                    await self._put(adapter)
+                    return
+                freed = self._freed
+            await freed.wait()
+
+    async def _put(self, adapter: str) -> None:
+        if len(self.loaded) >= self._room.most:
+            await self._unload(self._idlest())
+        try:
+            await self._publisher(adapter).step()
+        except AfterwitError as error:
+            log.warning("the adapter %s: %s", adapter, error)
+        self._used(adapter)
+
+    def _tell(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()
 
     def _has_room(self) -> bool:
         return len(self.loaded) < self._room.most or any(not self._users[each] for each in self.loaded)

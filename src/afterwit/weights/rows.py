@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
 
 from afterwit.weights.lora import Pair, fitting
 from afterwit.weights.twin import twin
@@ -51,9 +52,10 @@ class RowAdapters:
 
     def __init__(self, model: Any) -> None:
         self.module: Any = twin(model, {})
-        self._modules = dict(self.module.named_modules())
-        self._hooked: set[str] = set()
         self._here = threading.local()
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, nn.Linear | Conv1D):
+                layer.register_forward_hook(self._adding(name))
 
     def fitted(self, pairs: Mapping[str, Pair], scale: float) -> Factors:
         """An adapter made ready. ValueError if it does not fit the model."""
@@ -61,9 +63,6 @@ class RowAdapters:
         for name, (layer, pair) in fitting(self.module, pairs).items():
             a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
             found[name] = Pair(a_RI, scale * b_OR)
-        for name in found.keys() - self._hooked:
-            self._modules[name].register_forward_hook(self._adding(name))
-            self._hooked.add(name)
         return Factors(found)
 
     @contextmanager

@@ -124,11 +124,12 @@ class ModelRunner:
         """End every response here with this error."""
         while sequence := self.queue.next(()):
             sequence.deliver(error)
-        for sequence in self.running:
+        running = self.running
+        for sequence in running:
             sequence.deliver(error)
         self._decoding.clear()
         self._prompts.clear()
-        for served in (self._served, *self._own.values()):
+        for served in {self._served, *self._own.values(), *(sequence.served for sequence in running)}:
             self._kept.forget(served)
 
     def _start(self, sequence: ResponseSequence) -> None:
