@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
 from afterwit.core.lifecycle import Reason
@@ -27,6 +28,7 @@ class TurnLimits:
     version: int
     chain: Sequence[int]
     """The numbers of the adapter's versions, ascending."""
+    adapter: str = SHARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ def _item(
     objective: ObjectiveSettings,
 ) -> Item | Refused:
     turn, tokens = sample.turn, sample.turn.sampled.ids
-    staleness = versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
+    staleness = _staleness(turn, limits)
     if (reason := _unfit(turn, staleness, limits)) is not None:
         return Refused(turn=turn.id, reason=reason)
     learned = _learned(sample, objective, opd=sample.opd)
@@ -131,13 +133,20 @@ def _learned(sample: JudgedTurn, objective: ObjectiveSettings, *, opd: bool) -> 
     )
 
 
+def _staleness(turn: Turn, limits: TurnLimits) -> int:
+    """What another adapter sampled is of none of this one's versions, and never too old."""
+    if turn.adapter != limits.adapter:
+        return 1
+    return versions_between(turn.sampled.oldest_version, limits.version, limits.chain)
+
+
 def _unfit(turn: Turn, staleness: int, limits: TurnLimits) -> Reason | None:
     """Why a turn cannot train at all; None if it can."""
     if not turn.sampled.ids:
         return Reason.EMPTY_RESPONSE
     if all(turn.sampled.forced):
         return Reason.ALL_FORCED
-    if staleness > limits.max_staleness:
+    if staleness > limits.max_staleness and turn.adapter == limits.adapter:
         return Reason.STALE
     if len(turn.prompt_ids) + len(turn.sampled.ids) > limits.max_tokens:
         return Reason.TOO_LONG

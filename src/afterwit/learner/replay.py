@@ -9,6 +9,7 @@ from pathlib import Path
 
 from afterwit.checkpoints import Versions
 from afterwit.checkpoints.files import is_state
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import NotReplayable
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Rendering
@@ -74,6 +75,7 @@ def run_again(
                 max_staleness=then.max_staleness,
                 version=step.parent,
                 chain=versions.numbers(),
+                adapter=versions.adapter or SHARED,
             )
             items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
             if refused:

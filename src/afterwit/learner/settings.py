@@ -40,6 +40,9 @@ class LearnerSettings:
     have the key's."""
     shared_keys: tuple[str, ...] = ()
     """Names of keys that have no adapter of their own: they teach the shared one and are served by it."""
+    teaches: Literal["own", "both"] = "own"
+    """What learns from somebody who has an adapter of their own. `own`: that adapter alone. `both`: what
+    trained it trains the shared one once too, as a replayed turn, a batch at a time."""
     lora_rank: int = 16
     """Rank of the adapter (LoRA) on every linear layer but the head; 16 as published. 0: all weights train,
     which takes the optimiser's memory for all of them, and a second model for the base."""
@@ -174,6 +177,11 @@ class LearnerSettings:
         within(self, 0, 1, "ema_decay", "source_share")
         if self.adapters != "shared":
             self._require_adapters()
+        if self.teaches == "both" and self.update_gate:
+            raise ValueError(
+                "teaches is 'both', whose updates of the shared adapter have replayed turns alone, but"
+                " update_gate is on: it wants new ones, so set update_gate = false"
+            )
         if self.reference == SERVER:
             raise ValueError("reference is 'server', but the KL needs the whole distribution: name a model")
         if self.teacher_url is not None and self.teacher != SERVER:

@@ -125,6 +125,7 @@ class Trainer:
             max_staleness=self.settings.max_staleness,
             version=self.versions.newest() if version is None else version,
             chain=self.versions.numbers(),
+            adapter=self.adapter,
         )
         return build(samples, self._rendering, self._placement, limits, self.objective)
 

@@ -181,3 +181,55 @@ def test_a_session_that_two_adapters_learned_leaves_both_however_the_learner_die
     weights = [each for each in place.versions.numbers() if place.versions.has_weights(each)]
     assert weights == [0, *sorted(version.number for version in chains.values())]
     assert states(place).keys() == {"turn0001", "turn0003"}
+
+
+def test_what_trained_an_adapter_trains_the_shared_one_once_if_it_is_to(
+    place: Place, lessons: dict[str, list[JudgedTurn]], alone: Callable[..., dict[str, bytes]]
+) -> None:
+    own_alone = own(place)
+    place = replace(own_alone, settings=replace(own_alone.settings, teaches="both"))
+    fill(place, mixed(lessons))
+    place.drain()
+    everybody = [sample.turn.id for samples in lessons.values() for sample in samples]
+    shared = place.versions.of("shared").all()[1:]
+    assert sorted(turn for version in shared for turn in version.replayed) == sorted(everybody)
+    assert all(version.turns == () for version in shared)
+    assert all(tensors(place, adapter) == alone(adapter, lessons[adapter]) for adapter in lessons)
+    assert set(states(place).values()) == {State.TRAINED}
+    before = place.versions.numbers()
+    place.drain()
+    assert place.versions.numbers() == before
+
+
+def test_forgetting_reaches_the_shared_adapter_too(place: Place, samples: Samples) -> None:
+    place = own(place).but(replay=0)
+    place = replace(place, settings=replace(place.settings, teaches="both"))
+    fill(place, of(ANN, samples(0, 1)))
+    place.drain()
+    with place.store() as store:
+        store.order_forgetting("session0", replay=True, now=1.0)
+        stage = place.learn(store)
+        stage.begin()
+        (said,) = stage.forget()
+    assert said.count("run again without it") == 2
+    for adapter in (ANN, "shared"):
+        assert place.versions.of(adapter).all()[-1].without == ("turn0000",)
+    assert states(place).keys() == {"turn0001"}
+
+
+def test_what_the_shared_adapter_cannot_learn_is_passed_over(place: Place, samples: Samples) -> None:
+    place = own(place).but(replay=0)
+    place = replace(place, settings=replace(place.settings, teaches="both"))
+    fill(place, of(ANN, samples(0, 1)))
+    with place.store() as store:
+        stage = place.learn(store)
+        stage._trainer.begin(now=1.0)
+        assert stage.step()
+        build = stage._trainer.build
+        stage._trainer.build = lambda *args, **more: ([], [])  # type: ignore[method-assign]
+        assert stage.step(follow=False)
+        stage._trainer.build = build  # type: ignore[method-assign]
+        assert not stage.step(follow=False)
+        assert place.versions.of("shared").newest() == 0
+    place.drain()
+    assert place.versions.of("shared").all()[-1].replayed == ("turn0000", "turn0001")

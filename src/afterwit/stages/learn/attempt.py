@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from afterwit.core.adapters import SHARED
 from afterwit.core.errors import RankLost, UpdateRefused, VersionHeld, VersionTaken
 from afterwit.core.lifecycle import Reason
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Version
+from afterwit.learner.batch import Item
 from afterwit.learner.failures import FailureKind, failure_kind
 from afterwit.learner.policy import Policy
-from afterwit.learner.schedule import NextBatch
+from afterwit.learner.schedule import NOTHING, NextBatch
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.learner.work import work
@@ -86,12 +88,44 @@ class Attempts:
         if not new and (self._settings.update_gate or not replayed):
             self._health.report(True, NOTHING_TO_LEARN)
             return None
+        return self._updated(new, replayed, gate, progress)
+
+    def pass_on(self, records: Sequence[Record], progress: Progress) -> None:
+        """Have the shared adapter learn from turns that trained others. Their states stay as they are."""
+        gate = self._gate_of(SHARED)
+        self._trainer.turn_to(SHARED)
+        try:
+            replayed, _ = self._trainer.build(self._claims.samples(records))
+            version = self._updated([], replayed, gate, progress) if replayed else None
+        except (Stopped, RankLost):
+            raise
+        except VersionTaken as error:
+            log.info("learn: %s; the turns go to the version after it", error)
+            return
+        except VersionHeld as error:
+            with self._claims.together():
+                gate.held(error.evidence, str(error), now=self._now())
+            self._health.report(False, str(error))
+            version = None
+        except Exception as error:  # a failure of this batch; the stage goes on
+            log.warning("learn: the shared adapter's update failed: %s%s", described(error), frames(error))
+            self._health.report(False, sentence(error))
+            version = None
+        if version is None:
+            self._claims.pass_over(records)
+        else:
+            self._commit(version, gate, NOTHING, progress)
+
+    def _updated(
+        self, new: Sequence[Item], replayed: Sequence[Item], gate: Gate, progress: Progress
+    ) -> Version:
         items = gate.items([item.turn for item in new if item.turn is not None], work=work([*new, *replayed]))
 
         def examine(policy: Policy) -> SuiteResult | None:
             found = gate.result(self._trainer.kept(policy, items))
             if found is not None and found.standing is Standing.HELD:
-                raise VersionHeld(on_held(found, turns=len(new)), evidence=found.evidence)
+                turns = len(new) or len(replayed)
+                raise VersionHeld(on_held(found, turns=turns), evidence=found.evidence)
             return found
 
         return self._trainer.train(

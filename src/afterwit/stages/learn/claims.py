@@ -49,6 +49,7 @@ class Claims:
         self._reconciled: int | None = None
         """The newest version when the store last followed the folder; None: it must follow first."""
         self._started = False
+        self._passed_over: set[str] = set()
         self.went_stale = 0
         """Turns that became too old to train since this learner started."""
 
@@ -146,6 +147,19 @@ class Claims:
             adapter=adapter,
         )
         return self.samples([record for record in found if hints_teach(record, self._settings)])
+
+    def to_pass_on(self, *, drain: bool) -> list[Record]:
+        """The turns of others that the shared adapter is to learn from now; none until they make a batch,
+        unless it is to `drain`."""
+        if self._settings.teaches == "own":
+            return []
+        found = self._store.to_pass_on(limit=self._settings.batch + len(self._passed_over))
+        left = [record for record in found if record.turn.id not in self._passed_over]
+        return left[: self._settings.batch] if len(left) >= (1 if drain else self._settings.batch) else []
+
+    def pass_over(self, records: Sequence[Record]) -> None:
+        """The shared adapter could not learn from them: they are not tried again until the next start."""
+        self._passed_over.update(_ids(records))
 
     def commit(self, version: Version, *, keep: Collection[int] = (), sweep: bool = True) -> None:
         """Tell the store what the version's manifest says; delete the weights of versions too old to keep.

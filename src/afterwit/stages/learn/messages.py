@@ -40,7 +40,8 @@ def on_version(version: Version, *, alarm: float) -> tuple[bool, str]:
             " model the same?"
         )
     anew = "; its optimiser began anew" if version.recipe is not None and version.recipe.anew else ""
-    words = f"wrote version {version.number} from {_turns(len(version.turns))}{anew}"
+    turns = _turns(len(version.turns) or len(version.replayed))
+    words = f"wrote version {version.number} from {turns}{anew}"
     return True, of_adapter(version.adapter, words)
 
 

@@ -121,11 +121,18 @@ class Learn:
         self._choice = self._claims.choose(drain=not follow)
         records = self._claims.take(self._choice)
         if not records:
-            return False
+            return self._pass_on(stop, drain=not follow)
         progress = self._claims.progress(records, stop, self._watch)
         progress(Phase.CLAIMED)
         self._attempts.attempt(records, self._choice, progress)
         return True
+
+    def _pass_on(self, stop: Callable[[], bool], *, drain: bool) -> bool:
+        """What trained somebody's own adapter trains the shared one too, if it is to; whether anything did."""
+        records = self._claims.to_pass_on(drain=drain)
+        if records:
+            self._attempts.pass_on(records, self._claims.progress([], stop, self._watch))
+        return bool(records)
 
     def forget(self) -> list[str]:
         """Forget the sessions that people ordered to forget; a sentence for each."""

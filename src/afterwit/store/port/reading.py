@@ -68,3 +68,7 @@ class Reading(Protocol):
         Only turns whose oldest token was sampled by `min_version` or later.
         """
         ...
+
+    def to_pass_on(self, *, limit: int) -> list[Record]:
+        """Turns that trained an adapter of somebody's own and no version of the shared one, oldest first."""
+        ...

@@ -21,6 +21,13 @@ RECORD = (
     "SELECT t.*, c.*, n.messages, v.reward, v.source, v.hints, v.rl, v.opd, v.flags, v.review FROM turns t"
     " JOIN contents c USING (seq) LEFT JOIN next_states n USING (seq) LEFT JOIN verdicts v USING (seq)"
 )
+TO_PASS_ON = """
+    SELECT t.seq FROM turns t JOIN contents USING (seq)
+    WHERE t.state = 'TRAINED' AND t.adapter <> ? AND t.session NOT IN (SELECT session FROM excluded)
+    AND NOT EXISTS (
+        SELECT 1 FROM trained r JOIN versions v ON v.number = r.version WHERE r.turn = t.id AND v.adapter = ?
+    ) ORDER BY t.seq LIMIT ?
+"""
 PAGE = 64
 """Turns read at once when listing: about a megabyte."""
 NAMED = 8
@@ -160,6 +167,10 @@ class SqlReading(Component):
         seqs = [row["seq"] for row in found]
         chosen = random.Random(seed).sample(seqs, min(limit, len(seqs)))
         return records_by_seq(self._database, chosen)
+
+    def to_pass_on(self, *, limit: int) -> list[Record]:
+        found = self._database.rows(TO_PASS_ON, (SHARED, SHARED, limit))
+        return records_by_seq(self._database, [row["seq"] for row in found])
 
 
 def clauses_of(where: Filter) -> tuple[str, list[Any]]:
