@@ -128,7 +128,7 @@ class Learn:
         return True
 
     def _pass_on(self, stop: Callable[[], bool], *, drain: bool) -> bool:
-        """What trained somebody's own adapter trains the shared one too, if it is to; whether anything did."""
+        """What trained somebody's own adapter trains the shared one too, if it is to; whether it did."""
         records = self._claims.to_pass_on(drain=drain)
         if records:
             self._attempts.pass_on(records, self._claims.progress([], stop, self._watch))
