@@ -142,7 +142,7 @@ def _learning(base: Path, home: Path, asked: Asked) -> Row:
             items, _ = trainer.build(samples)
             trainer.train(items, [], now=1.0, progress=lambda phase: None)
 
-    count = 2 if asked.quick else 4
+    count = 2
     variants = {
         "floor": lambda: updates(["key:0"] * count),
         "turning": lambda: updates([f"key:{at}" for at in range(count)]),
