@@ -183,7 +183,7 @@ def test_of_thirty_learners_killed_while_they_publish_no_half_version_is_seen_an
         pytest.skip("a folder has no requests to be killed at")
     from tests.fakes.s3 import s3
 
-    place = place.but(max_attempts=1000, batches_per_update=1)
+    place = place.but(max_attempts=1000, max_staleness=1000, batches_per_update=1)
     killed_at = Counter[str]()
     for kill in range(KILLS):
         fill(place, samples(*range(4 * kill, 4 * kill + 4)))
