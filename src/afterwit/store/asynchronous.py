@@ -48,6 +48,8 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: SimpleQueue[_Call | _Signal] = SimpleQueue()
+        self._gathered: list[_Call] = []
+        """What one loop called for in this round."""
         self._riding: list[_Call] = []
         """What is done with the next call."""
         self._closing = False
@@ -66,7 +68,7 @@ class AsyncStore:
         with self._order:
             if self._closing:
                 raise StoreUnavailable("the store is closed")
-            self._waiting.put(call)
+            self._hand_over_soon(call)
         answer: T = await call.future
         return answer
 
@@ -86,10 +88,29 @@ class AsyncStore:
         call.future.add_done_callback(lambda _: nudge.cancel())
         return call.future
 
+    def _hand_over_soon(self, call: _Call) -> None:
+        """Calls that a loop makes in one round reach the thread together: they wake it once."""
+        if self._gathered and self._gathered[0].loop is not call.loop:
+            self._waiting.put(call)
+            return
+        if not self._gathered:
+            call.loop.call_soon(self._hand_over)
+        self._gathered.append(call)
+
+    def _hand_over(self) -> None:
+        with self._order:
+            self._release()
+
+    def _release(self) -> None:
+        for call in self._gathered:
+            self._waiting.put(call)
+        self._gathered = []
+
     async def close(self) -> None:
         """Finish the calls that were made, then close the store."""
         with self._order:
             self._closing = True
+            self._release()
             self._waiting.put(_Signal.END)
         await asyncio.to_thread(self._thread.join)
 

@@ -47,7 +47,7 @@ class SqlRecent(Component):
         if unknown := [row["unknown"] for row in rows if row["unknown"] is not None]:
             sql = f"SELECT {END} {FOUND} WHERE t.seq IN ({marks(len(unknown))})"
             rows = sorted([*rows, *self._database.rows(sql, unknown)], key=_newest, reverse=True)
-        found = ((row["id"], row["size"]) for row in rows)
+        found = [(row["id"], row["size"]) for row in rows]
         return [
             self._recents(turn) for turn, size in found if size is not None and size <= LARGEST_CONVERSATION
         ]
