@@ -32,7 +32,7 @@ CLIENTS, STREAMS = 32, 8
 GIB = 2**30
 ALONE = "the prompt's text and ids and one durable write"
 SERVED = f"{ALONE}, and a bare server's request"
-PROCESSOR = "HTTP, parsing, binding to a session, two more calls of the store's thread"
+PROCESSOR = "HTTP, parsing, binding to a session, one more call of the store's thread"
 STREAM = "reading text and calls off each token, an ASGI server, and a request's own work in each stream"
 
 
