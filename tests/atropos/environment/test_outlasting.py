@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,15 @@ from tenacity import RetryError, retry, stop_after_attempt
 from afterwit.apps.atropos.environment.outlasting import outlasting, reached
 from afterwit.core.errors import SettingError
 
-AWAY = aiohttp.ClientConnectionError("refused")
+AWAY = aiohttp.ClientConnectionError("reset")
+
+
+PLACE: Any = SimpleNamespace(host="server", port=80, ssl=False, real_url="http://server")
+REFUSED = aiohttp.ClientConnectorError(PLACE, ConnectionRefusedError("nobody"))
 
 
 def forgot() -> aiohttp.ClientResponseError:
-    return aiohttp.ClientResponseError(None, (), status=500)  # type: ignore[arg-type]  # nobody asked
+    return aiohttp.ClientResponseError(PLACE, (), status=500)
 
 
 class Calls:
@@ -66,13 +71,32 @@ async def test_a_server_that_is_away_is_waited_for_and_that_is_said_once(
     with caplog.at_level(logging.WARNING):
         assert await ran(ask, register) == 3
     assert (ask.made, register.made) == (4, 0)
-    assert caplog.messages == ["waiting for http://server: refused"]
+    assert caplog.messages == ["waiting for http://server: reset"]
 
 
 async def test_a_server_that_forgot_is_registered_with_again_even_if_it_goes_away_meanwhile() -> None:
     ask, register = Calls(AWAY, forgot(), forgot()), Calls(AWAY)
     assert await ran(ask, register) == 2
     assert (ask.made, register.made) == (4, 2)
+
+
+async def test_a_server_that_answers_after_nobody_listened_is_another_one() -> None:
+    ask, register = Calls(AWAY, REFUSED, AWAY), Calls()
+    assert await ran(ask, register) == 3
+    assert (ask.made, register.made) == (5, 1)
+
+
+async def test_a_server_that_goes_again_while_it_is_told_is_told_again() -> None:
+    ask, register = Calls(REFUSED), Calls(AWAY)
+    assert await ran(ask, register) == 2
+    assert (ask.made, register.made) == (4, 2)
+
+
+async def test_a_gateway_before_it_that_reaches_nobody_has_forgotten_nothing() -> None:
+    unreachable = aiohttp.ClientResponseError(PLACE, (), status=502)
+    ask, register = Calls(unreachable), Calls()
+    assert await ran(ask, register) == 1
+    assert (ask.made, register.made) == (2, 0)
 
 
 async def test_what_is_no_failure_of_the_server_ends_the_run() -> None:

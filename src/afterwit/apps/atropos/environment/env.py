@@ -13,12 +13,13 @@ from typing import Any
 
 from atroposlib.envs.base import BaseEnv
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+from tenacity import stop_after_attempt
 
 from afterwit.apps import build
 from afterwit.apps.atropos.environment.board import Board
 from afterwit.apps.atropos.environment.config import AgenticOPDConfig
 from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
-from afterwit.apps.atropos.environment.outlasting import outlasting, reached
+from afterwit.apps.atropos.environment.outlasting import answered, outlasting, reached
 from afterwit.apps.atropos.environment.player import Player, group_data
 from afterwit.apps.atropos.environment.server import EngineServer
 from afterwit.apps.atropos.environment.settings import hindsight_settings, settings_of
@@ -88,7 +89,10 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
 
     async def get_status(self) -> None:
         """As the library's, for a server that may be killed and started again."""
-        await outlasting(super().get_status, self._register_again, url=self.config.rollout_server_url)
+        await outlasting(self._ask_once, self._register_again, url=self.config.rollout_server_url)
+
+    _ask_once = BaseEnv.get_status.retry_with(stop=stop_after_attempt(1))
+    """The library's own tries may take as long as a server takes to start, which must be seen."""
 
     async def _register_again(self) -> None:
         """What is played and followed goes on."""
@@ -116,7 +120,7 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
 
     async def register_env(self) -> None:
         """Then follow the trainer's versions, if this machine sees its folder."""
-        await super().register_env()
+        await answered(super().register_env, url=self.config.rollout_server_url)
         if self._follows:
             await self._follow(Path(self.checkpoint_dir))
         if self.config.eval_at_ends:
