@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from afterwit.core.errors import StoreError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.port import Generate, Step
 from afterwit.store import AsyncStore, Store
@@ -80,6 +81,15 @@ class InlineStore(AsyncStore):
     async def call(self, work: Callable[[Store], T]) -> T:
         """What `work` returns."""
         return work(self._store)
+
+    def along(self, work: Callable[[Store], T], *, within_s: float) -> asyncio.Future[T]:
+        """Done at once too."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(work(self._store))
+        except StoreError as error:
+            done.set_exception(error)
+        return done
 
     async def close(self) -> None:
         """Close the store."""

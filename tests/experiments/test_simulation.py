@@ -51,7 +51,9 @@ def test_the_same_plan_gives_the_same_points() -> None:
     assert (again.points, again.updates, again.facts) == (one.points, one.updates, one.facts)
 
 
-async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it() -> None:
+async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what_followed_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     chosen, world = BRIEF.chosen(), REHEARSED["tools"]
     async with simulation(chosen.settings, world, seed=1, program=world.judge) as system:
         one = await system.interact(1, "dev", Random(1))
@@ -63,6 +65,7 @@ async def test_every_turn_of_an_interaction_is_stored_judged_and_trained_on_what
     assert last.messages[-1].content == one.reaction
     assert records[0].turn.conversation.messages[1].content == one.task.request
     assert {record.turn.sampling.temperature for record in records} == {0.6}
+    assert [said for said in caplog.records if said.levelname == "ERROR"] == []
 
 
 @pytest.mark.slow  # a run of its own
