@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -346,3 +348,15 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+
+
+def test_a_version_whose_manifest_has_older_hashes_is_verified_by_them(alone: Versions) -> None:
+    grow(alone, 1)
+    path = alone.place(1) / MODEL
+    older = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    made = alone.all()[1]
+    (alone.place(1) / manifest.NAME).write_text(manifest.dump(replace(made, files={MODEL: older})))
+    alone.verify(1)
+    damage(path)
+    with pytest.raises(VersionDamaged, match="is damaged"):
+        alone.verify(1)

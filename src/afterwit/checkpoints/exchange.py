@@ -7,7 +7,7 @@ from pathlib import Path
 
 from afterwit.checkpoints.files import is_state, is_weights
 from afterwit.checkpoints.flushing import sync
-from afterwit.checkpoints.hashes import digest_of
+from afterwit.checkpoints.hashes import matches
 from afterwit.checkpoints.lock import exclusive
 from afterwit.checkpoints.remote import Remote
 from afterwit.core.errors import VersionDamaged
@@ -57,6 +57,6 @@ def bring(version: Version, folder: Path, remote: Remote, *, state: bool) -> Non
 
 def _bring(draft: Path, digest: str, remote: Remote, name: str) -> None:
     remote.get(digest, draft)
-    if digest_of(draft) != digest:
+    if not matches(draft, digest):
         raise VersionDamaged(f"{name} is damaged at {remote.place} (files/{digest}): its hash is another")
     sync(draft)
