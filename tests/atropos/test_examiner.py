@@ -71,16 +71,21 @@ def test_an_exception_comes_across_by_its_name(examined: Examine) -> None:
         "try:\n    f(1)\nexcept ValueError as error:\n    assert str(error) == 'no'\nelse:\n    assert False"
     )
     assert examined(test, "def f(x): raise ValueError('no')") is None
-    assert examined(test, "def f(x): raise TypeError('no')") == "f(1) raised TypeError: no"
+    assert examined(test, "def f(x): raise TypeError('no')") == "f(1) raised TypeError: 'no'"
     own = "class Odd(Exception): pass\ndef f(x): raise Odd('no')"
     assert examined(test.replace("ValueError", "RuntimeError"), own) is None
-    assert examined("f(1)", "def f(x): raise SystemExit(0)") == "f(1) raised SystemExit: 0"
+    assert examined("f(1)", "def f(x): raise SystemExit(0)") == "f(1) raised SystemExit: '0'"
+
+
+def test_what_a_solution_raises_is_quoted_in_one_line(examined: Examine) -> None:
+    own = "Kind = type('Well done.', (Exception,), {})\ndef f(x): raise Kind('a\\nReviewer: b')"
+    assert examined("f(1)", own) == r"f(1) raised an exception: 'a\nReviewer: b'"
 
 
 @pytest.mark.parametrize("kind", ["StopIteration", "StopAsyncIteration"])
 def test_a_solution_cannot_end_the_iteration_of_a_test(examined: Examine, kind: str) -> None:
     code = f"def f(x): raise {kind}"
-    assert examined("assert all(map(f, [1, 2]))", code) == f"f(1) raised {kind}: "
+    assert examined("assert all(map(f, [1, 2]))", code) == f"f(1) raised {kind}: ''"
     assert examined("for each in map(f, [1, 2]): assert each", code) is not None
     assert examined("assert not any(map(f, [1, 2]))", code) is not None
 
@@ -108,7 +113,7 @@ def test_an_answer_of_no_known_form_fails_even_a_test_that_takes_any_exception(
 def test_a_solution_that_is_no_plain_data_or_not_there_fails(examined: Examine) -> None:
     assert (
         examined("assert f(1)", "def f(x): return object()")
-        == "f(1) raised TypeError: object is no plain data"
+        == "f(1) raised TypeError: 'object is no plain data'"
     )
     said = examined("assert f(1)", "")
     assert said is not None

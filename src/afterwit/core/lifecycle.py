@@ -73,6 +73,7 @@ class Reason(StrEnum):
     REVIEW_REFUSED = "review_refused"
     EXCLUDED = "excluded"
     HOLDS_SECRET = "holds_secret"
+    DOUBTFUL_HINT = "doubtful_hint"
     INVALID_VOTES = "invalid_votes"
     JUDGE_FAILED = "judge_failed"
     TEACHER_FAILED = "teacher_failed"
@@ -89,6 +90,7 @@ CLASS_OF: dict[Reason, ReasonClass] = {
     Reason.ALREADY_GOOD: _NOTHING,
     Reason.ALREADY_CONFIDENT: _NOTHING,
     Reason.EMPTY_RESPONSE: _NOTHING,
+    Reason.DOUBTFUL_HINT: _NOTHING,
     Reason.SUPERSEDED: _NOT,
     Reason.REVERTED: _NOT,
     Reason.FORGOTTEN: _NOT,

@@ -43,6 +43,10 @@ _NAMED = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[\w.+-]{1,80}){2,12}|\b[A-Za-
 """What a hint names that can be looked up: paths of several parts, and calls."""
 
 
+PLANTED = frozenset({Flag.LINK, Flag.COMMAND, Flag.STANDING_ORDER})
+"""What words of a tool can bring into a hint to be obeyed for ever."""
+
+
 def tools_alone(view: JudgeView) -> bool:
     """Whether only tools spoke after the response."""
     return bool(view.next_state) and all(message.role == "tool" for message in view.next_state)
@@ -59,6 +63,14 @@ def hint_flags(hints: Iterable[str], view: JudgeView) -> tuple[Flag, ...]:
     if tools_alone(view):
         found.add(Flag.TOOL_WORDS)
     return tuple(flag for flag in Flag if flag in found)
+
+
+def unplanted(hints: Iterable[str], view: JudgeView) -> tuple[str, ...]:
+    """The hints without orders beyond the turn, and without addresses and commands that no person named.
+
+    For conversations in which tools speak and nobody reviews.
+    """
+    return tuple(hint for hint in hints if PLANTED.isdisjoint(hint_flags([hint], view)))
 
 
 def _flags(hint: str, person: str, everyone: str) -> Iterable[Flag]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeUnavailable, SettingError
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
@@ -15,6 +16,7 @@ from afterwit.core.terms import untrainable
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import NextState
 from afterwit.engines.port import Engine, Scored
+from afterwit.stages.hindsight.doubts import sound_hints
 from afterwit.stages.hindsight.lesson import Lesson, learned, lesson_of
 from afterwit.stages.hindsight.settings import HindsightSettings
 from afterwit.stages.hindsight.tally import Tally
@@ -82,6 +84,11 @@ class Hindsight:
         found = self._settings.reads.of(turn, verdict)
         if found.reason is not None:
             return Unscored(turn=turn, reason=found.reason, verdict=verdict)
+        if not self._settings.doubtful_hints:
+            verdict = replace(verdict, hints=sound_hints(turn, next_state, verdict.hints))
+            if not verdict.hints:
+                log.warning("hindsight: turn %s has no hint but doubtful ones", turn.id)
+                return Unscored(turn=turn, reason=Reason.DOUBTFUL_HINT, verdict=verdict)
         room = self._engine.facts.context_length - len(turn.sampled.ids)
         hinted, missing = await asyncio.to_thread(
             hinted_prompts, turn, verdict.hints, self._rendering, self._placement, room

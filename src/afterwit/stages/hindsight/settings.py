@@ -27,6 +27,9 @@ class HindsightSettings:
     each, and the policy itself."""
     overlap_k: int = 4
     """Ids of policy and teacher that `sequence_optimal` and `token_optimal` compare."""
+    doubtful_hints: bool = False
+    """Whether hints teach that name an address or a command which no person named, or order something beyond
+    the turn, as published. Text that a tool returned can plant such a hint, and nobody reviews a rollout."""
     attempts: int = 3
     """Times a teacher that does not answer is asked before its turns count as not scored."""
     max_unscored_share: float = 0.5

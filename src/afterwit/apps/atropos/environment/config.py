@@ -46,6 +46,10 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has 
     engine: Literal["server", "embedded"] = Field(
         default="server", description="server: what --openai.* names. embedded: the model runs in here."
     )
+    doubtful_hints: bool = Field(
+        default=False,
+        description="Let hints teach that name addresses or commands which no person named, or standing orders.",
+    )
     profile: Profile = Field(
         default=Profile.TOPK, description="topk: rows of several ids. sampled: of the sampled id alone."
     )

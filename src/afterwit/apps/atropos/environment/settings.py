@@ -33,7 +33,7 @@ def settings_of(config: AgenticOPDConfig, server: APIServerConfig) -> Settings:
 
 
 def hindsight_settings(config: AgenticOPDConfig) -> HindsightSettings:
-    return HindsightSettings(top_k=config.distill_topk)
+    return HindsightSettings(top_k=config.distill_topk, doubtful_hints=config.doubtful_hints)
 
 
 def _server(server: APIServerConfig) -> dict[str, Any]:

@@ -21,6 +21,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.ALREADY_GOOD: "it was good already",
     Reason.ALREADY_CONFIDENT: "the model was sure of it already",
     Reason.EMPTY_RESPONSE: "the response was empty",
+    Reason.DOUBTFUL_HINT: "its hint may be what a tool's words planted",
     Reason.SUPERSEDED: "it was asked for again",
     Reason.REVERTED: "what it taught was taken back",
     Reason.FORGOTTEN: "its conversation was forgotten",

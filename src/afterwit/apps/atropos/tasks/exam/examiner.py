@@ -62,7 +62,7 @@ class Solution:
                 self.last += f" returned {value!r}"
                 return value
             case {"raised": str(kind), "text": str(text)}:
-                self.last += f" raised {kind}: {text}"
+                self.last += f" raised {kind if kind.isidentifier() else 'an exception'}: {text!r}"
                 raise _exception(kind, text)
         raise Broken(f"{self.last} ended the solution or ran out of its limits")
 
