@@ -48,7 +48,7 @@ class AgenticOPDConfig(BaseEnvConfig):  # type: ignore[misc]  # the library has 
     )
     doubtful_hints: bool = Field(
         default=False,
-        description="Let hints teach that name addresses or commands which no person named, or standing orders.",
+        description="Hints teach that name addresses or commands of no person, or standing orders.",
     )
     profile: Profile = Field(
         default=Profile.TOPK, description="topk: rows of several ids. sampled: of the sampled id alone."
