@@ -28,7 +28,6 @@ from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.rows import RowAdapters
 from afterwit.wire.model_text.render import Renderer
 from benchmarks.asked import Asked
-from benchmarks.engine import respond
 from benchmarks.lora import RANK, SHAPE
 from benchmarks.measure import Row, interleaved, noted, ratios
 from tests.fakes.adapters import noise
@@ -67,7 +66,7 @@ def _memory(base: Path, own: Path) -> Row:
 
 async def _serving(base: Path, own: Sequence[Path], asked: Asked) -> list[Row]:
     engine = await asyncio.to_thread(EmbeddedEngine.load, base, EmbeddedSettings(slots=PEOPLE, keep_gib=0.0))
-    tokens, loop = 8 if asked.quick else 32, asyncio.get_running_loop()
+    tokens, loop = 16 if asked.quick else 32, asyncio.get_running_loop()
     try:
         await _put(engine, own[0], SHARED, 1)
         loads = [await _put(engine, folder, f"key:{at}", 2 + at) for at, folder in enumerate(own)]
@@ -124,7 +123,7 @@ async def _say(engine: EmbeddedEngine, adapters: Sequence[str], tokens: int) -> 
         sampling = Sampling(max_tokens=tokens, seed=at, ignore_eos=True)
         return Generate(prompt_ids=ids, sampling=sampling, adapter=adapter)
 
-    await asyncio.gather(*(respond(engine, request(at, adapter)) for at, adapter in enumerate(adapters)))
+    await engine.generate_together([request(at, adapter) for at, adapter in enumerate(adapters)])
 
 
 def _learning(base: Path, home: Path, asked: Asked) -> Row:
