@@ -97,7 +97,10 @@ class AgenticOPDEnv(BaseEnv):  # type: ignore[misc]  # the library has no types
     async def _register_again(self) -> None:
         """What is played and followed goes on."""
         await super().register_env()
-        await self.get_server_info()
+        await super().get_server_info()
+
+    async def get_server_info(self) -> None:
+        await answered(super().get_server_info, url=self.config.rollout_server_url)
 
     @property
     def _follows(self) -> bool:
