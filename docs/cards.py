@@ -2,88 +2,52 @@
 
     .venv/bin/python -m docs.cards
 
-Counted: the model in bfloat16 once in the learner and once in the engine; the adapter (rank 16, every linear
-layer but the head) with gradient and two moments in fp32; a chunk of logits with the base's beside it; the
-activations of one packed pass of 4,096 tokens with `learner.checkpointing`; keys and values of 32,768 tokens.
-Not counted: what CUDA and the allocator hold, and the moment of a swap.
+Counted as `afterwit plan` counts: the model in bfloat16 once in the learner and once in the engine; the
+adapter (rank 16, every linear layer but the head) with gradient and two moments in fp32; a chunk of logits
+with the base's beside it; the activations of one packed pass of 4,096 tokens with `learner.checkpointing`;
+keys and values of 32,768 tokens. Not counted: what CUDA and the allocator hold, and the moment of a swap.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from afterwit.apps.planning.memory import SPARE, learner_memory, server_memory
+from afterwit.core.model_shape import ModelShape
+from afterwit.learner.settings import LearnerSettings
 
 PAGE = Path(__file__).parent / "choosing.md"
 BEGIN, END = "<!-- cards -->", "<!-- /cards -->"
-RANK, TOKENS, CONTEXT, ROWS = 16, 4096, 32_768, 1024
+LEARNER = LearnerSettings(dtype="bfloat16", checkpointing=True)
+CONTEXT = 32_768
 CARDS = (8, 12, 16, 24, 32, 48, 80, 96, 141)
 """GB of the cards that are sold."""
-SPARE = 1.2
-"""What CUDA and the allocator take beside what is counted: assumed, not measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A dense decoder with gated MLPs and grouped queries; `tied`: the head is the embedding."""
-
-    name: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    inner: int
-    vocabulary: int = 151_936
-    head_width: int = 128
-    tied: bool = False
-
-    @property
-    def linear(self) -> list[tuple[int, int]]:
-        """Inputs and outputs of a layer's linear maps."""
-        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
-        return [
-            (self.hidden, queries),
-            (self.hidden, keys),
-            (self.hidden, keys),
-            (queries, self.hidden),
-            (self.hidden, self.inner),
-            (self.hidden, self.inner),
-            (self.inner, self.hidden),
-        ]
-
-    @property
-    def weights(self) -> int:
-        """How many, but for norms."""
-        blocks = self.layers * sum(i * o for i, o in self.linear)
-        return blocks + self.vocabulary * self.hidden * (1 if self.tied else 2)
-
-    @property
-    def adapter(self) -> int:
-        """How many weights of an adapter train."""
-        return self.layers * RANK * sum(i + o for i, o in self.linear)
-
-    @property
-    def learner(self) -> float:
-        """GB."""
-        logits = 2 * ROWS * self.vocabulary * 4
-        kept = TOKENS * self.layers * self.hidden * 2
-        one_layer = TOKENS * 2 * (6 * self.hidden + 2 * sum(o for _, o in self.linear))
-        return (2 * self.weights + 16 * self.adapter + logits + kept + one_layer) / 1e9
-
-    @property
-    def engine(self) -> float:
-        """GB, with keys and values."""
-        cache = CONTEXT * self.layers * 2 * self.kv_heads * self.head_width * 2
-        return (2 * self.weights + cache) / 1e9
+def qwen3(hidden: int, layers: int, heads: int, inner: int, *, tied: bool = False) -> dict[str, Any]:
+    """A model's configuration, by the names of transformers."""
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": inner,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": 40_960,
+    }
 
 
-SHAPES = (
-    Shape(name="Qwen3-0.6B", hidden=1024, layers=28, heads=16, kv_heads=8, inner=3072, tied=True),
-    Shape(name="Qwen3-1.7B", hidden=2048, layers=28, heads=16, kv_heads=8, inner=6144, tied=True),
-    Shape(name="Qwen3-4B", hidden=2560, layers=36, heads=32, kv_heads=8, inner=9728, tied=True),
-    Shape(name="Qwen3-8B", hidden=4096, layers=36, heads=32, kv_heads=8, inner=12288),
-    Shape(name="Qwen3-14B", hidden=5120, layers=40, heads=40, kv_heads=8, inner=17408),
-    Shape(name="Qwen3-32B", hidden=5120, layers=64, heads=64, kv_heads=8, inner=25600),
-)
+CONFIGS = {
+    "Qwen3-0.6B": qwen3(1024, 28, 16, 3072, tied=True),
+    "Qwen3-1.7B": qwen3(2048, 28, 16, 6144, tied=True),
+    "Qwen3-4B": qwen3(2560, 36, 32, 9728, tied=True),
+    "Qwen3-8B": qwen3(4096, 36, 32, 12288),
+    "Qwen3-14B": qwen3(5120, 40, 40, 17408),
+    "Qwen3-32B": qwen3(5120, 64, 64, 25600),
+}
 
 
 def card(size: float) -> str:
@@ -97,11 +61,13 @@ def table() -> str:
         "| model | weights | adapter | learner | engine | one card for both | a card each |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for shape in SHAPES:
-        both, larger = shape.learner + shape.engine, max(shape.learner, shape.engine)
+    for name, config in CONFIGS.items():
+        shape = ModelShape.of(config)
+        learner = sum(learner_memory(shape, LEARNER, tokens=LEARNER.micro_batch_tokens).values()) / 1e9
+        engine = sum(server_memory(shape, LEARNER.dtype, tokens=CONTEXT).values()) / 1e9
         lines.append(
-            f"| {shape.name} | {shape.weights / 1e9:.1f} G | {shape.adapter / 1e6:.0f} M | "
-            f"{shape.learner:.0f} GB | {shape.engine:.0f} GB | {card(both)} | {card(larger)} |"
+            f"| {name} | {shape.weights / 1e9:.1f} G | {shape.adapter(LEARNER.lora_rank) / 1e6:.0f} M | "
+            f"{learner:.0f} GB | {engine:.0f} GB | {card(learner + engine)} | {card(max(learner, engine))} |"
         )
     return "\n".join(lines)
 

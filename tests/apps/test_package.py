@@ -102,14 +102,16 @@ def test_the_command_of_the_package_is_called_as_the_package(installed: Installe
 def test_every_recipe_is_read_from_another_folder(installed: Installed) -> None:
     code = (
         "from pathlib import Path\nfrom afterwit import recipes\nfrom afterwit.apps.config import load\n"
-        "for name in recipes.names():\n    load(home=Path('none'), recipe=name)\n"
-        "print(*recipes.names())"
+        "for name in recipes.every():\n    load(home=Path('none'), recipe=name)\n"
+        "print(*recipes.every())"
     )
     ended = installed.run([sys.executable, "-c", code])
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == sorted(
-        path.stem for path in (ROOT / "src/afterwit/recipes").glob("*.toml")
-    )
+    assert ended.stdout.split() == [
+        name
+        for folder in ("recipes", "recipes/machines")
+        for name in sorted(path.stem for path in (ROOT / "src/afterwit" / folder).glob("*.toml"))
+    ]
 
 
 @pytest.mark.slow  # a process that serves

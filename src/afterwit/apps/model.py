@@ -25,7 +25,7 @@ def model_folder(name: str | None, home: Path) -> Path:
     folder = Path(name).expanduser()
     if folder.exists():
         return _checked(folder)
-    if _looks_like_a_path(name):
+    if looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
     return _checked(_downloaded(name))
 
@@ -50,7 +50,8 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def _looks_like_a_path(name: str) -> bool:
+def looks_like_a_path(name: str) -> bool:
+    """Whether a name can be no hub id."""
     return name.startswith((".", "/", "~")) or name.count("/") != 1
 
 

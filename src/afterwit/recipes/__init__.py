@@ -1,4 +1,7 @@
-"""The published recipes: TOML files of settings that lie below a person's own."""
+"""The published recipes: TOML files of settings that lie below a person's own.
+
+A file in `machines` names a recipe, and says how it is divided over cards.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 from afterwit.core.errors import SettingError
 
 FOLDER = Path(__file__).parent
+MACHINES = FOLDER / "machines"
 
 
 def names() -> tuple[str, ...]:
@@ -17,11 +21,29 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
+def machines() -> tuple[str, ...]:
+    """Every name of a recipe on a machine's cards, sorted."""
+    return tuple(sorted(path.stem for path in MACHINES.glob("*.toml")))
+
+
+def every() -> tuple[str, ...]:
+    """All names that `read` takes."""
+    return (*names(), *machines())
+
+
 def read(name: str) -> dict[str, Any]:
     """A recipe's settings by section. SettingError names the nearest recipe if there is none of that name."""
-    if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
-        raise SettingError(
-            f"--recipe {name}: there is no such recipe; did you mean {near}? All: {', '.join(names())}"
-        )
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    if name in names():
+        return _toml(FOLDER / f"{name}.toml")
+    if name in machines():
+        divided = _toml(MACHINES / f"{name}.toml")
+        below = read(divided.pop("recipe"))
+        return below | {section: below.get(section, {}) | own for section, own in divided.items()}
+    near = difflib.get_close_matches(name, every(), n=1, cutoff=0.0)[0]
+    raise SettingError(
+        f"--recipe {name}: there is no such recipe; did you mean {near}? All: {', '.join(every())}"
+    )
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))

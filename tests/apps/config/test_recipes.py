@@ -11,6 +11,7 @@ import pytest
 import afterwit
 from afterwit import recipes
 from afterwit.apps import config
+from afterwit.apps.cli import main
 from afterwit.apps.config import Settings
 from afterwit.apps.demo.settings import choose
 from afterwit.apps.demo.worlds import WORLDS
@@ -109,6 +110,23 @@ def test_a_recipe_is_exactly_what_was_published_and_says_it_itself(name: str) ->
     assert _written(name) == published
     settings = config.load(home=NOWHERE, recipe=name, environment={})
     assert {key: _of(settings, key) for key in published} == published
+
+
+@pytest.mark.parametrize("name", recipes.machines())
+def test_a_recipe_on_a_machine_is_the_published_one_but_for_how_it_is_divided(name: str) -> None:
+    divided = tomllib.loads((recipes.MACHINES / f"{name}.toml").read_text())
+    own = {f"{part}.{key}" for part in divided.keys() - {"recipe"} for key in divided[part]}
+    assert not [key for key in own if key.startswith("objective.")]
+    settings = config.load(home=NOWHERE, recipe=name, environment={})
+    published = {key: value for key, value in _written(divided["recipe"]).items() if key not in own}
+    assert {key: _of(settings, key) for key in published} == published
+    assert settings.placement.learner == settings.learner.processes
+
+
+def test_a_demo_takes_no_recipe_for_a_machine_with_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--recipe", "4gpu-lora"])
+    assert "4gpu-lora is for a machine with cards" in capsys.readouterr().err
 
 
 def test_a_persons_file_and_flags_win_over_a_recipe(tmp_path: Path) -> None:

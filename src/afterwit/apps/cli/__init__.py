@@ -9,7 +9,7 @@ import typer
 
 from afterwit.apps.cli.keep import exporting, house, importing, keys, store
 from afterwit.apps.cli.look import judges, ledger, status, turns, versions
-from afterwit.apps.cli.start import atropos, demo, doctor, init, serve, train, up
+from afterwit.apps.cli.start import atropos, demo, doctor, init, plan, serve, train, up
 from afterwit.apps.cli.steer import control, forget, review
 from afterwit.apps.cli.steer import versions as taking_back
 from afterwit.core.errors import AfterwitError
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (init.init, serve.serve, up.up, demo.demo, train.train, doctor.doctor),
+    "Start": (init.init, plan.plan, serve.serve, up.up, demo.demo, train.train, doctor.doctor),
     "Look": (
         status.status,
         turns.turns,

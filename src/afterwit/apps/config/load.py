@@ -25,6 +25,7 @@ from afterwit.apps.config.sources import (
     named_source,
 )
 from afterwit.apps.home import CONFIG
+from afterwit.apps.planning.settings import PlacementSettings
 from afterwit.checkpoints import VersionsSettings
 from afterwit.core.errors import SettingError
 from afterwit.core.redaction import Redaction
@@ -63,6 +64,7 @@ class Settings(BaseModel):
     store: StoreSettings = StoreSettings()
     tracking: TrackingSettings = TrackingSettings()
     atropos: AtroposSettings = AtroposSettings()
+    placement: PlacementSettings = PlacementSettings()
 
 
 def home_of(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Path:

@@ -83,6 +83,10 @@ def demo(
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)
+    if recipe in recipes.machines():
+        raise SettingError(
+            f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"
+        )
     if ruin and (objective or recipe or engine or engine_url or real_defaults or people != "full"):
         raise SettingError("--ruin has settings and people of its own: leave the other flags out")
     if real_defaults and recipe:

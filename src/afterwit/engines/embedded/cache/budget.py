@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from afterwit.core.model_shape import kept_per_token
 from afterwit.engines.embedded.settings import EmbeddedSettings
 
 GIB = 2**30
@@ -52,7 +53,4 @@ def in_words(budget: int, token: int, context_length: int) -> str:
 
 def bytes_per_token(config: Mapping[str, Any], dtype: torch.dtype) -> int:
     """Bytes of the keys and values of one token; `config` is the text model's."""
-    heads = config["num_attention_heads"]
-    width = config.get("head_dim") or config["hidden_size"] // heads
-    key_heads = config.get("num_key_value_heads") or heads
-    return int(2 * config["num_hidden_layers"] * key_heads * width * dtype.itemsize)
+    return kept_per_token(config) * dtype.itemsize

@@ -1,0 +1,63 @@
+"""The cards of this machine, or those that somebody names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from afterwit.core.errors import SettingError
+
+ASKED = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
+MIB = 2**20
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NAME_THEM = "name them, such as --card 80GB --cards 8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """`name` is what CUDA_VISIBLE_DEVICES calls it; `size` is in bytes."""
+
+    name: str
+    size: int
+
+
+def named_cards(size: str, count: int) -> tuple[Card, ...]:
+    """`count` cards of a size such as 80GB or 80. SettingError if it is no size."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|GiB)?", size.strip(), re.IGNORECASE)
+    if found is None or not float(found[1]):
+        raise SettingError(f"--card {size}: write its memory in GB, such as 80GB")
+    unit = 2**30 if (found[2] or "").lower() == "gib" else 10**9
+    return tuple(Card(name=str(index), size=int(float(found[1]) * unit)) for index in range(count))
+
+
+def found_cards(environment: Mapping[str, str] = os.environ) -> tuple[Card, ...]:
+    """The cards that nvidia-smi lists and the environment lets through. SettingError if there are none."""
+    if shutil.which(ASKED[0], path=environment.get("PATH")) is None:
+        raise SettingError(f"no nvidia-smi is here to say which cards there are: {NAME_THEM}")
+    asked = subprocess.run(ASKED, capture_output=True, text=True, check=False, env=dict(environment))
+    if asked.returncode:
+        raise SettingError(f"nvidia-smi does not say which cards there are: {NAME_THEM}")
+    return listed_cards(asked.stdout, environment.get(VISIBLE))
+
+
+def listed_cards(listing: str, visible: str | None) -> tuple[Card, ...]:
+    """The cards of nvidia-smi's lines of index, uuid and MiB; `visible` is CUDA_VISIBLE_DEVICES, if set.
+
+    SettingError if none is left, or if a card's memory is no number.
+    """
+    cards: dict[str, Card] = {}
+    for line in listing.strip().splitlines():
+        index, uuid, size = (part.strip() for part in line.split(","))
+        if not size.isdigit():
+            raise SettingError(f"nvidia-smi says that card {index} has {size} of memory: {NAME_THEM}")
+        cards[index] = cards[uuid] = Card(name=index, size=int(size) * MIB)
+    wanted = [name.strip() for name in visible.split(",")] if visible is not None else list(cards)
+    found = tuple(dict.fromkeys(cards[name] for name in wanted if name in cards))
+    if not found:
+        seen = "" if visible is None else f" that {VISIBLE}={visible} lets through"
+        raise SettingError(f"there is no card here{seen}: {NAME_THEM}")
+    return found

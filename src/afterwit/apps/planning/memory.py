@@ -1,0 +1,126 @@
+"""How much memory the learner and an engine take, in bytes by what takes it. Counted from shapes.
+
+Not counted: what CUDA and the allocator hold, which `SPARE` stands for, and what a learner takes for a
+moment while it loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from afterwit.core.model_shape import ModelShape
+from afterwit.learner.settings import LearnerSettings
+
+WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number."""
+ROWS = 1024
+"""Rows of logits that the fused head holds at a time on a GPU."""
+SPARE = 1.2
+"""What CUDA and the allocator take beside what is counted: assumed, not measured."""
+Memory = dict[str, int]
+
+
+def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:
+    """Tokens of the largest pass: the longest turn, and under packing other rows beside it."""
+    longest, beside = min(settings.max_tokens, shape.context), settings.micro_batch_tokens
+    return longest + beside if settings.packing == "auto" else max(longest, beside)
+
+
+def learner_memory(
+    shape: ModelShape,
+    settings: LearnerSettings,
+    *,
+    tokens: int,
+    base_beside: bool = False,
+    others: Sequence[ModelShape] = (),
+) -> Memory:
+    """Of one process at its largest.
+
+    `tokens` are those of a pass. `base_beside`: under full weights teacher or reference is the base, a model
+    of its own. `others` are the checkpoints that teacher and reference name.
+    """
+    width, shards = WIDTHS[settings.dtype], settings.shards
+    precise = max(width, WIDTHS["float32"])
+    trains = shape.adapter(settings.lora_rank) if settings.lora_rank else shape.weights
+    frozen = width * sum(other.weights for other in others)
+    if base_beside and not settings.lora_rank:
+        frozen += width * _held(shape, shards)
+    if settings.teacher == "ema":
+        frozen += precise * trains + (width * trains if width < precise and not settings.lora_rank else 0)
+    at_a_time = max(
+        activations(shape, settings, tokens) + 2 * ROWS * shape.vocabulary * precise,
+        precise * trains // shards,  # AdamW's own, while it steps
+    )
+    return {
+        "weights": _weights(shape, settings),
+        "gradient and moments": 3 * precise * trains // shards + _whole_gradient(shape, settings, precise),
+        "teacher and reference": frozen,
+        "a pass or a step": at_a_time,
+    }
+
+
+def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> int:
+    """Bytes that a pass of so many tokens keeps for its way back: an estimate.
+
+    A layer keeps its states around norms and sums, and what its linear maps read and give. Adapters on a
+    rounded model read each map's input in the masters' precision. With checkpointing each layer's input
+    stays, and one layer is whole at a time.
+    """
+    width = WIDTHS[settings.dtype]
+    layer = width * (6 * shape.hidden + 2 * sum(outputs for _, outputs in shape.linear))
+    if settings.lora_rank:
+        layer += (max(width, WIDTHS["float32"]) - width) * sum(inputs for inputs, _ in shape.linear)
+    if not settings.checkpointing:
+        return tokens * shape.layers * layer
+    return tokens * (width * shape.layers * shape.hidden + layer)
+
+
+def server_memory(
+    shape: ModelShape, dtype: str, *, tokens: int, over: int = 1, adapters: int = 0, rank: int = 0
+) -> Memory:
+    """Of each card of a server: the model over so many cards, one request of so many tokens, adapters."""
+    width = WIDTHS[dtype]
+    heads = -(-shape.kv_heads // over) / shape.kv_heads  # a card has at least one head of the keys
+    return {
+        "weights": width * shape.weights // over,
+        "adapters": adapters * width * shape.adapter(rank) // over,
+        "keys and values": int(width * tokens * shape.kept_per_token * heads),
+    }
+
+
+def embedded_memory(shape: ModelShape, dtype: str, *, kept: int, tokens: int, rank: int) -> Memory:
+    """Of the embedded engine: base, live and staged weights, and keys and values.
+
+    These are `kept` bytes, or those of one request of so many tokens if they are more.
+    """
+    width = WIDTHS[dtype]
+    moving = shape.adapter(rank) if rank else shape.weights
+    return {
+        "weights": width * shape.weights,
+        "live and staged weights": 2 * width * moving,
+        "keys and values": max(kept, width * tokens * shape.kept_per_token),
+    }
+
+
+def _held(shape: ModelShape, shards: int) -> int:
+    """Weights of a model of which a process holds a shard: its part, both ends, and two layers at a time."""
+    if shards == 1:
+        return shape.weights
+    return shape.weights // shards + shape.ends + 2 * shape.layer
+
+
+def _weights(shape: ModelShape, settings: LearnerSettings) -> int:
+    """Bytes of the model, and of the masters that the optimiser moves."""
+    width = WIDTHS[settings.dtype]
+    precise = max(width, WIDTHS["float32"])
+    if settings.lora_rank:
+        return width * shape.weights + precise * shape.adapter(settings.lora_rank)
+    if settings.shards > 1:
+        gathered = _held(shape, settings.shards) - shape.weights // settings.shards
+        return precise * shape.weights // settings.shards + width * gathered
+    return width * shape.weights + (precise * shape.weights if width < precise else 0)
+
+
+def _whole_gradient(shape: ModelShape, settings: LearnerSettings, precise: int) -> int:
+    """Bytes of the head's gradient, which adds up whole in each process of a model in shards."""
+    return precise * shape.vocabulary * shape.hidden if settings.shards > 1 else 0

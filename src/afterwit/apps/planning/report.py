@@ -1,0 +1,72 @@
+"""`afterwit plan` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from afterwit.apps.config import Settings
+from afterwit.apps.planning.cards import Card
+from afterwit.apps.planning.lines import lines
+from afterwit.apps.planning.memory import WIDTHS
+from afterwit.apps.planning.model import Model, model_of
+from afterwit.apps.planning.plan import Models, Part, plan
+
+GB = 1e9
+
+
+def report(settings: Settings, home: Path, cards: Sequence[Card], *, given: Sequence[str] = ()) -> str:
+    """The whole plan; `given` are the flags that the settings came from. SettingError if it does not fit."""
+    models = models_of(settings, home)
+    parts = plan(settings, models, cards)
+    table = "\n".join(_row(part) for part in parts)
+    commands = "\n".join(lines(settings, models, parts, given=given))
+    return f"{_head(settings, models.served, cards)}\n\n{table}\n\n{_left(parts, cards)}\n\n{commands}"
+
+
+def models_of(settings: Settings, home: Path) -> Models:
+    """The models that the settings name. SettingError if one cannot be counted."""
+    placed, served = settings.placement, model_of(settings.model, home)
+    return Models(
+        served=served,
+        judge=model_of(placed.judge_model, home) if placed.judge_model else served,
+        teacher=model_of(placed.teacher_model, home) if placed.teacher_model else served,
+        others=tuple(model_of(name, home) for name in sorted(set(settings.learner.checkpoints.values()))),
+    )
+
+
+def _head(settings: Settings, model: Model, cards: Sequence[Card]) -> str:
+    shape, learner = model.shape, settings.learner
+    trains = f"{_count(shape.adapter(learner.lora_rank))} of an adapter" if learner.lora_rank else "all"
+    token = shape.kept_per_token * WIDTHS[model.dtype]
+    sizes = sorted({f"{card.size / GB:.0f} GB" for card in cards})
+    return (
+        f"{model.name}: {_count(shape.weights)} weights; {trains if learner.enabled else 'none'} train; keys "
+        f"and values take {token:,} bytes a token\n"
+        f"{_cards(len(cards))} of {' and '.join(sizes)}. Counted from shapes, not measured"
+    )
+
+
+def _row(part: Part) -> str:
+    names = ",".join(card.name for card in part.cards)
+    what = ", ".join(f"{name} {size / GB:.1f}" for name, size in part.memory.items() if size)
+    copies = f"{part.servers} x {_cards(part.over)}"
+    return f"{part.name:8} on {names:9} {copies:12} {part.needs / GB:6.1f} GB a card: {what}"
+
+
+def _left(parts: Sequence[Part], cards: Sequence[Card]) -> str:
+    """What each card has left, cards alike together."""
+    left: dict[int, list[str]] = {}
+    for card in cards:
+        rest = card.size - sum(part.needs for part in parts if card in part.cards)
+        left.setdefault(int(rest / GB), []).append(card.name)
+    said = "; ".join(f"{rest} GB of cards {','.join(names)}" for rest, names in left.items())
+    return f"left, after a fifth more for what CUDA holds: {said}"
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.2f} G" if number >= 1e9 else f"{number / 1e6:.2f} M"
+
+
+def _cards(number: int) -> str:
+    return "1 card" if number == 1 else f"{number} cards"
