@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -200,6 +203,29 @@ def test_a_folder_whose_weights_are_of_another_kind_is_refused_with_both_numbers
     (tmp_path / "model.safetensors").symlink_to(folder / "model.safetensors")
     with pytest.raises(SettingError, match=r"its files hold [\d,]+ weights, but .* has [\d,]+"):
         model_of(str(tmp_path), tmp_path)
+    (tmp_path / "config.json").write_text(text.replace("float32", "float8_e4m3fn"))
+    with pytest.raises(SettingError, match="its dtype is float8_e4m3fn"):
+        model_of(str(tmp_path), tmp_path)
+    (tmp_path / "config.json").write_text(text.replace("hidden_size", "width"))
+    with pytest.raises(SettingError, match=r"cannot be counted from .*does not say hidden_size"):
+        model_of(str(tmp_path), tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(SettingError, match=r"config.json cannot be read"):
         model_of(str(tmp_path), tmp_path)
+
+
+def test_of_a_model_on_the_hub_the_configuration_is_enough(folder: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "hub" / "models--owner--there"
+    (kept / "snapshots" / "rev").mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("rev")
+    (kept / "snapshots" / "rev" / "config.json").write_bytes((folder / "config.json").read_bytes())
+    code = (
+        "from pathlib import Path\nfrom afterwit.apps.planning.model import model_of\n"
+        "found = model_of('owner/there', Path('none'))\nprint(found.shape.hidden, found.here)\n"
+        "model_of('owner/away', Path('none'))"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert ended.stdout.split() == ["256", "False"]
+    assert "there is no folder owner/away here, and the hub does not give its config.json" in ended.stderr

@@ -1,10 +1,11 @@
 """What sits on which card, and whether it fits, before anything starts.
 
-settings    the section `placement`
-model       a model's shape, by its name
-memory      bytes of learner and engines
-cards       those that are there, or that somebody names
-plan        each part's cards and memory; what does not fit is refused
-lines       the command lines that start it so
-report      the plan as text
+settings        the section `placement`
+model           a model's shape, by its name
+memory          bytes of learner and engines
+cards           those that are there, or that somebody names
+contradictions  settings that do not go together
+plan            each part's cards and memory; what does not fit is refused
+lines           the command lines that start it so
+report          the plan as text
 """

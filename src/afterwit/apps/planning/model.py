@@ -10,6 +10,7 @@ from typing import Any
 
 from afterwit.apps.home import remembered_model
 from afterwit.apps.model import TAKES, looks_like_a_path, refuse_other_kinds
+from afterwit.apps.planning.memory import WIDTHS
 from afterwit.core.errors import SettingError
 from afterwit.core.model_shape import ModelShape
 from afterwit.engines.server.swaps.tensors import shapes_of, weights_of
@@ -53,6 +54,10 @@ def model_of(name: str | None, home: Path) -> Model:
     except ValueError as error:
         raise SettingError(f"the memory of {name} cannot be counted from {config}: {error}") from error
     dtype = str(read.get("dtype") or read.get("torch_dtype") or "float32").removeprefix("torch.")
+    if dtype not in WIDTHS:
+        raise SettingError(
+            f"the memory of {name} cannot be counted: its dtype is {dtype}, none of {[*WIDTHS]}"
+        )
     model = Model(name=name, folder=config.parent, shape=shape, dtype=dtype)
     _require_alike(model)
     return model

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from afterwit.apps.config import Settings
 from afterwit.apps.planning.cards import Card
+from afterwit.apps.planning.contradictions import contradictions
 from afterwit.apps.planning.memory import (
     SPARE,
     Memory,
@@ -18,7 +19,6 @@ from afterwit.apps.planning.memory import (
 from afterwit.apps.planning.model import Model
 from afterwit.core.errors import SettingError
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.vllm.command import ADAPTERS
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER
@@ -57,7 +57,7 @@ def plan(settings: Settings, models: Models, cards: Sequence[Card]) -> tuple[Par
 
     SettingError if the settings do not go together, or if a part does not fit, with the numbers.
     """
-    for wrong in _apart(settings, models, cards):
+    for wrong in contradictions(settings, models.served, len(cards)):
         raise SettingError(wrong)
     if settings.learner.teacher == SERVER:
         require_servable(settings.objective)
@@ -68,67 +68,6 @@ def plan(settings: Settings, models: Models, cards: Sequence[Card]) -> tuple[Par
     if faults := [fault for card in cards if (fault := _overfull(settings, parts, card, spare=spare))]:
         raise SettingError("\n".join(dict.fromkeys(faults)))
     return parts
-
-
-def _apart(settings: Settings, models: Models, cards: Sequence[Card]) -> Iterator[str]:
-    """What the settings contradict each other in."""
-    placed, engine, learner = settings.placement, settings.engine, settings.learner
-    total = placed.policy + placed.judge + placed.teacher + placed.learner
-    if total > len(cards):
-        yield (
-            f"the placement has {total} cards (policy {placed.policy}, judge {placed.judge}, teacher "
-            f"{placed.teacher}, learner {placed.learner}), but there are {len(cards)}"
-        )
-    if isinstance(engine, ServerSettings):
-        yield from _servers_apart(settings, engine, models.served)
-    elif placed.policy != 1:
-        yield (
-            f"placement.policy is {placed.policy} cards, but the embedded engine sits on one: set "
-            "placement.policy = 1, or engine.kind to vllm or sglang"
-        )
-    if placed.judge and (settings.judge.url is None or not settings.judge.enabled):
-        yield (
-            f"placement.judge is {placed.judge} cards, but no server judges: set judge.url, or "
-            "placement.judge = 0"
-        )
-    if placed.teacher and (learner.teacher != SERVER or learner.teacher_url is None):
-        yield (
-            f"placement.teacher is {placed.teacher} cards, but no server of its own teaches: set "
-            'learner.teacher = "server" and learner.teacher_url, or placement.teacher = 0'
-        )
-    if not learner.enabled:
-        if placed.learner:
-            yield f"placement.learner is {placed.learner} cards, but learner.enabled is false"
-        return
-    if learner.processes % learner.shards:
-        yield f"learner.processes is {learner.processes}, which is no multiple of shards, {learner.shards}"
-    if learner.processes != (placed.learner or 1):
-        there = f"{placed.learner} cards" if placed.learner else "0, a share of the policy's card"
-        yield (
-            f"learner.processes is {learner.processes}, but placement.learner is {there}: each process needs "
-            "a card of its own, so make them equal"
-        )
-    if not placed.policy and not placed.learner:
-        yield "the learner has no card: placement.policy and placement.learner are 0"
-
-
-def _servers_apart(settings: Settings, engine: ServerSettings, model: Model) -> Iterator[str]:
-    policy, rank = settings.placement.policy, settings.learner.lora_rank
-    if policy % len(engine.urls):
-        yield (
-            f"placement.policy is {policy} cards, which {len(engine.urls)} servers (engine.url) cannot share "
-            "evenly"
-        )
-    elif policy and model.shape.heads % (over := policy // len(engine.urls)):
-        yield (
-            f"placement.policy gives a server {over} cards, which do not divide the model's "
-            f"{model.shape.heads} heads: name more servers in engine.url"
-        )
-    if settings.learner.enabled and (engine.swap == "adapters") != (rank > 0):
-        yield (
-            f"engine.swap is {engine.swap!r}, but learner.lora_rank is {rank}: adapters need a rank above 0, "
-            "whole weights need 0"
-        )
 
 
 def _parts(settings: Settings, models: Models, cards: Sequence[Card]) -> Iterator[Part]:
