@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import uvloop
 
+from afterwit.apps.running.collector import spare_what_stays
 from afterwit.engines.kinds import open_engine
 from afterwit.engines.port import Engine
 from afterwit.engines.vllm.settings import VllmSettings
@@ -93,6 +94,7 @@ async def _serve(variant: str, model: Path, folder: Path, urls: tuple[str, ...],
         await Listener(await _gateway(model, folder, urls), sock).start()
     else:
         await Listener(_plain(variant, Renderer.load(model)), sock).start()
+    spare_what_stays()
     over = asyncio.Event()
     loop.add_reader(pipe.fileno(), _tell, pipe, over)
     pipe.send(sock.getsockname()[1])

@@ -49,6 +49,10 @@ class QuickEngine:
         )
         self.capabilities = CAPABILITIES
 
+    def live(self, adapter: str) -> int:
+        """The base, for everybody."""
+        return self.version
+
     async def generate(self, request: Generate) -> AsyncIterator[Step]:
         for step in self._answers.get(request.sampling.max_tokens, self._other):
             yield step

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from afterwit.apps.running.collector import spare_what_stays
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.stages.gateway.settings import GatewaySettings
@@ -27,6 +28,7 @@ class RecordedAlone:
         self._renderer = Renderer.load(model)
         self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         self._numbers = itertools.count()
+        spare_what_stays()  # as the gateway's process does
 
     def cpu_seconds(self, count: int) -> float:
         """CPU seconds of one of `count` small requests."""

@@ -13,6 +13,7 @@ from rich.status import Status
 from rich.text import Text
 
 from afterwit.apps.config import Settings
+from afterwit.apps.running.collector import spare_what_stays
 from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.apps.running.logs import log_plainly
 from afterwit.apps.running.runtime import Runtime
@@ -48,6 +49,7 @@ async def _serve(
                 return
         with console.status("loading the model"):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages))
+        spare_what_stays()
         _greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first")
