@@ -45,13 +45,14 @@ class Parrot(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.word = word
-        self.gate = gate
+        self.wait = (
+            (lambda: gate.wait(timeout=30)) if gate else (lambda: True)
+        )  # a copy waits at the same gate
         self.forwards: list[tuple[int, int]] = []
         """Rows and new positions of each forward."""
 
     def forward(self, *, input_ids: Tensor, logits_to_keep: int, **_: Any) -> SimpleNamespace:
-        if self.gate:
-            assert self.gate.wait(timeout=30), "the test never opened the gate"
+        assert self.wait(), "the test never opened the gate"
         if (input_ids == POISON).any():
             raise RuntimeError("out of memory")
         self.forwards.append((input_ids.shape[0], input_ids.shape[1]))

@@ -89,7 +89,7 @@ async def test_a_judges_model_is_asked_in_whole_batches_and_its_verdict_is_store
 
 async def test_requests_made_at_one_time_are_one_batch_and_later_ones_another() -> None:
     class Counting:
-        facts = capabilities = stage = probe = score = promote = discard = close = None
+        facts = capabilities = live = unload = stage = probe = score = promote = discard = close = None
 
         def __init__(self) -> None:
             self.batches: list[int] = []
