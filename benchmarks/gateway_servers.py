@@ -111,8 +111,7 @@ def _tell(pipe: Connection, over: asyncio.Event) -> None:
 
 
 def _peak_bytes() -> int:
-    """The kernel's own mark where it has one: `ru_maxrss`, in bytes on macOS, begins on Linux with the peak of
-    the process that started this one."""
+    """Linux's own mark: there `ru_maxrss`, which macOS gives in bytes, begins with the parent's peak."""
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     marks = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
