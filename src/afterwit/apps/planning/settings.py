@@ -10,7 +10,10 @@ from afterwit.core.ranges import at_least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSettings:
-    """How many cards of a machine each part has. `afterwit plan` computes with it; nothing else reads it."""
+    """How many cards of a machine each part has. `afterwit plan` computes with it.
+
+    `afterwit up` refuses it where the learner has cards of its own.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 

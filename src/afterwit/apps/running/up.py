@@ -39,6 +39,12 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
             f"engine.url names {len(engine.urls)} servers, and `afterwit up` starts one: start them by their "
             "own launchers, then run `afterwit serve` with the same engine.url"
         )
+    if settings.placement.learner:
+        raise SettingError(
+            f"placement.learner is {settings.placement.learner}, but `afterwit up` gives its server and the "
+            "learner the cards that it sees itself: they would meet on one. Start both by the lines that "
+            "`afterwit plan` prints, or set placement.learner=0"
+        )
     (url,) = engine.urls
     address = urlsplit(url)
     if address.hostname is None or address.port is None or address.path.strip("/"):
