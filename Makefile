@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster test-storms check settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -27,24 +27,24 @@ define install
 		{ $(PIP) install uv && $(BIN)/uv pip install --python $(BIN)/python --torch-backend "$(TORCH_BACKEND)" "$(TORCH)"; } \
 		|| { echo "uv has no $(TORCH) for $(TORCH_BACKEND): pip takes plain torch."; $(PIP) install "$(TORCH)"; }; \
 	else $(PIP) install "$(TORCH)"; fi
-	@$(PIP) install --editable ".[$(1)]"
+	@$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
 	@touch $@
 endef
 
-$(VENV)/.installed-demo: pyproject.toml
+$(VENV)/.installed-demo: pyproject.toml constraints.txt
 	$(call install,demo)
 
-$(VENV)/.installed-test: pyproject.toml
+$(VENV)/.installed-test: pyproject.toml constraints.txt
 	$(call install,test)
 
-$(VENV)/.installed-dev: pyproject.toml
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
 	$(call install,dev)
 
 ## The live learning loop: real clients, a real gateway, a tiny model that learns. Writes demo-report/.
 demo: $(VENV)/.installed-demo
 	$(BIN)/afterwit demo --out demo-report
 
-$(VENV)/.installed-atropos: pyproject.toml
+$(VENV)/.installed-atropos: pyproject.toml constraints.txt
 	$(call install,test$(comma)atropos)
 
 ## The same lesson with Atropos: environment, run-api and trainer on this machine. Writes demo-report-atropos/.
@@ -102,7 +102,7 @@ $(AXE):
 	@mkdir -p build/page
 	cd build/page && npm pack --silent axe-core@4 && tar xzf axe-core-*.tgz package/axe.min.js
 
-$(VENV)/.installed-browser: pyproject.toml
+$(VENV)/.installed-browser: pyproject.toml constraints.txt
 	$(call install,browser)
 
 ## Several processes of one part, as on several machines: learners, and what they share.
@@ -130,11 +130,19 @@ check: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow and not gpu and not browser and not cluster" --cov --cov-report=term
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
+## Writes constraints.txt: the newest versions of all that the extras bring, for every platform. torch has its own rule above.
+constraints: $(VENV)/.installed-test
+	$(PIP) install uv
+	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
+		--custom-compile-command "make constraints" \
+		| grep -vE '^(torch|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==' > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
 ## Writes docs/settings.md from the settings' own declarations.
 settings: $(VENV)/.installed-test
 	$(BIN)/python -m docs.settings
 
-$(VENV)/.installed-bench: pyproject.toml
+$(VENV)/.installed-bench: pyproject.toml constraints.txt
 	$(call install,bench)
 
 ## The benchmarks: one question per file, a table of every target, results as JSON in build/benchmarks.

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from afterwit.apps.cli import EXTRAS
 
@@ -148,3 +151,23 @@ def _module(requirement: str) -> str:
         "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter",
     }
     return others.get(name, name.replace("-", "_"))
+
+
+def test_every_package_that_is_asked_for_has_a_tested_version() -> None:
+    """Without one, pip may search for hours, or find another set tomorrow. torch is chosen by the Makefile."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [
+        *project["dependencies"],
+        *(name for names in project["optional-dependencies"].values() for name in names),
+    ]
+    fixed: dict[str, list[SpecifierSet]] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line and not line.lstrip().startswith("#"):
+            one = Requirement(line)
+            fixed.setdefault(canonicalize_name(one.name), []).append(one.specifier)
+    for requirement in map(Requirement, asked):
+        if (name := canonicalize_name(requirement.name)) in ("afterwit", "torch"):
+            continue
+        versions = [exact.version for specifier in fixed.get(name, []) for exact in specifier]
+        assert versions, f"{name} is not in constraints.txt: run `make constraints`"
+        assert all(map(requirement.specifier.contains, versions)), f"{requirement} against {versions}"
