@@ -132,6 +132,7 @@ check: $(VENV)/.installed-dev
 
 ## Writes constraints.txt: the newest versions of all that the extras bring, for every platform. torch has its own rule above.
 constraints: $(VENV)/.installed-test
+	@mkdir -p build
 	$(PIP) install uv
 	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
 		--custom-compile-command "make constraints" \
