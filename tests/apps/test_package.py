@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -156,10 +157,7 @@ def _module(requirement: str) -> str:
 def test_every_package_that_is_asked_for_has_a_tested_version() -> None:
     """Without one, pip may search for hours, or find another set tomorrow. torch is chosen by the Makefile."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [
-        *project["dependencies"],
-        *(name for names in project["optional-dependencies"].values() for name in names),
-    ]
+    asked = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
     fixed: dict[str, list[SpecifierSet]] = {}
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         if line and not line.lstrip().startswith("#"):
