@@ -155,7 +155,7 @@ def _module(requirement: str) -> str:
 
 
 def test_every_package_that_is_asked_for_has_a_tested_version() -> None:
-    """Without one, pip may search for hours, or find another set tomorrow. torch is chosen by the Makefile."""
+    """Without one, pip may search for hours or find another set tomorrow. torch is chosen by the Makefile."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
     fixed: dict[str, list[SpecifierSet]] = {}
