@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +18,6 @@ from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused,
 from afterwit.engines.embedded.cache.budget import budget_of
 from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
-from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.grammar import Grammars
 from afterwit.engines.embedded.guide import Guide
 from afterwit.engines.embedded.load import (
@@ -39,22 +38,11 @@ from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
 from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.embedded.staging import Loader, OwnLoader, Staged, Staging
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Constraint, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.weights.load import read_config
-from afterwit.weights.rows import Factors, RowAdapters
-
-Loader = Callable[[Path], nn.Module]
-OwnLoader = Callable[[Path, RowAdapters], Factors | None]
-
-
-class Staged(NamedTuple):
-    """Weights that serve nobody yet: a module, or one that all share with factors of its own."""
-
-    adapter: str
-    version: int
-    module: nn.Module
-    factors: Factors | None = None
+from afterwit.weights.rows import RowAdapters
 
 
 class EmbeddedEngine:
@@ -101,8 +89,8 @@ class EmbeddedEngine:
         )
         self.grammars = grammars
         """What follows constraints; None: nothing does."""
-        self._load, self._load_own = load, own
-        self._rows = RowAdapters(module)
+        rows = RowAdapters(module)
+        self._staging = Staging(module, rows, load, own)
         self._script = script
         self._seeds = random.Random(seed)
         self._events = EventBuffer()
@@ -119,9 +107,8 @@ class EmbeddedEngine:
             Weights.LIVE: runner(module, reserve=slots // 4),
             Weights.BASE: runner(module, reserve=0),
         }
-        self._own = runner(self._rows.module, reserve=0, rows=self._rows.rows)
+        self._own = runner(rows.module, reserve=0, rows=rows.rows)
         self._worker = Worker((*self._runners.values(), self._own), self._events)
-        self._staged: Staged | None = None
         self._open = True
         self._scoring = asyncio.Lock()
         self._worker.start()
@@ -244,46 +231,28 @@ class EmbeddedEngine:
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         """Load a version in another thread; decoding goes on meanwhile."""
         self._check_open()
-        self._staged = None
-        if adapter != SHARED:
-            if self._load_own is None:
-                raise EngineError("This engine has no adapters of somebody's own.")
-            factors = await asyncio.to_thread(self._load_own, folder, self._rows)
-            self._staged = Staged(adapter, version, self._rows.module, factors)
-            return
-        module = await asyncio.to_thread(self._load, folder)
-        _check_shapes(module, self._runners[Weights.BASE].module, folder)
-        self._staged = Staged(adapter, version, module)
+        await self._staging.stage(version, folder, adapter)
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
-        staged = self._staged_weights()
-        try:
-            return await asyncio.to_thread(self._probed, staged, tuple(ids))
-        except Exception as error:  # a model is foreign code and may raise anything
-            raise EngineError(f"The staged weights cannot be probed: {error}") from error
-
-    def _probed(self, staged: Staged, ids: Sequence[int]) -> list[float]:
-        with self._rows.rows([staged.factors]):
-            return score(staged.module, ids)
+        return await self._staging.probe(ids)
 
     async def promote(self) -> None:
         self._check_open()
-        staged = self._staged_weights()
-        await asyncio.wrap_future(self._worker.call(partial(self._route, staged)))
-        self._staged = None
+        await asyncio.wrap_future(self._worker.call(partial(self._route, self._staging.staged)))
+        self._staging.discard()
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
         await asyncio.wrap_future(self._worker.call(partial(self._own.take, adapter)))
 
     async def discard(self) -> None:
-        self._staged = None
+        self._staging.discard()
 
     async def close(self) -> None:
         if not self._open:
             return
         self._open = False
-        self._staged = None
+        self._staging.discard()
         await asyncio.wrap_future(self._worker.stop(EngineUnavailable("The engine was closed.")))
         await asyncio.to_thread(self._worker.join)
         if self.grammars is not None:
@@ -313,21 +282,6 @@ class EmbeddedEngine:
         make = partial(Guide, constraint, self.grammars)
         return await asyncio.get_running_loop().run_in_executor(self.grammars.compilers, make)
 
-    def _staged_weights(self) -> Staged:
-        if self._staged is None:
-            raise EngineError("No weights are staged.")
-        return self._staged
-
     def _check_open(self) -> None:
         if not (self._open and self._worker.is_alive()):
             raise EngineUnavailable("The engine was closed.")
-
-
-def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:
-    """EngineError unless both have the same weights by name and shape."""
-    theirs, ours = (
-        {name: tuple(weight.shape) for name, weight in m.named_parameters()} for m in (module, base)
-    )
-    if theirs != ours:
-        different = sorted(name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name))
-        raise EngineError(f"The weights in {folder} do not fit the served model: {different[:3]} differ.")
