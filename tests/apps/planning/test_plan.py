@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from afterwit import recipes
 from afterwit.apps.cli import app
 from afterwit.apps.config import load
-from afterwit.apps.planning.cards import Card, found_cards, listed_cards, named_cards
+from afterwit.apps.planning.cards import Card, cards_here, found_cards, listed_cards, named_cards
 from afterwit.apps.planning.plan import plan
 from afterwit.apps.planning.report import models_of, report
 from afterwit.core.errors import SettingError
@@ -133,7 +133,7 @@ def test_a_server_gets_the_flags_that_up_would_give_it_and_each_its_card(model: 
     assert "--port 8000" in first
     assert second.startswith("CUDA_VISIBLE_DEVICES=1 ")
     assert "--port 8001" in second
-    assert own == f"CUDA_VISIBLE_DEVICES=2 ./afterwit serve {model}"
+    assert own == f"CUDA_VISIBLE_DEVICES=2 CUDA_DEVICE_ORDER=PCI_BUS_ID ./afterwit serve {model}"
 
 
 def test_a_server_that_shares_its_card_with_the_learner_is_told_its_share(model: Path) -> None:
@@ -143,8 +143,45 @@ def test_a_server_that_shares_its_card_with_the_learner_is_told_its_share(model:
 def test_the_embedded_engine_comes_behind_the_learners_cards(model: Path) -> None:
     pairs = ("placement.learner=2", "learner.processes=2")
     assert planned(model, *pairs).endswith(
-        f"CUDA_VISIBLE_DEVICES=1,2,0 ./afterwit serve {model} --set engine.device=cuda:2"
+        f"CUDA_VISIBLE_DEVICES=1,2,0 CUDA_DEVICE_ORDER=PCI_BUS_ID ./afterwit serve {model} "
+        "--set engine.device=cuda:2"
     )
+
+
+def test_on_the_cpu_all_parts_share_the_machines_memory_and_no_part_sees_a_card(model: Path) -> None:
+    pairs = (*SERVERS, *OTHER_JUDGE, "placement.device=cpu", "placement.policy=2", "placement.judge=1")
+    settings = load(home=model, pairs=pairs, direct={"model": str(model)}, environment={})
+    (memory, *_) = cards = cards_here(settings.placement)
+    said = report(settings, model, cards)
+    assert len(cards) == 3
+    assert "2 x 1 process" in said
+    assert "GB of this machine's memory" in said
+    first, second, judge, own = said.splitlines()[-4:]
+    for line in (first, second, judge, own):
+        assert line.startswith("CUDA_VISIBLE_DEVICES='' ")
+    for line in (first, second, judge):
+        assert "--kv-cache-memory-bytes " in line
+        assert "--gpu-memory-utilization" not in line
+    parts = plan(settings, models_of(settings, model), cards)
+    taken = sum(part.needs * len(part.cards) for part in parts)
+    tight = (Card(name=memory.name, size=taken - 1),) * 3
+    with pytest.raises(SettingError, match=r"this machine's memory of 0 GB does not hold .* fewer processes"):
+        report(settings, model, tight)
+    assert report(settings, model, (Card(name=memory.name, size=taken),) * 3)
+
+
+def test_sglang_on_the_cpu_and_an_engine_of_our_own_are_told_where_they_run(model: Path) -> None:
+    def said(*pairs: str) -> str:
+        settings = load(
+            home=model,
+            pairs=("placement.device=cpu", *pairs),
+            direct={"model": str(model)},
+            environment={},
+        )
+        return report(settings, model, cards_here(settings.placement))
+
+    assert "--device cpu --max-total-tokens 2048" in said("engine.kind=sglang")
+    assert said().endswith(f"CUDA_VISIBLE_DEVICES='' ./afterwit serve {model} --set engine.device=cpu")
 
 
 def test_a_model_that_is_not_here_yet_has_no_line_of_flags(qwen: Path) -> None:
@@ -177,6 +214,8 @@ def test_the_command_prints_the_plan_or_ends_with_1_and_the_numbers(qwen: Path, 
     assert (
         "the placement has 4 cards (policy 1, judge 1, teacher 0, learner 2), but there are 2" in ended.stderr
     )
+    on_cpu = run.invoke(app, [*fits, "--set", "placement.device=cpu"])
+    assert "placement.device is cpu, where no part has a card" in on_cpu.stderr
     assert not list(tmp_path.iterdir())
 
 

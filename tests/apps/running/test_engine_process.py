@@ -104,7 +104,10 @@ async def test_an_address_where_somebody_answers_is_left_alone(port: int, tmp_pa
     ("settings", "said"),
     [
         (["engine.kind=embedded"], "starts no server: choose one of"),
-        (["engine.kind=vllm", "placement.learner=2"], "`afterwit plan` prints"),
+        (
+            ["engine.kind=vllm", 'engine.url=["http://127.0.0.1:8000", "http://127.0.0.1:8001"]'],
+            "set placement.policy = 2",
+        ),
         (["engine.kind=vllm", "learner.lora_rank=0"], "adapters need a rank above 0"),
         (["engine.kind=vllm", "engine.swap=whole"], "whole weights need 0"),
         (["engine.kind=vllm", "engine.url=http://gpu/v1"], "needs it as http://127.0.0.1:8000"),

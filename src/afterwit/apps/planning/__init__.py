@@ -6,6 +6,7 @@ memory          bytes of learner and engines
 cards           those that are there, or that somebody names
 contradictions  settings that do not go together
 plan            each part's cards and memory; what does not fit is refused
-lines           the command lines that start it so
+servers         the servers' command lines
+lines           the lines that start all of it, as text
 report          the plan as text
 """

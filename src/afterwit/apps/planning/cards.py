@@ -6,15 +6,20 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from afterwit.apps.planning.settings import PlacementSettings
 from afterwit.core.errors import SettingError
 
 ASKED = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
 MIB = 2**20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-NAME_THEM = "name them, such as --card 80GB --cards 8"
+AS_LISTED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Has CUDA number the cards as nvidia-smi does, also where they are of different kinds."""
+CPU = ""
+"""The name of the machine's memory, which stands for every card under `placement.device = "cpu"`."""
+NAME_THEM = 'name them, such as `afterwit plan --card 80GB --cards 8`, or set placement.device = "cpu"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,23 @@ class Card:
 
     name: str
     size: int
+
+
+def visible(cards: Sequence[Card]) -> dict[str, str]:
+    """The environment variables with which a process sees these cards alone; of the CPU, none."""
+    names = ",".join(dict.fromkeys(card.name for card in cards))
+    return {VISIBLE: names} | (AS_LISTED if names else {})
+
+
+def cards_here(placed: PlacementSettings, environment: Mapping[str, str] = os.environ) -> tuple[Card, ...]:
+    """This machine's cards, or its memory as often as the placement has parts of it.
+
+    SettingError if there are none.
+    """
+    if placed.device == "cuda":
+        return found_cards(environment)
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (Card(name=CPU, size=size),) * placed.cards
 
 
 def named_cards(size: str, count: int) -> tuple[Card, ...]:

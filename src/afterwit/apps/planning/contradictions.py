@@ -13,10 +13,9 @@ from afterwit.learner.settings import SERVER
 def contradictions(settings: Settings, model: Model, cards: int) -> Iterator[str]:
     """What the settings contradict each other in, or the number of cards; `model` is the served one."""
     placed, engine, learner = settings.placement, settings.engine, settings.learner
-    total = placed.policy + placed.judge + placed.teacher + placed.learner
-    if total > cards:
+    if placed.cards > cards:
         yield (
-            f"the placement has {total} cards (policy {placed.policy}, judge {placed.judge}, teacher "
+            f"the placement has {placed.cards} cards (policy {placed.policy}, judge {placed.judge}, teacher "
             f"{placed.teacher}, learner {placed.learner}), but there are {cards}"
         )
     if isinstance(engine, ServerSettings):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from afterwit.apps.config import Settings
-from afterwit.apps.planning.cards import Card
+from afterwit.apps.planning.cards import CPU, Card
 from afterwit.apps.planning.contradictions import contradictions
 from afterwit.apps.planning.memory import (
     SPARE,
@@ -149,7 +149,7 @@ def _learner(settings: Settings, models: Models) -> Memory:
 def _overfull(settings: Settings, parts: Sequence[Part], card: Card, *, spare: bool) -> str | None:
     """Why a card does not hold its parts; None if it does."""
     here = [part for part in parts if card in part.cards]
-    needed = sum(part.needs for part in here)
+    needed = sum(part.needs * part.cards.count(card) for part in here)  # the CPU's memory counts each place
     if needed <= card.size:
         return None
     counted = "; ".join(
@@ -157,8 +157,9 @@ def _overfull(settings: Settings, parts: Sequence[Part], card: Card, *, spare: b
         for part in here
     )
     names = " and ".join(part.name for part in here)
+    place = "this machine's memory" if card.name == CPU else "a card"
     return (
-        f"a card of {card.size / 1e9:.0f} GB does not hold the {names}: {needed / 1e9:.1f} GB are needed "
+        f"{place} of {card.size / 1e9:.0f} GB does not hold the {names}: {needed / 1e9:.1f} GB are needed "
         f"({counted}; and a fifth more for what CUDA holds); {_remedy(settings, here, spare=spare)}"
     )
 
@@ -166,6 +167,8 @@ def _overfull(settings: Settings, parts: Sequence[Part], card: Card, *, spare: b
 def _remedy(settings: Settings, here: Sequence[Part], *, spare: bool) -> str:
     """What would do; `spare`: there is a card without a part."""
     learner = settings.learner
+    if here[0].cards[0].name == CPU:
+        return "lower placement.context or learner.max_tokens, or take larger memory or fewer processes"
     if len(here) > 1 and spare:
         return "give the learner a card of its own, placement.learner = 1"
     if here[-1].name != "learner":

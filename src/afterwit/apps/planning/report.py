@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.apps.config import Settings
-from afterwit.apps.planning.cards import Card
+from afterwit.apps.planning.cards import CPU, Card
 from afterwit.apps.planning.lines import lines
 from afterwit.apps.planning.memory import WIDTHS
 from afterwit.apps.planning.model import Model, model_of
 from afterwit.apps.planning.plan import Models, Part, plan
 
 GB = 1e9
+MEMORY = "memory"
+"""What the CPU's place is called."""
 
 
 def report(settings: Settings, home: Path, cards: Sequence[Card], *, given: Sequence[str] = ()) -> str:
@@ -40,33 +42,43 @@ def _head(settings: Settings, model: Model, cards: Sequence[Card]) -> str:
     trains = f"{_count(shape.adapter(learner.lora_rank))} of an adapter" if learner.lora_rank else "all"
     token = shape.kept_per_token * WIDTHS[model.dtype]
     sizes = sorted({f"{card.size / GB:.0f} GB" for card in cards})
+    there = _cards(len(cards)) if cards[0].name != CPU else "The memory"
     return (
         f"{model.name}: {_count(shape.weights)} weights; {trains if learner.enabled else 'none'} train; keys "
         f"and values take {token:,} bytes a token\n"
-        f"{_cards(len(cards))} of {' and '.join(sizes)}. Counted from shapes, not measured"
+        f"{there} of {' and '.join(sizes)}. Counted from shapes, not measured"
     )
 
 
 def _row(part: Part) -> str:
-    names = ",".join(card.name for card in part.cards)
+    names = ",".join(dict.fromkeys(_name(card) for card in part.cards))
     what = ", ".join(f"{name} {size / GB:.1f}" for name, size in part.memory.items() if size)
-    copies = f"{part.servers} x {_cards(part.over)}"
-    return f"{part.name:8} on {names:9} {copies:12} {part.needs / GB:6.1f} GB a card: {what}"
+    each = "process" if part.cards[0].name == CPU else "card"
+    copies = f"{part.servers} x {_cards(part.over, each)}"
+    return f"{part.name:8} on {names:9} {copies:12} {part.needs / GB:6.1f} GB a {each}: {what}"
 
 
 def _left(parts: Sequence[Part], cards: Sequence[Card]) -> str:
     """What each card has left, cards alike together."""
     left: dict[int, list[str]] = {}
-    for card in cards:
-        rest = card.size - sum(part.needs for part in parts if card in part.cards)
-        left.setdefault(int(rest / GB), []).append(card.name)
-    said = "; ".join(f"{rest} GB of cards {','.join(names)}" for rest, names in left.items())
+    for card in dict.fromkeys(cards):
+        rest = card.size - sum(part.needs * part.cards.count(card) for part in parts)
+        left.setdefault(int(rest / GB), []).append(_name(card))
+    said = "; ".join(f"{rest} GB of {_these(names)}" for rest, names in left.items())
     return f"left, after a fifth more for what CUDA holds: {said}"
+
+
+def _name(card: Card) -> str:
+    return card.name or MEMORY
+
+
+def _these(names: Sequence[str]) -> str:
+    return "this machine's memory" if names == [MEMORY] else f"cards {','.join(names)}"
 
 
 def _count(number: int) -> str:
     return f"{number / 1e9:.2f} G" if number >= 1e9 else f"{number / 1e6:.2f} M"
 
 
-def _cards(number: int) -> str:
-    return "1 card" if number == 1 else f"{number} cards"
+def _cards(number: int, each: str = "card") -> str:
+    return f"1 {each}" if number == 1 else f"{number} {each}{'es' if each.endswith('s') else 's'}"

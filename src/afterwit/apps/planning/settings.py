@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from afterwit.core.ranges import at_least
+from afterwit.core.ranges import at_least, one_of_its_choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSettings:
-    """How many cards of a machine each part has. `afterwit plan` computes with it.
-
-    `afterwit up` refuses it where the learner has cards of its own.
-    """
+    """How many cards of a machine each part has. `afterwit plan` computes with it; if the section is there,
+    `afterwit up` starts all parts so."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
+    device: Literal["cuda", "cpu"] = "cuda"
+    """cpu: no part gets a card. The numbers below then count servers and processes, which all share the
+    machine's memory."""
     policy: int = 1
     """Cards of the engines that serve, shared out evenly over the servers of `engine.url`. 0: they are on
     other machines."""
@@ -35,5 +36,11 @@ class PlacementSettings:
     context if that is shorter."""
 
     def __post_init__(self) -> None:
+        one_of_its_choices(self)
         at_least(self, 0, "policy", "judge", "teacher", "learner")
         at_least(self, 1, "context")
+
+    @property
+    def cards(self) -> int:
+        """Of all parts."""
+        return self.policy + self.judge + self.teacher + self.learner

@@ -19,7 +19,6 @@ from afterwit.apps.running.learner_process import pause
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 
-LOG = "engine.log"
 LOOK_S = 1.0
 STOP_S = 20.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -34,11 +33,17 @@ class EngineProcess:
     """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies."""
 
     def __init__(
-        self, command: ServerCommand, url: str, home: Path, *, first_pause_s: float = FIRST_PAUSE_S
+        self,
+        command: ServerCommand,
+        url: str,
+        home: Path,
+        *,
+        name: str = "engine",
+        first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
-        """`url` is where it will answer; its log goes to `home`."""
-        self._command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
-        self.log = home / LOG
+        """`url` is where it will answer; its log goes to `home`, by its name."""
+        self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
+        self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -50,20 +55,21 @@ class EngineProcess:
         """
         if await self._answers():
             raise SettingError(
-                f"something answers at {self._url} already: attach to it with `afterwit serve --engine-url "
-                f"{self._url}`, or choose another engine.url"
+                f"something answers at {self._url} already: attach to it with `afterwit serve`, or choose "
+                f"another address for the {self.name} server"
             )
         await self._spawn(fresh=True)
         try:
             async with asyncio.timeout(within_s):
                 while not await self._answers():
                     if self._ended:
-                        raise SettingError(f"the engine's server ended before it answered. {self.words()}")
+                        raise SettingError(f"the {self.name} server ended before it answered. {self.words()}")
                     progress(self._last_line())
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             raise SettingError(
-                f"the engine's server did not answer within {within_s:g} s (engine.start_s). {self.words()}"
+                f"the {self.name} server did not answer within {within_s:g} s (engine.start_s). "
+                f"{self.words()}"
             ) from error
         self._watching = asyncio.create_task(self._keep_alive())
 
@@ -78,7 +84,7 @@ class EngineProcess:
             async with asyncio.timeout(STOP_S):
                 await process.wait()
         except TimeoutError:
-            log.warning("the engine's server did not stop in %g s: it is killed", STOP_S)
+            log.warning("the %s server did not stop in %g s: it is killed", self.name, STOP_S)
         self._signal(signal.SIGKILL)
         await process.wait()
 
@@ -96,15 +102,15 @@ class EngineProcess:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-I", parent.__file__, str(os.getpid())),
-                    *self._command.arguments,
+                    *self.command.arguments,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    env={**os.environ, **self._command.environment},
+                    env={**os.environ, **self.command.environment},
                     start_new_session=True,
                 )
             except OSError as error:
-                raise SettingError(f"the engine's server cannot be started: {error}") from error
+                raise SettingError(f"the {self.name} server cannot be started: {error}") from error
 
     async def _keep_alive(self) -> None:
         """Start it again when it ends, after growing pauses."""
@@ -116,7 +122,9 @@ class EngineProcess:
             self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
             deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
             wait_s = pause(deaths, self._first_pause_s)
-            log.warning("the engine's server ended (%s); it starts again in %g s; %s", code, wait_s, self.log)
+            log.warning(
+                "the %s server ended (%s); it starts again in %g s; %s", self.name, code, wait_s, self.log
+            )
             await asyncio.sleep(wait_s)
             await self._spawn(fresh=False)
 

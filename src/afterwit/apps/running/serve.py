@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -20,32 +22,32 @@ from afterwit.apps.running.runtime import Runtime
 from afterwit.engines.server.settings import ServerSettings
 
 WIDTH = 100
-"""Characters of the server's last words that are shown while it loads."""
+"""Characters of a server's last words that are shown while it loads."""
 
 
 def run(
-    settings: Settings, home: Path, stages: tuple[str, ...], *, server: EngineProcess | None = None
+    settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
 ) -> None:
-    """Run the stages until SIGINT or SIGTERM, in front of `server` if there is one of our own.
+    """Run the stages until SIGINT or SIGTERM, beside `servers` of our own.
 
     A second signal stops at once.
     """
     log_plainly()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, home, stages, server))
+        runner.run(_serve(settings, home, stages, servers))
 
 
 async def _serve(
-    settings: Settings, home: Path, stages: tuple[str, ...], server: EngineProcess | None
+    settings: Settings, home: Path, stages: tuple[str, ...], servers: Sequence[EngineProcess]
 ) -> None:
     console = Console(stderr=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stopping, stop, number)
     async with AsyncExitStack() as stack:
-        if server is not None:
-            stack.push_async_callback(server.stop)
-            if not await _started(server, settings, console, stop):
+        if servers:
+            stack.push_async_callback(_stop_all, servers)
+            if not await _started(servers, settings, console, stop):
                 return
         with console.status("loading the model"):
             runtime = await stack.enter_async_context(Runtime(settings, home, stages))
@@ -55,26 +57,39 @@ async def _serve(
         console.print("stopping: running answers finish first")
 
 
-async def _started(server: EngineProcess, settings: Settings, console: Console, stop: asyncio.Event) -> bool:
-    """Whether the server answers; False if it was told to stop first."""
+async def _started(
+    servers: Sequence[EngineProcess], settings: Settings, console: Console, stop: asyncio.Event
+) -> bool:
+    """Whether all servers answer; False if they were told to stop first. Raises the first error of any."""
     assert isinstance(settings.engine, ServerSettings)
-    with console.status("starting the engine's server") as status:
-        console.print(f"the engine's server writes its log to {server.log}", highlight=False)
-        start = asyncio.create_task(
-            server.start(within_s=settings.engine.start_s, progress=lambda words: _show(status, words))
-        )
+    within_s = settings.engine.start_s
+    with console.status("starting the servers") as status:
+        for server in servers:
+            console.print(f"the {server.name} server writes its log to {server.log}", highlight=False)
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if start.done():
-            start.result()
-            return True
-        start.cancel()
-        return False
+        left = {
+            asyncio.create_task(each.start(within_s=within_s, progress=partial(_show, status, each.name)))
+            for each in servers
+        }
+        try:
+            while left and not stopped.done():
+                done, _ = await asyncio.wait({stopped, *left}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done & left:
+                    task.result()
+                left -= done
+            return not left
+        finally:
+            for task in (stopped, *left):
+                task.cancel()
+            await asyncio.gather(stopped, *left, return_exceptions=True)
 
 
-def _show(status: Status, words: str) -> None:
-    status.update(Text(f"starting the engine's server: {words[-WIDTH:]}"))
+async def _stop_all(servers: Sequence[EngineProcess]) -> None:
+    await asyncio.gather(*(server.stop() for server in servers))
+
+
+def _show(status: Status, name: str, words: str) -> None:
+    status.update(Text(f"starting the {name} server: {words[-WIDTH:]}"))
 
 
 def _stopping(stop: asyncio.Event, number: int) -> None:

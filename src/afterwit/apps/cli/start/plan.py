@@ -27,9 +27,9 @@ def plan(
     Exit code 1, with the numbers, if something does not fit or does not go together.
     """
     from afterwit.apps.config import home_of, load
-    from afterwit.apps.planning.cards import found_cards, named_cards
+    from afterwit.apps.planning.cards import cards_here, named_cards
     from afterwit.apps.planning.report import report
-    from afterwit.core.errors import AfterwitError
+    from afterwit.core.errors import AfterwitError, SettingError
 
     folder = home_of(home)
     direct = {"model": chosen_model(model, model_option)}
@@ -41,7 +41,9 @@ def plan(
     ]
     try:
         settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe)
-        there = found_cards() if card is None else named_cards(card, cards)
+        if card is not None and settings.placement.device == "cpu":
+            raise SettingError(f"--card {card}: placement.device is cpu, where no part has a card")
+        there = cards_here(settings.placement) if card is None else named_cards(card, cards)
         print(report(settings, folder, there, given=given))
     except AfterwitError as error:
         print(f"afterwit: {error}", file=sys.stderr)

@@ -38,7 +38,8 @@ def up(
 ) -> None:
     """Start a server for MODEL with the flags that Afterwit needs, then do what `afterwit serve` does.
 
-    The server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
+    With a section `placement`, all servers that have cards on this machine are started, each on its cards. A
+    server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
     """
     from afterwit.apps.config import home_of, load
     from afterwit.apps.running.up import run
