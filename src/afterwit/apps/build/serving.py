@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from afterwit.checkpoints import Versions
     from afterwit.engines.port import Engine
     from afterwit.stages.gateway.app import GatewayApp
-    from afterwit.stages.own_adapters import OwnAdapters
     from afterwit.stages.publish import Publisher
+    from afterwit.stages.publish.own_adapters import OwnAdapters
     from afterwit.store import AsyncStore, Store
     from afterwit.wire.model_text.render import Renderer
 
@@ -75,7 +75,7 @@ def own_adapters_of(
 ) -> OwnAdapters | None:
     """What gives the engine adapters of somebody's own; None: everybody has the shared one, which `shared`
     publishes."""
-    from afterwit.stages.own_adapters import OwnAdapters, Room
+    from afterwit.stages.publish.own_adapters import OwnAdapters, Room
 
     if settings.learner.adapters == "shared":
         return None

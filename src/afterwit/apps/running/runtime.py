@@ -30,7 +30,7 @@ from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bound_socket
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge_checks import STAGE as JUDGE_CHECKS
-from afterwit.stages.own_adapters import EngineOfMany
+from afterwit.stages.publish.own_adapters import EngineOfMany
 from afterwit.stages.retry import BackOff
 from afterwit.stages.tracking import STAGE as TRACKING
 from afterwit.stages.worker import Signals

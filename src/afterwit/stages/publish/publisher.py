@@ -4,80 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
-from typing import ClassVar, Protocol
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import (
-    AfterwitError,
-    ProbeMismatch,
-    SettingError,
-    VersionDamaged,
-    VersionsUnavailable,
-)
-from afterwit.core.ranges import above, at_least
-from afterwit.core.version import Probe, Version
-from afterwit.engines.port import Capabilities, Engine
+from afterwit.core.errors import AfterwitError, ProbeMismatch, VersionDamaged, VersionsUnavailable
+from afterwit.core.version import Version
+from afterwit.engines.port import Engine
+from afterwit.stages.publish.candidates import Checkpoints, candidates
+from afterwit.stages.publish.probe import check_probe
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishSettings:
-    """When new weights go into the engine."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
-    poll_s: float = 1.0
-    """Seconds between two looks at the versions folder."""
-    adapters: int = 16
-    """Adapters of somebody's own (`learner.adapters`) that the engine keeps in memory; of more, those used
-    last. Another one is loaded and probed when a request asks for it."""
-    idle_s: float = 900.0
-    """Seconds without a request after which such an adapter is taken out of memory."""
-    tolerance: float = 0.0
-    """Mean |difference| of the probe's log-probs, engine against learner, up to which a version is served.
-    0: 1e-4 if both compute in float32, else 0.05."""
-
-    def __post_init__(self) -> None:
-        above(self, 0, "poll_s", "idle_s")
-        at_least(self, 1, "adapters")
-        at_least(self, 0, "tolerance")
-
-    def tolerance_for(self, *dtypes: str) -> float:
-        """The tolerance if engine and learner compute in these torch dtypes."""
-        return self.tolerance or (1e-4 if set(dtypes) == {"float32"} else 0.05)
-
-
-class Checkpoints(Protocol):
-    """The versions on disk."""
-
-    def follow(self) -> None:
-        """Learn of the versions that other machines wrote. VersionsUnavailable if they cannot be seen now."""
-
-    def numbers(self) -> list[int]:
-        """Every committed version's number."""
-
-    def has_weights(self, number: int) -> bool:
-        """Whether its weights are still there."""
-
-    def get(self, number: int) -> Version | None:
-        """What its manifest says."""
-
-    def weights(self, number: int) -> Path:
-        """The folder that its weights are in, on this disk."""
-
-    def verify(self, number: int) -> None:
-        """Raise VersionDamaged if a file of it is not what its manifest says."""
-
-    def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
-        """Delete from this disk what other machines keep, unless it is of the newest `keep` or of `but`."""
 
 
 class Publisher:
@@ -224,55 +164,3 @@ class Publisher:
         if self._unrecorded is not None:
             await self._published(self._unrecorded)
             self._unrecorded = None
-
-
-def candidates(checkpoints: Checkpoints, served: int, refused: frozenset[int]) -> list[Version]:
-    """Versions above the served one that may be served instead, newest first.
-
-    None from before a version that forgets a session: it may hold what was forgotten.
-    """
-    numbers = sorted((number for number in checkpoints.numbers() if number > served), reverse=True)
-    known = [
-        version
-        for number in numbers
-        if checkpoints.has_weights(number) and (version := checkpoints.get(number))
-    ]
-    rolled_back = {number for version in known for number in version.reverts}
-    oldest = max((version.number for version in known if version.forgets), default=0)
-    return [
-        version
-        for version in known
-        if version.number >= oldest and version.number not in refused | rolled_back
-    ]
-
-
-def check_probe(version: Version, served: Sequence[float], tolerance: float) -> None:
-    """ProbeMismatch unless the engine's log-probs are the learner's, up to the mean |difference|."""
-    gap = probe_gap(version.probe, served)
-    if not gap <= tolerance:
-        raise ProbeMismatch(
-            f"version {version.number} is not served, an older one is: the engine's log-probs differ from "
-            f"the learner's by {gap:.2g} on average, and at most {tolerance:.2g} is right"
-        )
-
-
-def probe_gap(probe: Probe, served: Sequence[float]) -> float:
-    """Mean |difference| in nats between the learner's log-probs and the engine's, which may score fewer."""
-    gaps = [abs(learner - engine) for learner, engine in zip(probe.logprobs, served, strict=False)]
-    if not gaps or len(served) > len(probe.logprobs):
-        raise ProbeMismatch(f"the engine scored {len(served)} of {len(probe.logprobs)} probe tokens")
-    return sum(gaps) / len(gaps)
-
-
-def check_capable(capabilities: Capabilities, *, lora_rank: int, own_adapters: bool = False) -> None:
-    """SettingError unless the engine takes what a learner of this rank writes (0: whole weights), and has
-    adapters of somebody's own if there are any."""
-    if own_adapters and not capabilities.own_adapters:
-        remedy = capabilities.remedies.get("own_adapters", 'set learner.adapters to "shared"')
-        raise SettingError(f"this engine serves one adapter for all: {remedy}")
-    if lora_rank and not capabilities.adapters:
-        remedy = capabilities.remedies.get("adapters", "set learner.lora_rank to 0")
-        raise SettingError(f"this engine takes no LoRA adapters: {remedy}")
-    if not lora_rank and not capabilities.whole_weights:
-        remedy = capabilities.remedies.get("whole_weights", "set learner.lora_rank above 0, such as 16")
-        raise SettingError(f"this engine takes no whole weights: {remedy}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import AfterwitError
 from afterwit.engines.port import Engine, Generate, Step, Weights
-from afterwit.stages.publish import Publisher
+from afterwit.stages.publish.publisher import Publisher
 
 log = logging.getLogger(__name__)
 
