@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.stages.publish.test_publish import MemoryCheckpoints
 
 from afterwit.core.errors import EngineError
 from afterwit.core.version import Origin, Probe, Version
@@ -18,6 +17,7 @@ from afterwit.stages.publish.own_adapters import EngineOfMany, OwnAdapters, Room
 from tests.engines.server.pretend import until
 from tests.engines.talk import ask, say
 from tests.fakes.engine import FakeEngine
+from tests.stages.publish.test_publish import MemoryCheckpoints
 
 PEOPLE = {f"key:{name}": number for number, name in enumerate(("ann", "bob", "eve"), start=1)}
 
