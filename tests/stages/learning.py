@@ -149,6 +149,15 @@ def forget_and_die(place: Place, session: str, phase: Phase) -> None:
         stage.forget()
 
 
+def forget_what_is_ordered(place: Place) -> None:
+    """A learner that starts, carries out the orders to forget, and ends."""
+    torch.set_num_threads(1)
+    with place.store() as store:
+        stage = place.learn(store)
+        stage.begin()
+        stage.forget()
+
+
 def learn_and_die_of(place: Place, turn: str) -> None:
     """A learner that is killed in every update of this turn, as by a kernel that is out of memory."""
     torch.set_num_threads(1)

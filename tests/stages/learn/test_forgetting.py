@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing.context import ForkServerContext
 
 import pytest
 
@@ -15,9 +13,8 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.promotion import Event, EventKind
 from afterwit.core.version import Origin
-from afterwit.learner.update.phase import Phase
 from afterwit.objective.settings import ObjectiveSettings
-from tests.stages.learning import Place, fill, forget_and_die
+from tests.stages.learning import Place, fill
 
 WAYS = [{}, {"lora_rank": 4, "teacher": "ema"}]
 GONE = "gone"
@@ -195,28 +192,3 @@ def test_without_the_content_of_later_turns_it_says_so_and_changes_nothing(
     assert "version 3 has the weights of version 0" in forget(place, replay=False)[0]
     with place.store() as store:
         assert store.turn("turn0003").reason is Reason.REVERTED
-
-
-@pytest.mark.parametrize("phase", [Phase.SCORING, Phase.STEPPED, Phase.WRITING, Phase.WRITTEN])
-def test_killed_it_is_done_or_not_done(
-    place: Place, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext, phase: Phase
-) -> None:
-    place = busy(place, {})
-    learned(place, samples, (0, 1), (2, 3), (4, 5))
-    other = replace(place, home=place.home / "other")
-    other.home.mkdir()
-    without(place, other, {"turn0002", "turn0005"})
-    before = tensors(place)
-    process = processes.Process(target=forget_and_die, args=(place, GONE, phase))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    committed = place.versions.newest() == 4
-    assert committed == (phase is Phase.WRITTEN)
-    if not committed:
-        assert tensors(place, 3) == before
-    place.drain()  # the next learner finishes it
-    assert place.versions.newest() == 4
-    assert tensors(place) == tensors(other)
-    with place.store() as store:
-        assert store.counts().reasons == {Reason.FORGOTTEN: 2}
