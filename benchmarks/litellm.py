@@ -20,7 +20,11 @@ import uvloop
 from benchmarks.gateway_load import load, small_requests
 
 PLACE = Path("build/litellm")
-WANTED = "litellm[proxy]>=1.80,<2"
+WANTED = Path(__file__).with_suffix(".txt")
+"""A frozen list, because pip takes longer than a measurement to find versions that fit each other. Made by
+`uv pip compile --no-annotate --no-header` of `litellm[proxy]`."""
+STAMP = PLACE / WANTED.name
+"""The list that it was installed from."""
 PROGRAM = PLACE / "bin" / "litellm"
 START_S = 300
 """Seconds that it may take to start, on a busy machine."""
@@ -36,16 +40,17 @@ ENVIRONMENT = {
 
 def installed() -> str | None:
     """Install it if it is absent. Why it cannot be; None if it is there."""
-    if PROGRAM.exists():
+    if STAMP.exists() and STAMP.read_text() == WANTED.read_text():
         return None
-    print(f"Installing {WANTED} into {PLACE}, once: a minute.", flush=True)
+    print(f"Installing LiteLLM's proxy into {PLACE}, once: a minute.", flush=True)
     try:
-        venv.create(PLACE, with_pip=True)
-        quiet = ("--quiet", "--disable-pip-version-check")
-        subprocess.run([PLACE / "bin" / "python", "-m", "pip", "install", *quiet, WANTED], check=True)
+        venv.create(PLACE, with_pip=True, clear=True)
+        pip = (PLACE / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        subprocess.run([*pip, "--no-deps", "--requirement", WANTED], check=True)
+        shutil.copyfile(WANTED, STAMP)
     except (OSError, subprocess.CalledProcessError) as error:
         shutil.rmtree(PLACE, ignore_errors=True)
-        return f"{WANTED} cannot be installed here: {error}"
+        return f"LiteLLM's proxy cannot be installed here: {error}"
     return None
 
 
