@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,6 +24,13 @@ def noise(folder: Path, source: Path, *, seed: int, rank: int = 4, alpha: float 
 def by_peft(source: Path, folder: Path, dtype: torch.dtype = torch.float64) -> PeftModel:
     """The model in `source` with the adapter in `folder`, as anybody loads it."""
     return PeftModel.from_pretrained(plain(source, dtype), folder).eval()
+
+
+def logprobs_by_peft(source: Path, folder: Path, ids: Sequence[int]) -> list[float]:
+    """Log-probs of ids[1:] in float64, by the model in `source` with the adapter in `folder`."""
+    with torch.inference_mode():
+        logits_TV = by_peft(source, folder)(input_ids=torch.tensor([list(ids)])).logits[0, :-1]
+    return logits_TV.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
 
 
 def plain(source: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

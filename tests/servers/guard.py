@@ -1,7 +1,7 @@
 """Runs a command, and ends it with every process that it started: `python guard.py COMMAND...`
 
 It ends them when its standard input closes, which also happens when the process that holds the other end is
-killed. A `k` on standard input kills at once. Linux only.
+killed. A `k` on standard input kills at once. Their temporary files go with them. Linux only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,13 +25,15 @@ GRACE_S = 15.0
 def main(command: list[str]) -> int:
     """The exit status for a shell."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    ended = os.pidfd_open(child.pid)
-    ready, _, _ = select.select([sys.stdin, ended], [], [])
-    if sys.stdin in ready and not os.read(0, 1):
-        os.killpg(child.pid, signal.SIGTERM)
-        _reap(time.monotonic() + GRACE_S)
-    _kill_all()
+    with tempfile.TemporaryDirectory(prefix="aw-") as folder:
+        environment = os.environ | {"TMPDIR": folder}
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+        ended = os.pidfd_open(child.pid)
+        ready, _, _ = select.select([sys.stdin, ended], [], [])
+        if sys.stdin in ready and not os.read(0, 1):
+            os.killpg(child.pid, signal.SIGTERM)
+            _reap(time.monotonic() + GRACE_S)
+        _kill_all()
     return 0
 
 

@@ -12,13 +12,14 @@ import pytest
 from tests.servers import guard
 
 SILENT = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, tempfile, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN) if "deaf" in sys.argv else None
 away = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-print(os.getpid(), away.pid, flush=True)
+left, name = tempfile.mkstemp()
+print(os.getpid(), away.pid, name, flush=True)
 time.sleep(1000)
 """
-"""A server that starts a process outside its group, and prints both ids."""
+"""A server that starts a process outside its group and leaves a file, and prints the ids and the file."""
 
 
 @pytest.fixture(params=["", "deaf"])
@@ -35,26 +36,24 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=60)
 
 
-def _pids(process: subprocess.Popen[str]) -> list[int]:
+def _things(process: subprocess.Popen[str]) -> list[Path]:
+    """Both processes, and the file."""
     assert process.stdout is not None
-    return [int(pid) for pid in process.stdout.readline().split()]
-
-
-def _exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    *pids, name = process.stdout.readline().split()
+    return [*(Path("/proc") / pid for pid in pids), Path(name)]
 
 
 def test_closed_input_ends_what_was_started_and_what_that_started(guarded: subprocess.Popen[str]) -> None:
-    pids = _pids(guarded)
-    assert all(map(_exists, pids))
+    things = _things(guarded)
+    assert all(thing.exists() for thing in things)
     guarded.communicate(timeout=60)
-    assert not any(map(_exists, pids))
+    assert not any(thing.exists() for thing in things)
 
 
 def test_k_ends_everything_at_once(guarded: subprocess.Popen[str]) -> None:
-    pids = _pids(guarded)
+    things = _things(guarded)
     guarded.communicate("k", timeout=60)
-    assert not any(map(_exists, pids))
+    assert not any(thing.exists() for thing in things)
 
 
 def test_the_guard_ends_when_the_command_does() -> None:

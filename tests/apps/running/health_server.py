@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 
 class Health(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """`/health` is fine, `/pid` is the process, `/die` ends it."""
-        body = str(os.getpid()).encode()
+        """`/health` is fine, `/pid` is the process, `/scratch` its temporary file, `/die` ends it."""
+        body = (SCRATCH if self.path == "/scratch" else str(os.getpid())).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -21,6 +22,7 @@ class Health(BaseHTTPRequestHandler):
             os._exit(7)
 
 
+_, SCRATCH = tempfile.mkstemp()
 print("loading the weights", flush=True)
 if sys.argv[2] == "fail":
     print("CUDA is out of memory", flush=True)

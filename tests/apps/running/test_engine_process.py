@@ -46,6 +46,13 @@ async def asked(port: int, path: str) -> str | None:
         return None
 
 
+async def scratch(port: int) -> Path:
+    """The temporary file that the server made."""
+    said = await asked(port, "/scratch")
+    assert said is not None
+    return Path(said)
+
+
 async def until(port: int, true: Callable[[str | None], bool]) -> None:
     """Wait until what the server answers is as wanted."""
     while not true(await asked(port, "/pid")):  # noqa: ASYNC110 - another process has no event
@@ -58,14 +65,18 @@ async def test_it_is_waited_for_started_again_when_it_dies_and_gone_at_the_end(
     server, shown = a_server(port, tmp_path), []
     try:
         await server.start(within_s=300, progress=shown.append)
-        first = await asked(port, "/pid")
+        first, left = await asked(port, "/pid"), await scratch(port)
+        assert left.exists()
         await asked(port, "/die")
         await until(port, lambda said: said not in (None, first))
+        assert not left.exists(), "the dead server's temporary files"
+        left = await scratch(port)
         assert server.log.stat().st_mode & 0o777 == 0o600
         assert server.log.read_text().count("loading the weights") == 2
     finally:
         await server.stop()
     assert await asked(port, "/health") is None
+    assert not left.exists()
 
 
 async def test_a_server_that_cannot_start_says_why_and_where_its_log_is(port: int, tmp_path: Path) -> None:

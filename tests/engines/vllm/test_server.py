@@ -20,7 +20,7 @@ from afterwit.engines.vllm.settings import VllmSettings
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 from tests.engines.teaching import teacher_at, teaches_as
 from tests.engines.vllm.servers import RANK, full, opened, running
-from tests.fakes.adapters import by_peft, noise
+from tests.fakes.adapters import logprobs_by_peft, noise
 from tests.fakes.models import tiny_llama
 from tests.servers.server import Launch, Servers
 
@@ -28,13 +28,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.slow]
 IDS = tuple(range(10, 70))
 PROMPT = range(3, 40)
 LOAD = [ask(PROMPT, max_tokens=60, ignore_eos=True)] * 6
-
-
-def of_adapter(base: Path, adapter: Path, ids: Sequence[int]) -> list[float]:
-    """Log-probs of ids[1:], by PEFT in float64."""
-    with torch.inference_mode():
-        logits_TV = by_peft(base, adapter)(input_ids=torch.tensor([list(ids)])).logits[0, :-1]
-    return logits_TV.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
 
 
 def of_folder(folder: Path, ids: Sequence[int]) -> list[float]:
@@ -63,11 +56,11 @@ async def test_an_adapter_answers_as_peft_does_and_the_base_beside_it_as_before(
 ) -> None:
     async with opened(servers, qwen, swap="adapters") as engine:
         await engine.stage(1, adapters[0])
-        assert await engine.probe(IDS) == pytest.approx(of_adapter(qwen, adapters[0], IDS), abs=1e-4)
+        assert await engine.probe(IDS) == pytest.approx(logprobs_by_peft(qwen, adapters[0], IDS), abs=1e-4)
         await engine.promote()
         live, base = (ask(PROMPT, max_tokens=12, ignore_eos=True, weights=weights) for weights in Weights)
         said, of_base = await say(engine, live), await say(engine, base)
-    expected = of_adapter(qwen, adapters[0], [*PROMPT, *said.ids])[-len(said.ids) :]
+    expected = logprobs_by_peft(qwen, adapters[0], [*PROMPT, *said.ids])[-len(said.ids) :]
     assert said.logprobs == pytest.approx(expected, abs=1e-4)
     assert of_base.logprobs == pytest.approx(rescored(qwen, base, of_base, 1.0).tolist(), abs=1e-4)
     assert (set(said.versions), set(of_base.versions)) == ({1}, {0})
@@ -121,7 +114,7 @@ async def test_under_load_every_response_is_whole_through_five_swaps_and_every_t
     for steps in responses[-3:]:
         version, ids = steps[-1].versions[-1], [*PROMPT, *(index for step in steps for index in step.ids)]
         folder = folders[(version - 1) % 2]
-        scored = of_adapter(qwen, folder, ids) if swap == "adapters" else of_folder(folder, ids)
+        scored = logprobs_by_peft(qwen, folder, ids) if swap == "adapters" else of_folder(folder, ids)
         assert version > 0
         assert steps[-1].logprobs[-1] == pytest.approx(scored[-1], abs=1e-3)
 

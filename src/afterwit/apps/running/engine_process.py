@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,11 +27,16 @@ FIRST_PAUSE_S = 2.0
 STEADY_S = 60.0
 """A server that ran this long was healthy: the next pause is the shortest again."""
 LAST_LINES = 15
+SCRATCH = "aw-"
+"""The beginning of its temporary folder's name: short, since the path of a socket ends at 103 characters."""
 log = logging.getLogger(__name__)
 
 
 class EngineProcess:
-    """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies."""
+    """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies.
+
+    Its temporary files lie in a folder of their own: a server that is killed leaves sockets and files behind.
+    """
 
     def __init__(
         self,
@@ -45,6 +51,7 @@ class EngineProcess:
         self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
@@ -87,6 +94,7 @@ class EngineProcess:
             log.warning("the %s server did not stop in %g s: it is killed", self.name, STOP_S)
         self._signal(signal.SIGKILL)
         await process.wait()
+        self._sweep()
 
     def words(self) -> str:
         """The end of its log, and where the log is."""
@@ -98,6 +106,8 @@ class EngineProcess:
         return self._process is None or self._process.returncode is not None
 
     async def _spawn(self, *, fresh: bool) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True)
+        own = {**self.command.environment, "TMPDIR": self._scratch.name}
         with _opened(self.log, fresh=fresh) as out:
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -106,7 +116,7 @@ class EngineProcess:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
-                    env={**os.environ, **self.command.environment},
+                    env={**_compiled(), **os.environ, **own},
                     start_new_session=True,
                 )
             except OSError as error:
@@ -120,6 +130,7 @@ class EngineProcess:
             assert self._process is not None
             code = await self._process.wait()
             self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+            self._sweep()
             deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
             wait_s = pause(deaths, self._first_pause_s)
             log.warning(
@@ -127,6 +138,11 @@ class EngineProcess:
             )
             await asyncio.sleep(wait_s)
             await self._spawn(fresh=False)
+
+    def _sweep(self) -> None:
+        """Remove its temporary files."""
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _signal(self, number: signal.Signals) -> None:
         """To the whole group, which may be gone."""
@@ -148,6 +164,11 @@ class EngineProcess:
                     return response.status == 200
         except (aiohttp.ClientError, OSError):
             return False
+
+
+def _compiled() -> dict[str, str]:
+    """Where torch keeps what it compiled: outside the server's folder, for the next start."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"}
 
 
 def _opened(path: Path, *, fresh: bool) -> BinaryIO:
