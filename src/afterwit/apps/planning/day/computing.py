@@ -1,0 +1,104 @@
+"""The work of cards: operations of the tokens that are read and trained, bytes of those that are sampled.
+
+The seconds are formulas over a data sheet and two shares that are assumed. None was timed on a card.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from afterwit.apps.planning.day.learning import Learning, Pace
+from afterwit.apps.planning.day.storing import calls, question_tokens
+from afterwit.apps.planning.day.traffic import Day
+from afterwit.apps.planning.memory import WIDTHS
+from afterwit.core.model_shape import ModelShape
+from afterwit.stages.judge.settings import JudgeSettings
+
+BETWEEN_UPDATES_S = 2.0
+"""What an update takes beside its tokens: rows, the step, a version's files. Assumed."""
+BESIDE = 1.83 / 2
+"""Share of its speed that a learner keeps each time its processes double: `python -m benchmarks ranks`, of
+one and two; of more it is assumed."""
+MOST_CARDS = 1024
+ADAPTER_BYTES = 12
+"""Of a version, for each weight of an adapter: itself and two moments (`python -m benchmarks lora`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """A card. The defaults are NVIDIA's data sheet of the H100 SXM: dense bfloat16, HBM3."""
+
+    operations: float = 989e12
+    """A second."""
+    bandwidth: float = 3.35e12
+    """Bytes a second."""
+    computes: float = 0.4
+    """Share of the operations that training and reading prompts reach: assumed."""
+    reads: float = 0.6
+    """Share of the bandwidth that sampling reaches: assumed."""
+    streams: int = 32
+    """Responses that one engine samples together, and so read its weights together: assumed."""
+    kept: float = 0.9
+    """Share of what a prompt repeats whose keys and values an engine still has: assumed."""
+
+
+class Seconds(NamedTuple):
+    """Of one card, for one turn of the day."""
+
+    policy: float
+    judge: float
+
+
+def token_operations(shape: ModelShape, before: float) -> float:
+    """Of a token that is read behind so many others: multiplications and additions, without the head."""
+    return 2.0 * shape.layers * (shape.layer + 2 * shape.heads * shape.head_width * before)
+
+
+def read_seconds(shape: ModelShape, speed: Speed, tokens: float, before: float) -> float:
+    """Of so many tokens of a prompt, with so many before each in the mean."""
+    return tokens * token_operations(shape, before) / (speed.operations * speed.computes)
+
+
+def sampled_seconds(
+    shape: ModelShape, speed: Speed, tokens: float, before: float, dtype: str = "bfloat16"
+) -> float:
+    """Of so many sampled tokens: each step reads the weights once for all streams, and each one's keys."""
+    each = WIDTHS[dtype] * (shape.weights / speed.streams + before * shape.kept_per_token)
+    return tokens * each / (speed.bandwidth * speed.reads)
+
+
+def seconds_of(day: Day, served: ModelShape, judge: ModelShape, asks: JudgeSettings, speed: Speed) -> Seconds:
+    """Of the policy's engine and of the judge, whose calls with one question share its prompt."""
+    new = day.asked + (1 - speed.kept) * (day.prompt - day.asked)
+    policy = read_seconds(served, speed, new, day.prompt / 2)
+    policy += sampled_seconds(served, speed, day.said, day.prompt)
+    question, answered = question_tokens(day, asks), 1 - 1 / day.session
+    judged = read_seconds(judge, speed, 2 * question, question / 2)
+    judged += sampled_seconds(judge, speed, calls(asks) * day.answer, question)
+    return Seconds(policy=policy, judge=judged * answered)
+
+
+def pace_of(day: Day, shape: ModelShape, speed: Speed, cards: int = 1) -> Pace:
+    """Of a learner with so many cards, each with a copy."""
+    together = cards * BESIDE ** math.log2(cards)
+    return Pace(fixed_s=BETWEEN_UPDATES_S, token_s=read_seconds(shape, speed, 1.0, day.prompt / 2) / together)
+
+
+def learner_cards(day: Day, shape: ModelShape, speed: Speed, learning: Learning) -> int | None:
+    """The fewest with which nothing becomes too old in the fullest hour; None: its batch is too small."""
+
+    def keeps_up(cards: int) -> bool:
+        return learning.at(pace_of(day, shape, speed, cards)).hour(day, day.peak).learned >= 1.0
+
+    most = min(learning.settings.batch, MOST_CARDS)
+    return next((cards for cards in range(1, most + 1) if keeps_up(cards)), None)
+
+
+def version_bytes(shape: ModelShape, rank: int, dtype: str = "bfloat16") -> int:
+    """What an update writes: what trains, its moments, and under whole rounded weights the masters too."""
+    if rank:
+        return ADAPTER_BYTES * shape.adapter(rank)
+    precise = WIDTHS["float32"]
+    return (2 * precise + precise + (WIDTHS[dtype] if WIDTHS[dtype] < precise else 0)) * shape.weights
