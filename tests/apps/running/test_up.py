@@ -55,6 +55,7 @@ def test_each_server_and_the_learner_get_the_cards_of_the_plan(
     judge = servers[2].command.arguments
     assert judge[judge.index("--port") + 1] == "8010"
     assert "--served-model-name" in judge
+    assert servers[2].command.environment["VLLM_NO_USAGE_STATS"] == "1"
 
 
 def test_one_server_over_two_cards_is_told_so(model: Path, tmp_path: Path, machine: dict[str, str]) -> None:

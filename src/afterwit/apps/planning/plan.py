@@ -160,7 +160,7 @@ def _overfull(settings: Settings, parts: Sequence[Part], card: Card, *, spare: b
     place = "this machine's memory" if card.name == CPU else "a card"
     return (
         f"{place} of {card.size / 1e9:.0f} GB does not hold the {names}: {needed / 1e9:.1f} GB are needed "
-        f"({counted}; and a fifth more for what CUDA holds); {_remedy(settings, here, spare=spare)}"
+        f"({counted}; and a fifth more for what is not counted); {_remedy(settings, here, spare=spare)}"
     )
 
 

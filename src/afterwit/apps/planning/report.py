@@ -65,7 +65,7 @@ def _left(parts: Sequence[Part], cards: Sequence[Card]) -> str:
         rest = card.size - sum(part.needs * part.cards.count(card) for part in parts)
         left.setdefault(int(rest / GB), []).append(_name(card))
     said = "; ".join(f"{rest} GB of {_these(names)}" for rest, names in left.items())
-    return f"left, after a fifth more for what CUDA holds: {said}"
+    return f"left, after a fifth more for what is not counted: {said}"
 
 
 def _name(card: Card) -> str:

@@ -15,6 +15,7 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.settings import ServerSettings
+from afterwit.engines.vllm.command import QUIET
 from afterwit.engines.vllm.settings import VllmSettings
 from afterwit.learner.served import MARGIN
 
@@ -98,7 +99,8 @@ def _server(
     start = ("serve", model.name) if kind == "vllm" else ("--model-path", model.name)
     sizes = _sizes(settings, model, part, copies=part.servers)
     words = (*program, *start, "--host", host, "--port", str(port), *sizes, *flags)
-    return PlacedServer(name=part.name, url=f"http://{host}:{port}", command=_on(part.cards, words))
+    command = _on(part.cards, words, **(QUIET if kind == "vllm" else {}))
+    return PlacedServer(name=part.name, url=f"http://{host}:{port}", command=command)
 
 
 def _on(cards: Sequence[Card], arguments: tuple[str, ...], **environment: str) -> ServerCommand:
