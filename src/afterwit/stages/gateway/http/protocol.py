@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from afterwit.core.errors import RequestError
 from afterwit.stages.gateway.http.connections import ConnectionLimits, IdleConnections
+from afterwit.stages.gateway.http.gathering import GatheringTransport
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PROBES = 2
@@ -49,7 +50,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The request that is being read offers another protocol."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
-        super().connection_made(transport)
+        super().connection_made(GatheringTransport(transport, self.loop))
         self._idle.add(self)
         self._await_head()
 
