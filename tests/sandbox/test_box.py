@@ -366,6 +366,34 @@ async def test_a_box_dies_with_the_program_that_opened_it_and_leaves_no_file(tmp
 
 
 @isolated
+async def test_a_loop_that_ends_while_boxes_are_being_closed_waits_for_their_ends() -> None:
+    code = """
+        import asyncio
+        from afterwit.apps.sandbox.box import open_box, walls
+        async def hold(opened):
+            async with open_box(walls()):
+                opened.set()
+                await asyncio.sleep(600)
+        async def main(moments):
+            boxes = []
+            for opened in (asyncio.Event() for _ in range(3)):
+                boxes.append(asyncio.create_task(hold(opened)))
+                await opened.wait()
+            for box in boxes:
+                box.cancel()
+            for _ in range(moments):
+                await asyncio.sleep(0)
+        for moments in range(3):  # then the loop cancels what is being closed
+            asyncio.run(main(moments))
+    """
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(code), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await program.communicate()
+    assert (program.returncode, said) == (0, b"")
+
+
+@isolated
 async def test_a_box_that_is_gone_says_so() -> None:
     async with open_box(here(), PATIENT) as box:
         await box.close()

@@ -89,16 +89,28 @@ class Box:
         await self._ask("stop")
 
     async def close(self) -> None:
-        """End process 1, and with it everything in the box."""
+        """End process 1, and with it everything in the box; also if this is cancelled meanwhile."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        if not self._walls.isolated:  # it ends what its commands started, the kernel would not
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), END_S)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-        # A loop that ends now would leave the pipes to the collector.
+        try:
+            if not self._walls.isolated:  # it ends what its commands started, the kernel would not
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), END_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._gone()
+
+    async def _gone(self) -> None:
+        """Wait for the end of process 1, which was killed. A cancellation waits too.
+
+        A loop that ended now would leave the pipes to the collector.
+        """
+        try:
+            await self._process.wait()
+        except asyncio.CancelledError:
+            await self._gone()
+            raise
         self._process._transport.close()  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
