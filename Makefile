@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-engines test-atropos test-atropos-servers test-clients test-cluster test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -105,9 +105,17 @@ $(AXE):
 $(VENV)/.installed-browser: pyproject.toml constraints.txt
 	$(call install,browser)
 
-## Several processes of one part, as on several machines: learners, and what they share.
+## Several processes of one part, as on several machines: learners, and what they share; and a learner in verl.
 test-cluster: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" --timeout 1200
+	@$(MAKE) --no-print-directory test-verl
+
+## Learners in the trainers of others: verl's engine, installed in build/servers, against ours.
+test-hosts: test-verl
+
+test-verl: $(VENV)/.installed-test
+	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)
+	PYTHONPATH=src OMP_NUM_THREADS=1 build/servers/verl/bin/python -m pytest tests/hosts/verl tests/wire/export/test_verl_reads.py --timeout 1200
 
 ## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
 test-storms: $(VENV)/.installed-test

@@ -1,7 +1,8 @@
-"""Installs the servers that tests start: `python -m tests.servers.install vllm sglang atropos`.
+"""Installs what tests run beside Afterwit: `python -m tests.servers.install vllm sglang atropos verl`.
 
-Each gets a virtual environment of its own under build/servers, from a frozen list of requirements, once: a
-stamp in it holds the hash of all it was made from. All of them compute on the CPU.
+Servers, and verl, whose engine trains. Each gets a virtual environment of its own under build/servers, from a
+frozen list of requirements, once: a stamp in it holds the hash of all it was made from. All of them compute
+on the CPU.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 STAMP = "installed"
-MAKE = {"atropos": "test-atropos"}
-"""The target that installs a server, where it is not `test-engines`."""
+MAKE = {"atropos": "test-atropos", "verl": "test-hosts"}
+"""The target that installs it, where it is not `test-engines`."""
 
 
 def environment_of(name: str) -> Path:
-    """The server's virtual environment. FileNotFoundError, with what to do, if it is not installed."""
+    """Its virtual environment. FileNotFoundError, with what to do, if it is not installed."""
     place = _place(name)
     if not _is_installed(name):
         raise FileNotFoundError(f"{name} is not installed: run `make {MAKE.get(name, 'test-engines')}`")
@@ -74,6 +75,11 @@ def _finish_sglang(packages: Path) -> None:
     shutil.copytree(HERE / "sglang_cpu", packages, dirs_exist_ok=True)
 
 
+def _finish_verl(packages: Path) -> None:
+    """Its wheel brings a package called `tests`, which would stand before ours."""
+    shutil.rmtree(packages / "tests")
+
+
 def _nothing(packages: Path) -> None:
     """It is ready as it is installed."""
 
@@ -82,8 +88,9 @@ FINISH: Mapping[str, Callable[[Path], None]] = {
     "vllm": _finish_vllm,
     "sglang": _finish_sglang,
     "atropos": _nothing,
+    "verl": _finish_verl,
 }
-"""What remains to be done for each server in its folder of packages."""
+"""What remains to be done for each in its folder of packages."""
 
 
 def _place(name: str) -> Path:

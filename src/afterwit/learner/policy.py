@@ -93,14 +93,14 @@ class Policy:
             fused = settings.head == "fused" and fused_head(whole) is not None
             sharded = Sharded.made(whole, settings, mesh)
             tensors = read_state(folder, sharded.masters.named)
-            sharded.restore(_below(MASTER, tensors))
+            sharded.restore(below(MASTER, tensors))
             policy = cls.of(sharded, tensors, versions.base, number, settings, fused=fused)
         else:
             tensors = read_state(folder)
             if settings.lora_rank:
                 trained = Adapter.load(folder, versions.base, settings, model=base)
             else:
-                trained = FullWeights.load(folder, _below(MASTER, tensors), settings)
+                trained = FullWeights.load(folder, below(MASTER, tensors), settings)
             policy = cls.of(trained, tensors, versions.base, number, settings)
         policy.anew = not tensors and folder != versions.base
         return policy
@@ -129,7 +129,7 @@ class Policy:
 
         `fused`: whether the model's head may be fused with the loss; None: that is tested.
         """
-        ema = _ema(trained, base, _below(MEAN, state), settings)
+        ema = _ema(trained, base, below(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
         optimizer = adamw.build(trained.masters, settings)
@@ -183,7 +183,8 @@ def _unchecked(model: PreTrainedModel, *, fused: bool) -> Head | None:
     return head_of(model) if fused else None
 
 
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import torch
+from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
 from afterwit.core.adapters import SHARED
@@ -30,7 +31,7 @@ from afterwit.learner.replay import Again, context_of, run_again
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
-from afterwit.learner.update import Phase, PhaseTimes, Progress
+from afterwit.learner.update import Epoch, Phase, PhaseTimes, Progress
 from afterwit.objective.settings import ObjectiveSettings
 
 Examine = Callable[[Policy], SuiteResult | None]
@@ -39,6 +40,9 @@ Examine = Callable[[Policy], SuiteResult | None]
 
 class Trainer:
     """Holds the policy at the newest version, and the frozen models that the objective reads."""
+
+    epoch: Epoch | None = None
+    """What makes the optimiser's steps, if not the learner itself."""
 
     def __init__(
         self,
@@ -107,8 +111,12 @@ class Trainer:
         if self._policy is None or self._policy.number != newest:
             base = None if self._policy is None else self._policy.trained.base
             self.drop()
-            self._policy = load(self.versions, newest, self.settings, self._ranks, base=base)
+            self._policy = self.load(newest, base)
         return self._policy
+
+    def load(self, number: int, base: PreTrainedModel | None) -> Policy:
+        """The policy at a version, in all ranks; `base` is the frozen base of an earlier one."""
+        return load(self.versions, number, self.settings, self._ranks, base=base)
 
     def drop(self) -> None:
         """Forget the policy in memory: the version on disk counts."""
@@ -165,7 +173,7 @@ class Trainer:
             items, chosen = [*new, *replayed], objective or self.objective
             how = settings or self.settings
             count = len(new) if self.settings.measure_effects else 0
-            order = Update(items=items, objective=chosen, settings=how, measured=count)
+            order = Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
             with self._ranks.leading(order):
                 found, measured = order.run(policy, self.frozen, how, times, self._ranks)
             times.done("effects")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afterwit.apps.build.home import versions_of
 from afterwit.apps.build.owner import worker_name
@@ -22,24 +23,31 @@ if TYPE_CHECKING:
     from afterwit.store import Store
 
 
-def trainer_of(settings: Settings, home: Path, folder: Path, ranks: Ranks | None = None) -> Trainer:
+def trainer_of(
+    settings: Settings,
+    home: Path,
+    folder: Path,
+    ranks: Ranks | None = None,
+    kind: Callable[..., Trainer] | None = None,
+) -> Trainer:
     """The learner's core. It loads the model when it is first asked for its policy.
 
-    `ranks` are the learner's processes; None: there is one.
+    `ranks` are the learner's processes; None: there is one. `kind` makes the trainer, if it is not the
+    learner's own.
     """
     from afterwit.learner.ranks import ALONE
     from afterwit.learner.trainer import Trainer
     from afterwit.wire.model_text.render import Renderer
 
-    return Trainer(
-        versions_of(home, folder, settings.versions),
-        Renderer.load(folder),
-        settings=learner_settings(settings.learner, home, folder),
-        objective=settings.objective,
-        placement=settings.judge.placement,
-        teacher=teacher_server(settings, folder),
-        ranks=ranks or ALONE,
-    )
+    versions, renderer = versions_of(home, folder, settings.versions), Renderer.load(folder)
+    more: dict[str, Any] = {
+        "settings": learner_settings(settings.learner, home, folder),
+        "objective": settings.objective,
+        "placement": settings.judge.placement,
+        "teacher": teacher_server(settings, folder),
+        "ranks": ranks or ALONE,
+    }
+    return Trainer(versions, renderer, **more) if kind is None else kind(versions, renderer, **more)
 
 
 def learner_settings(settings: LearnerSettings, home: Path, folder: Path) -> LearnerSettings:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from afterwit.learner.trainer import Trainer
     from afterwit.store import Store
 
+    Kind = Callable[..., Trainer]
+
 STAGE = "learn"
 STOP = "SIGINT,SIGTERM"
 """Signals that end a command which trains; an update that has begun may finish."""
@@ -39,14 +41,16 @@ LOCK_POLL_S = 1.0
 """Seconds between two tries to become the only learner."""
 
 
-def run(settings: Settings, home: Path, *, forever: bool) -> None:
+def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = None) -> None:
     """Train over the home's store until no turn is left, or, `forever`, until SIGINT or SIGTERM.
 
+    `kind` makes the trainer, if it is not the learner's own.
     Raises NothingLearned if no turn was left in the first place, AlreadyRunning if there is another learner.
     """
     log_plainly()
     if starts_ranks(settings):
-        launch(settings.learner.processes, _rank, run, settings, home, {"forever": forever}, signals=STOP)
+        others = {"forever": forever, "kind": kind}
+        launch(settings.learner.processes, _rank, run, settings, home, others, signals=STOP)
         return
     stop = threading.Event()
 
@@ -54,7 +58,7 @@ def run(settings: Settings, home: Path, *, forever: bool) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
 
-    learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False)
+    learn(settings, home, stop=stop.is_set, loaded=listen, forever=forever, wait=False, kind=kind)
 
 
 def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
@@ -111,6 +115,7 @@ def learn(
     loaded: Callable[[], None] = lambda: None,
     forever: bool,
     wait: bool,
+    kind: Kind | None = None,
 ) -> None:
     """Run the learn stage in this process; call `loaded` when its model is in memory.
 
@@ -118,7 +123,7 @@ def learn(
     AlreadyRunning.
     Our own errors are reported as the stage's status before they are raised.
     """
-    with ranked(settings, home, loaded) as part:
+    with ranked(settings, home, loaded, kind) as part:
         if part is not None:
             _learn(part, home, stop, loaded, forever=forever, wait=wait)
 
@@ -130,22 +135,26 @@ class Part(NamedTuple):
     folder: Path
     ranks: Ranks | None
     """None: it is the only one."""
+    kind: Kind | None
+    """What makes the trainer, if it is not the learner's own."""
 
 
 @contextmanager
-def ranked(settings: Settings, home: Path, loaded: Callable[[], None]) -> Iterator[Part | None]:
+def ranked(
+    settings: Settings, home: Path, loaded: Callable[[], None], kind: Kind | None = None
+) -> Iterator[Part | None]:
     """This process's part. None if it was another's follower, which has ended then."""
     placed = Placed.of(os.environ)
     if placed is None:
-        yield Part(settings, model_folder(settings.model, home), None)
+        yield Part(settings, model_folder(settings.model, home), None, kind)
         return
     with crew(settings, home, placed) as (own, folder, group):
         if group.rank == 0:
-            yield Part(own, folder, group)
+            yield Part(own, folder, group, kind)
             return
         from afterwit.learner.ranks.follow import follow
 
-        trainer = build.trainer_of(own, home, folder, group)
+        trainer = build.trainer_of(own, home, folder, group, kind)
         loaded()
         follow(trainer, group)
     yield None
@@ -226,7 +235,7 @@ def _loaded(part: Part, home: Path) -> Trainer:
         from afterwit.apps.doctor.finding import require
         from afterwit.wire.model_text.render import Renderer
 
-        trainer = build.trainer_of(settings, home, folder, part.ranks)
+        trainer = build.trainer_of(settings, home, folder, part.ranks, part.kind)
         if settings.learner.shards == 1:
             require(mathematics.check(trainer, Renderer.load(folder), settings.judge.placement))
         return trainer

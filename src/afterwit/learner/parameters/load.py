@@ -19,7 +19,7 @@ REMEDY = "`afterwit rollback` returns to a version before it"
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """The folder's causal language model in `dtype`. SettingError if transformers cannot load it."""
     model = load_causal_lm(folder, dtype)
-    _without_dropout(model)
+    without_dropout(model)
     return model.to(device).eval()
 
 
@@ -55,7 +55,8 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _without_dropout(model: nn.Module) -> None:
+def without_dropout(model: nn.Module) -> None:
+    """Let the model compute in training as in evaluation."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

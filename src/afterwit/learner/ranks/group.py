@@ -180,7 +180,7 @@ def _words(error: BaseException) -> str:
 
 def _place(master: Tensor) -> int:
     """Which shard of a tensor this rank holds; 0 if it holds all of it."""
-    return (master.device_mesh.get_local_rank("shard")) if isinstance(master, DTensor) else 0
+    return master.device_mesh.get_local_rank(-1) if isinstance(master, DTensor) else 0
 
 
 def _digest(tensor: Tensor) -> int:

@@ -20,7 +20,7 @@ from afterwit.learner.ranks.weights import sharded, taken
 from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.suite import kept
-from afterwit.learner.update import Phase, Progress, UpdateState, effects, update
+from afterwit.learner.update import Epoch, Phase, Progress, UpdateState, effects, update
 from afterwit.learner.work import to_measure
 from afterwit.objective.settings import ObjectiveSettings
 
@@ -98,6 +98,8 @@ class Update:
     objective: ObjectiveSettings
     settings: LearnerSettings
     measured: int
+    epoch: Epoch | None = None
+    """What makes a step of the optimiser, if not the learner itself: a function of a module."""
 
     def run(
         self,
@@ -116,7 +118,9 @@ class Update:
                 read = to_measure(self.items, self.measured)
                 measured = effects(state, range(self.measured), measured=read)
 
-        found = update(policy, frozen, self.items, self.objective, settings, progress, ended, ranks)
+        found = update(
+            policy, frozen, self.items, self.objective, settings, progress, ended, ranks, self.epoch
+        )
         return found, measured
 
     def follow(self, at: Follower) -> None:

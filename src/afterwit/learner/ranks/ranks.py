@@ -45,6 +45,9 @@ class Ranks(Protocol):
     def most(self, mine: int) -> int:
         """In lockstep the largest of all ranks' numbers, else this one's."""
 
+    def every(self, mine: T) -> list[T]:
+        """What each rank gives, by rank."""
+
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
         """The entries of all ranks, in the order of their keys; what is gathered travels as CPU tensors."""
 
@@ -86,6 +89,9 @@ class Alone:
 
     def most(self, mine: int) -> int:
         return mine
+
+    def every(self, mine: T) -> list[T]:
+        return [mine]
 
     def gathered(self, mine: Mapping[int, T]) -> dict[int, T]:
         return dict(mine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import torch
@@ -21,7 +21,15 @@ from afterwit.objective.target import prepare
 
 def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
     """Add a micro-batch to the gradient; returns its part of the loss and of each term."""
-    chosen, logits = micro_batch.chosen, _logits(state, micro_batch)
+    loss, terms = losses(state, micro_batch.chosen, _logits(state, micro_batch))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {**terms, "loss": loss.item()}
+
+
+def losses(
+    state: UpdateState, chosen: Sequence[int], logits: Sequence[Tensor]
+) -> tuple[Tensor, Counter[str]]:
+    """The part of the chosen turns, whose logits [T, V] these are, in the loss and in each of its terms."""
     hinted, plain = teacher_outputs(state, chosen, stream_logits)
     loss, terms = logits[0].new_zeros(()), Counter[str]()
     for index, logits_TV in zip(chosen, logits, strict=True):
@@ -39,8 +47,7 @@ def accumulate(state: UpdateState, micro_batch: MicroBatch) -> dict[str, float]:
         if known:
             now_T = at(logprobs(logits_TV.detach(), sample.tau), sample.ids_T)
             terms.update(metrics.ratio(now_T[sample.mask_T], sample, target, of=len(state.items)))
-    loss.backward()  # type: ignore[no-untyped-call]
-    return {**terms, "loss": loss.item()}
+    return loss, terms
 
 
 def accumulate_nothing(state: UpdateState) -> None:

@@ -37,6 +37,9 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.teacher_rows import TeacherRows
 
+Epoch = Callable[[UpdateState, LearnerSettings, Progress], tuple[dict[str, float], float]]
+"""One step of the optimiser over the whole batch: its loss terms and the gradient's norm before clipping."""
+
 
 def update(
     policy: Policy,
@@ -47,20 +50,23 @@ def update(
     progress: Progress,
     ended: Callable[[UpdateState], object] = lambda state: None,
     ranks: Ranks = ALONE,
+    epoch: Epoch | None = None,
 ) -> dict[str, float]:
     """Move the policy's weights by one batch; returns the metrics, measured at the update's start.
 
     All ranks of the learner call it with the same items and the same weights, and return the same.
-    `ended` is called with the update's state once the weights have moved.
+    `ended` is called with the update's state once the weights have moved. `epoch` makes each step of the
+    optimiser in the place of this module's own.
     Raises UpdateRefused if loss or gradient is not finite. After any error load the policy anew: an earlier
     epoch may have moved it.
     """
     state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
     adamw.set_rate(policy.optimizer, settings.rate)
-    terms, norm = _epoch(state, settings, progress)
+    step = epoch or _epoch
+    terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | metrics.batch(items, metrics.everywhere(state), state.samples)
     for _ in range(settings.epochs - 1):
-        terms, _ = _epoch(state, settings, progress)
+        terms, _ = step(state, settings, progress)
         found |= {name: value for name, value in terms.items() if name.startswith("ratio_")}
     policy.reward_mean = reward_mean
     if policy.ema is not None:
@@ -195,9 +201,7 @@ def _epoch(
     ranks.add_up(policy.masters)
     norm = adamw.gradient_norm(policy.masters)
     length = adamw.number(norm)
-    if not (math.isfinite(terms["loss"]) and math.isfinite(length)):
-        policy.masters.clear()
-        raise UpdateRefused(f"the loss is {terms['loss']}, the gradient's norm {length}: no step was taken")
+    require_finite(terms["loss"], length, policy)
     with ranks.together():
         adamw.clip(policy.masters, norm, settings.clip)
         policy.optimizer.step()
@@ -205,6 +209,13 @@ def _epoch(
         policy.masters.publish()
         progress(Phase.STEPPED)
     return terms, length
+
+
+def require_finite(loss: float, norm: float, policy: Policy) -> None:
+    """UpdateRefused unless loss and gradient are finite; the gradient is forgotten then."""
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        policy.masters.clear()
+        raise UpdateRefused(f"the loss is {loss}, the gradient's norm {norm}: no step was taken")
 
 
 def _way(state: UpdateState) -> ModuleType:

@@ -1,0 +1,4 @@
+"""Trainers of others that do a learner's work, a folder each. Nothing else of Afterwit imports them.
+
+verl    its FSDP2 engine makes the learner's passes and steps
+"""

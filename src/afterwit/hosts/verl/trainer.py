@@ -1,0 +1,63 @@
+"""The learner's trainer over a policy in verl's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from afterwit.checkpoints import Versions
+from afterwit.core.errors import NotReplayable
+from afterwit.hosts.verl.policy import load
+from afterwit.hosts.verl.settings import Options
+from afterwit.hosts.verl.step import epoch
+from afterwit.learner.policy import Policy
+from afterwit.learner.ranks import Ranks
+from afterwit.learner.ranks.orders import Follower
+from afterwit.learner.replay import Again
+from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.trainer import Trainer
+from afterwit.learner.update import Progress
+
+
+class VerlTrainer(Trainer):
+    """As `Trainer`, whose arguments it takes."""
+
+    def __init__(self, *arguments: Any, options: Options, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.epoch = epoch
+        self._options = options
+
+    def load(self, number: int, base: PreTrainedModel | None) -> Policy:
+        order = Load(number=number, settings=self.settings, versions=self.versions, options=self._options)
+        with self._ranks.leading(order):
+            return order.run(self.versions.base, self.settings, self._ranks)
+
+    def replay(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
+        """Raises NotReplayable: updates are run again by the learner itself."""
+        raise NotReplayable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Hold the policy that rank 0 loads: each rank reads the folder. An order to the other ranks."""
+
+    number: int
+    settings: LearnerSettings
+    versions: Versions
+    options: Options
+
+    def run(self, base: Path, settings: LearnerSettings, ranks: Ranks) -> Policy:
+        versions = replace(self.versions, base=base)
+        with ranks.together():
+            if ranks.rank == 0:
+                Policy.require(versions, self.number, settings)
+        with ranks.running():
+            return load(versions, self.number, settings, self.options)
+
+    def follow(self, at: Follower) -> None:
+        at.policy = None
+        at.policy = self.run(at.base, at.own(self.settings), at.ranks)
