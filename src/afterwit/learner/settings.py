@@ -206,11 +206,6 @@ class LearnerSettings:
                 f"adapters is {self.adapters!r}, but lora_rank is 0: whole weights are shared by all, so set"
                 " lora_rank to 16"
             )
-        if self.processes > 1:
-            raise ValueError(
-                f"adapters is {self.adapters!r}, but processes is {self.processes}: one process learns"
-                " adapters of somebody's own, so set processes to 1"
-            )
 
     @property
     def adapter_policy(self) -> AdapterPolicy:

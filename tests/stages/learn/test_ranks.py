@@ -76,6 +76,31 @@ def test_two_processes_make_the_weights_of_one(
         assert mine.effects[0].after == pytest.approx(theirs.effects[0].after, abs=1e-9)
 
 
+def test_two_processes_make_each_persons_adapter_as_one_does(
+    exact: Path, tmp_path: Path, samples: Callable[..., list[JudgedTurn]], processes: ForkServerContext
+) -> None:
+    alone, shared = (
+        busy(Place(home=tmp_path / name, base=exact), lora_rank=4, teacher="ema", batch=2, teaches="both")
+        for name in ("alone", "shared")
+    )
+    said = [*samples(*range(4)), *samples(10, 11, tokens=40), *samples(*range(20, 23))]
+    people = ("key:ann", "key:bob", "key:eve")
+    for place in (alone, shared):
+        place.home.mkdir()
+        fill(place, [of(people[index % 3], sample) for index, sample in enumerate(said)])
+    alone.drain()
+    assert several(processes, 2, shared.drain_as_rank) == [None, None]
+    assert states(shared) == states(alone)
+    assert shared.versions.chains() == alone.versions.chains()
+    assert set(alone.versions.chains()) >= {"shared", *people}
+    for chain in alone.versions.chains().values():
+        assert apart(alone, shared, chain[-1]) < 1e-12
+
+
+def of(adapter: str, sample: JudgedTurn) -> JudgedTurn:
+    return replace(sample, turn=replace(sample.turn, adapter=adapter, scope=f"{adapter}/agent"))
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("rank", "phase"),

@@ -26,7 +26,8 @@ def load(
     base: PreTrainedModel | None = None,
 ) -> Policy:
     """`Policy.load`, in all ranks."""
-    with ranks.leading(Load(number=number, settings=settings, versions=versions)):
+    order = Load(number=number, settings=settings, versions=versions, keeps_base=base is not None)
+    with ranks.leading(order):
         if ranks.lockstep:
             return sharded(versions, number, settings, ranks)
         with ranks.together():

@@ -79,15 +79,18 @@ class Load:
     settings: LearnerSettings
     versions: Versions
     """Those of rank 0, from whose folder each rank reads its shards."""
+    keeps_base: bool = False
+    """The frozen base is that of the policy before: another adapter is trained on it."""
 
     def follow(self, at: Follower) -> None:
+        kept = at.held().trained.base if self.keeps_base and at.policy is not None else None
         at.policy = None
         settings = at.own(self.settings)
         if at.ranks.lockstep:
             versions = replace(self.versions, base=at.base)
             at.policy = sharded(versions, self.number, settings, at.ranks)
         else:
-            at.policy = taken(at.base, self.number, settings, at.ranks)
+            at.policy = taken(at.base, self.number, settings, at.ranks, model=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

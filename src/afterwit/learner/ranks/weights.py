@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
 from afterwit.learner.parameters import Adapter, FullWeights
@@ -21,10 +22,17 @@ def given(policy: Policy, ranks: Ranks) -> None:
         """The others make theirs of it."""
 
 
-def taken(base: Path, number: int, settings: LearnerSettings, ranks: Ranks) -> Policy:
-    """The policy that rank 0 has, on this rank's device."""
+def taken(
+    base: Path,
+    number: int,
+    settings: LearnerSettings,
+    ranks: Ranks,
+    *,
+    model: PreTrainedModel | None = None,
+) -> Policy:
+    """The policy that rank 0 has, on this rank's device. `model` is the base, if it is in memory already."""
     with ranks.together():
-        trained = _at_base(base, settings)
+        trained = _at_base(base, settings, model)
     masters = ranks.spread({})
     state = ranks.spread({})
     with ranks.together(), torch.no_grad():
@@ -43,7 +51,7 @@ def sharded(versions: Versions, number: int, settings: LearnerSettings, ranks: R
         return Policy.load(versions, number, settings, verified=True)
 
 
-def _at_base(base: Path, settings: LearnerSettings) -> Trained:
+def _at_base(base: Path, settings: LearnerSettings, model: PreTrainedModel | None) -> Trained:
     if settings.lora_rank:
-        return Adapter.load(base, base, settings)
+        return Adapter.load(base, base, settings, model=model)
     return FullWeights.load(base, {}, settings)
