@@ -216,12 +216,31 @@ def verdict(verify: Verify, rewards: list[int | None], hinting: list[int]) -> tu
 def test_a_verified_verdict_counts_only_what_stands_together():
     words = read_hint(rf"\boxed{{1}} {HINT}").hint
     assert verdict(Verify.OFF, [1, 1, -1], [1, 1, -1]) == (1, (words,))
-    assert verdict(Verify.CONSISTENT, [1, 1, -1], [1, 1, -1]) == (1, ())
-    assert verdict(Verify.CONSISTENT, [-1, 1, -1], [1, 1, -1]) == (-1, (words,))
-    assert verdict(Verify.CONSISTENT, [0, 0, 0], [1, 1, -1]) == (0, (words,))
     assert verdict(Verify.UNANIMOUS, [1, 1, -1], [1, 1, 1]) == (0, (words,))
     assert verdict(Verify.UNANIMOUS, [-1, -1, -1], [1, 1, -1]) == (-1, ())
     assert verdict(Verify.UNANIMOUS, [-1, -1, None], [1, 1]) == (-1, (words,))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "hinting", "reward", "hinted"),
+    [
+        ([1, 1, -1], [1, -1, -1], 1, False),
+        ([1, 1, 1], [1, 1, -1], 1, False),  # four votes say that it was good, two that it was not
+        ([1, 1, -1], [1, 1, 1], 0, True),  # two and four: the complaint is learned from, and not paid
+        ([1, 1, -1], [1, 1, -1], 0, False),  # three and three
+        ([1, 1, 1], [1, 1, 1], 1, False),  # as many, but the reward is undivided
+        ([-1, -1, 1], [-1, -1, -1], 0, False),
+        ([-1, -1, 1], [1, -1, -1], 0, False),
+        ([-1, -1, -1], [-1, -1, -1], -1, False),  # who never says what to do instead is heard
+        ([-1, -1, 1], [1, 1, -1], -1, True),
+        ([0, 0, 0], [1, 1, -1], 0, True),
+    ],
+)
+def test_votes_on_both_questions_are_counted_together(
+    rewards: list[int | None], hinting: list[int], reward: int, hinted: bool
+) -> None:
+    words = read_hint(rf"\boxed{{1}} {HINT}").hint
+    assert verdict(Verify.CONSISTENT, rewards, hinting) == (reward, (words,) if hinted else ())
 
 
 def test_a_persons_thumb_and_a_hint_may_stand_together():

@@ -139,7 +139,7 @@ async def test_a_turn_that_cannot_train_is_not_put_to_the_judge(house, changes, 
     assert not house.client.asked
 
 
-async def test_a_judge_whose_votes_differ_gives_no_hint_beside_a_good_reward(store):
+async def test_a_judge_whose_votes_differ_does_not_praise_what_it_gives_a_hint_for(store):
     def moody(messages):
         moody.asked += 1
         return HINT if asks_for_hint(messages) else rf"\boxed{{{-1 if moody.asked % 3 == 0 else 1}}}"
@@ -150,11 +150,12 @@ async def test_a_judge_whose_votes_differ_gives_no_hint_beside_a_good_reward(sto
     for number in range(14):
         await house.answered(f"t{number}", session=f"s{number}")
         await house.judge.step()
-    hints = [bool((await house.record(f"t{number}")).verdict.hints) for number in range(14)]
-    assert hints == [True] * 12 + [False] * 2
+    verdicts = [(await house.record(f"t{number}")).verdict for number in range(14)]
+    assert [verdict.reward for verdict in verdicts] == [1] * 12 + [0] * 2
+    assert all(verdict.hints for verdict in verdicts)
     trusting = House(store, verify="off")
     trusting.client.answer = moody
     for number in range(14, 28):
         await trusting.answered(f"t{number}", session=f"s{number}")
         await trusting.judge.step()
-    assert (await trusting.record("t27")).verdict.hints
+    assert (await trusting.record("t27")).verdict.reward == 1

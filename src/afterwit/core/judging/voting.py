@@ -34,7 +34,9 @@ class Verify(StrEnum):
     OFF = "off"
     """Every one."""
     CONSISTENT = "consistent"
-    """No hint beside a reward of +1 by votes: one of the two is wrong."""
+    """The votes on both questions are counted together: a reward on which votes differ counts only if more
+    of all votes agree with it than contradict it, and hints beside votes for +1 only if more speak for a
+    fault."""
     UNANIMOUS = "unanimous"
     """Only what all valid votes on a question say."""
 
@@ -133,17 +135,28 @@ def select_candidates(hints: Iterable[str], *, max_candidates: int, longest: boo
 def tally(votes: Sequence[Vote], rules: VoteRules, decided: Decided | None = None) -> Verdict:
     """The verdict of these votes. A reward in `decided` counts instead of the votes."""
     found = decided or Decided(reward=_voted(votes, rules), source=Source.VOTES)
-    voted_good = found.reward == 1 and found.source is Source.VOTES
-    unfit = voted_good and rules.verify is Verify.CONSISTENT
+    unfit = rules.verify is Verify.CONSISTENT and reward(_rewards(votes)) == 1 and _faults(votes) <= 0
     return Verdict(
         reward=found.reward,
         source=found.source,
-        hints=() if unfit else hints(votes, rules),
+        hints=() if unfit and decided is None else hints(votes, rules),
         votes=tuple(votes),
     )
 
 
 def _voted(votes: Sequence[Vote], rules: VoteRules) -> int:
-    values = [vote.value for vote in votes if vote.question is Question.EVALUATION]
-    split = len(set(values) - {None}) > 1
-    return 0 if split and rules.verify is Verify.UNANIMOUS else reward(values)
+    values = _rewards(votes)
+    found, split = reward(values), len(set(values) - {None}) > 1
+    contradicted = found * _faults(votes) >= 0
+    doubtful = {Verify.UNANIMOUS: True, Verify.CONSISTENT: contradicted, Verify.OFF: False}[rules.verify]
+    return 0 if split and doubtful else found
+
+
+def _rewards(votes: Iterable[Vote]) -> list[int | None]:
+    return [vote.value for vote in votes if vote.question is Question.EVALUATION]
+
+
+def _faults(votes: Iterable[Vote]) -> int:
+    """How many more votes, on both questions, say that something was wrong than that nothing was."""
+    says = {Question.EVALUATION: -1, Question.HINT: 1}
+    return sum(says.get(vote.question, 0) * (vote.value or 0) for vote in votes)

@@ -41,9 +41,10 @@ class JudgeSettings:
     """How many of the valid hint votes must say that there is a hint: `majority`, or `any` as published. One
     voice of three is more often wrong than right."""
     verify: Literal["auto", "off", "consistent", "unanimous"] = "auto"
-    """Which verdicts count: `off` all, `consistent` no hint beside a reward of +1 by votes, `unanimous` only
-    what all valid votes say. `auto` is `consistent` while the newest votes differ as if a fifth of the
-    answers were wrong, else `off`: of a good judge's thanks with a wish, the wish is learned."""
+    """Which verdicts count: `off` all, `consistent` what the votes on both questions together do not
+    contradict, `unanimous` only what all valid votes say. `auto` is `consistent` while the newest votes
+    differ as if a fifth of the answers were wrong, else `off`: of a good judge's thanks with a wish, the
+    wish is learned."""
     max_candidates: int = 3
     """Hints kept per turn, the shortest first; each is one more teacher pass. 3 as published."""
     quote_words: int = 8
