@@ -218,6 +218,18 @@ def test_recent_conversations_come_with_what_was_said_last(store: Store) -> None
     assert store.recent("other/agent") == []
 
 
+def test_recent_conversations_are_the_same_however_many_began_before_anybody_asked(store: Store) -> None:
+    said = {f"s{number}": f"question {number} " + "x" * (number % 2 * 40_000) for number in range(70)}
+    for session, words in said.items():
+        asked = Conversation(messages=(Message(role="user", content=words),))
+        add(store, f"turn of {session}", session=session, conversation=asked)
+    found = store.recent(SCOPE, limit=len(said))
+    assert [one.session for one in found] == list(reversed(said))
+    assert {one.session: one.texts for one in found} == {name: (said[name].strip(), "Done.") for name in said}
+    assert all(one.begins for one in found)
+    assert store.recent(SCOPE, limit=len(said)) == found
+
+
 def test_a_recent_conversation_comes_again_as_of_a_branch_that_is_not_known_to_be_its_main_line(
     store: Store,
 ) -> None:

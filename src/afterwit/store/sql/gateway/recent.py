@@ -6,6 +6,7 @@ Each is read once: every request that begins a session asks for the same ones ag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import orjson
 
@@ -28,10 +29,25 @@ LARGEST_CONVERSATION = 4 << 20
 MOST_KEPT_BYTES = 16 << 20
 """Of texts that were read once."""
 
+MOST_AT_HAND = 64
+"""Conversations that began last and were not asked for yet: some never are."""
+LONGEST_AT_HAND = 32_768
+"""Characters of one of them. Of a longer one what may be asked for is taken out at once."""
+
 END = "t.seq, t.id, c.conversation_shared + length(c.conversation) AS size"
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
 UNKNOWN = "(SELECT max(u.seq) FROM turns u WHERE u.session = t.session AND u.kind = 'unknown')"
 """The newest turn of the same session that may or may not be on its main line."""
+
+
+class _AtHand(NamedTuple):
+    """A conversation that began, as it was stored."""
+
+    messages: Sequence[Message]
+    reply: Message
+    session: str
+    shape: str | None
+    client_session: bytes | None
 
 
 class SqlRecent(Component):
@@ -41,6 +57,8 @@ class SqlRecent(Component):
         super().__init__(database)
         self._recents = Kept(self._read_recent, most_bytes=MOST_KEPT_BYTES, size=_bytes)
         """By the conversation's newest turn, which decides it."""
+        self._at_hand = dict[str, _AtHand]()
+        """What began last and nobody asked for yet, oldest first."""
 
     def recent(self, scope: str, *, limit: int = 16) -> list[Recent]:
         rows = self._ends(scope, limit)
@@ -75,20 +93,21 @@ class SqlRecent(Component):
         Of a short one all is at hand; a long one is read when it is asked for.
         """
         messages = turn.conversation.messages
-        if len(messages) <= MESSAGES_OF_ONE:
-            said = [(message.role, message_text(message)) for message in messages]
-            recent = _recent(
-                turn.id,
-                said,
-                session=turn.session,
-                reply=message_text(turn.message),
-                shape=shape,
-                begins=True,
-                client_session=client_session,
-            )
-            self._recents.keep(turn.id, recent)
+        if len(messages) > MESSAGES_OF_ONE:
+            return
+        begun = _AtHand(messages, turn.message, turn.session, shape, client_session)
+        if turn.conversation.characters > LONGEST_AT_HAND:
+            self._recents.keep(turn.id, _recent_begun(turn.id, begun))
+            return
+        self._at_hand[turn.id] = begun
+        if len(self._at_hand) > MOST_AT_HAND:
+            del self._at_hand[next(iter(self._at_hand))]
 
     def _read_recent(self, turn: str) -> Recent:
+        begun = self._at_hand.pop(turn, None)
+        return self._read_stored(turn) if begun is None else _recent_begun(turn, begun)
+
+    def _read_stored(self, turn: str) -> Recent:
         (row,) = self._database.rows(
             "SELECT t.seq, t.session, t.client_session, t.parent, c.shape, c.message"
             " FROM contents c JOIN turns t USING (seq) WHERE t.id = ?",
@@ -111,6 +130,18 @@ class SqlRecent(Component):
             begins=row["parent"] is None,
             client_session=row["client_session"],
         )
+
+
+def _recent_begun(turn: str, begun: _AtHand) -> Recent:
+    return _recent(
+        turn,
+        [(message.role, message_text(message)) for message in begun.messages],
+        session=begun.session,
+        reply=message_text(begun.reply),
+        shape=begun.shape,
+        begins=True,
+        client_session=begun.client_session,
+    )
 
 
 def _recent(
