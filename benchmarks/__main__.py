@@ -41,6 +41,7 @@ QUESTIONS = (
     "fleet",
     "store",
     "postgresql",
+    "scale",
 )
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

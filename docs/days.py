@@ -11,7 +11,8 @@ from pathlib import Path
 from afterwit.apps.config import Settings, load
 from afterwit.apps.planning.day.computing import Speed, learner_cards, pace_of, seconds_of, version_bytes
 from afterwit.apps.planning.day.learning import Learning
-from afterwit.apps.planning.day.limits import TOKEN_S, limits
+from afterwit.apps.planning.day.limits import LATE_S, TOKEN_S, limits
+from afterwit.apps.planning.day.report import busy_share
 from afterwit.apps.planning.day.storing import calls, stored_bytes
 from afterwit.apps.planning.day.traffic import Day
 from afterwit.core.model_shape import ModelShape
@@ -64,9 +65,9 @@ def _row(name: str, card: str, speed: Speed, day: Day) -> str:
         max(1, math.ceil(seconds.judge * day.peak)),
         cards,
     )
-    busy = seconds.policy * day.peak + seconds.judge * day.peak + _busy(day, learning)
+    busy = seconds.policy * day.peak + seconds.judge * day.peak + busy_share(day, learning)
     together = busy <= 1 and counts == (1, 1, 1)
-    updates = sum(hour.updates for hour in learning.hours(day))
+    updates = len(learning.run(day))
     streams = day.peak * day.said * TOKEN_S
     asked = day.peak * calls(judge) * day.answer * TOKEN_S
     cells = (
@@ -85,17 +86,14 @@ def _row(name: str, card: str, speed: Speed, day: Day) -> str:
 
 
 def _learner(day: Day, shape: ModelShape, speed: Speed) -> tuple[int, int, Learning]:
-    """The smallest batch with which a number of cards keeps up, that number, and the learner with them."""
+    """The smallest batch with which a number of cards keeps up and late replies are not too old, that
+    number, and the learner with them."""
     for batch in BATCHES:
         learning = Learning(settings=settings(batch).learner, pace=pace_of(day, shape, speed))
-        if (cards := learner_cards(day, shape, speed, learning)) is not None:
+        fresh = learning.settings.max_staleness * batch / LATE_S >= day.peak * day.learned / day.turns
+        if fresh and (cards := learner_cards(day, shape, speed, learning)) is not None:
             return batch, cards, learning.at(pace_of(day, shape, speed, cards))
     raise SystemExit(f"no batch of {BATCHES} learns {day.turns} turns a day")
-
-
-def _busy(day: Day, learning: Learning) -> float:
-    hour = learning.hour(day, day.peak)
-    return hour.updates * hour.seconds / 3600
 
 
 def broken() -> str:

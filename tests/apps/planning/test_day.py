@@ -73,27 +73,34 @@ def test_more_turns_ask_for_no_less(one: int, other: int) -> None:
     less, more = (Day(turns=count) for count in sorted((one, other)))
     learning = Learning(pace=pace_of(DAY, QWEN, Speed()))
     assert less.at_once(less.peak) <= more.at_once(more.peak)
-    assert learning.hour(less, less.peak).batch <= learning.hour(more, more.peak).batch
-    assert learning.hour(less, less.peak).learned >= learning.hour(more, more.peak).learned
+    assert learning.keeps_up(less) or not learning.keeps_up(more)
     assert days_kept(less, 20, 90) >= days_kept(more, 20, 90)
 
 
-@given(turns)
-def test_a_learner_at_ease_takes_what_its_settings_say_and_leaves_nothing(count: int) -> None:
-    day = Day(turns=count)
-    for hour in AT_EASE.hours(day):
-        assert LearnerSettings().min_batch <= hour.batch <= LearnerSettings().batch
-        assert hour.learned == 1.0
-    assert sum(hour.updates * hour.batch for hour in AT_EASE.hours(day)) == pytest.approx(day.learned)
+@given(st.integers(min_value=1, max_value=3_000))
+def test_a_learner_at_ease_takes_what_its_settings_say_and_leaves_one_at_most(count: int) -> None:
+    updates, settings = AT_EASE.run(Day(turns=count)), AT_EASE.settings
+    assert all(settings.min_batch <= update.turns <= settings.batch for update in updates)
+    left = Day(turns=count).learned - sum(update.turns for update in updates)
+    assert -1e-6 <= left < settings.min_batch + 1e-6
 
 
-def test_a_learner_without_end_to_its_updates_takes_the_largest_and_leaves_the_rest() -> None:
-    hour = Learning(pace=Pace(fixed_s=HOUR_S, token_s=0.0)).hour(DAY, DAY.peak)
-    assert hour.batch == largest_batch(LearnerSettings())
-    assert hour.updates == pytest.approx(1.0)
-    assert hour.updates * hour.batch == pytest.approx(
-        hour.learned * DAY.peak * HOUR_S * DAY.learned / DAY.turns
-    )
+def test_a_learner_that_is_hardly_fast_enough_takes_larger_updates_as_its_queue_grows() -> None:
+    coming = DAY.peak * DAY.learned / DAY.turns
+    four = LearnerSettings().batch / coming
+    slow = Learning(pace=Pace(fixed_s=1.5 * four, token_s=0.0))
+    assert slow.keeps_up(DAY)
+    updates = slow.run(DAY)
+    assert max(update.turns for update in updates) == 2 * LearnerSettings().batch
+    assert sum(update.turns for update in updates) > 0.99 * DAY.learned
+
+
+def test_a_learner_far_too_slow_takes_the_largest_updates_and_leaves_the_rest() -> None:
+    slow = Learning(pace=Pace(fixed_s=HOUR_S, token_s=0.0))
+    assert not slow.keeps_up(DAY)
+    updates, largest = slow.run(DAY), largest_batch(LearnerSettings())
+    assert {update.turns for update in updates[3:20]} == {largest}
+    assert sum(update.turns for update in updates) < 40 * largest
 
 
 def test_work_is_counted_as_the_learner_counts_it() -> None:

@@ -89,11 +89,9 @@ def pace_of(day: Day, shape: ModelShape, speed: Speed, cards: int = 1) -> Pace:
 def learner_cards(day: Day, shape: ModelShape, speed: Speed, learning: Learning) -> int | None:
     """The fewest with which nothing becomes too old in the fullest hour; None: its batch is too small."""
 
-    def keeps_up(cards: int) -> bool:
-        return learning.at(pace_of(day, shape, speed, cards)).hour(day, day.peak).learned >= 1.0
-
     most = min(learning.settings.batch, MOST_CARDS)
-    return next((cards for cards in range(1, most + 1) if keeps_up(cards)), None)
+    paces = (pace_of(day, shape, speed, cards) for cards in range(1, most + 1))
+    return next((at for at, pace in enumerate(paces, start=1) if learning.at(pace).keeps_up(day)), None)
 
 
 def version_bytes(shape: ModelShape, rank: int, dtype: str = "bfloat16") -> int:

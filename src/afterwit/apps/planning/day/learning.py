@@ -1,20 +1,24 @@
-"""The learner's day: which batches it takes, how many updates that makes, and how many tokens run.
-
-The batches are those of `learner/schedule.py`, in balance: turns come at a constant rate for an hour.
-"""
+"""The learner's day: which updates it makes, of how many turns, and how many tokens run."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
-from afterwit.apps.planning.day.traffic import HOUR_S, Day
+from afterwit.apps.planning.day.traffic import HOUR_S, HOURS, Day
 from afterwit.core.teaching import largest_share
 from afterwit.learner.schedule import SHARE_OF_BACKLOG, largest_batch
 from afterwit.learner.settings import LearnerSettings
 
 TRAINED = 3
 """Work of a token that is trained on, in tokens that are only read: as `learner/work.py` counts."""
+
+
+ROUNDING = 1e-6
+"""Of a turn."""
 
 
 class Tokens(NamedTuple):
@@ -41,21 +45,14 @@ class Pace:
         return self.fixed_s + self.token_s * tokens.work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hour:
-    """An hour of the learner, in balance."""
+class Update(NamedTuple):
+    """`at`: when it begins, in seconds of the day. `ready`: turns that wait then, its own included."""
 
-    batch: float
-    """Turns of an update."""
-    updates: float
+    at: float
+    turns: int
+    ready: int
     seconds: float
-    """Of one update."""
-    ready: float
-    """Turns that wait when an update begins."""
-    learned: float
-    """Share of its turns that train; the others become too old."""
     tokens: Tokens
-    """Of one update."""
 
 
 def sessions_in(day: Day, rate: float, batch: float, settings: LearnerSettings) -> float:
@@ -102,36 +99,64 @@ class Learning:
         sessions = sessions_in(day, rate, batch, self.settings)
         return tokens_of(day, batch, sessions, at_end=self.at_end, reads_own=self.reads_own)
 
-    def hour(self, day: Day, rate: float) -> Hour:
-        """An hour in which so many turns come a second.
+    def keeps_up(self, day: Day) -> bool:
+        """Whether the largest updates take all turns of the fullest hour."""
+        largest = largest_batch(self.settings)
+        coming = day.peak * day.learned / day.turns
+        return coming * self.pace.seconds(self.tokens(day, day.peak, largest)) <= largest
 
-        A batch grows as soon as the turns that come while it trains are more than it. The queue is then what
-        `learner/schedule.py` grows it by: `SHARE_OF_BACKLOG` times its turns.
+    def run(self, day: Day) -> list[Update]:
+        """The day's updates, if its turns come evenly within each hour, and each is judged at once.
+
+        A short form of `learner/schedule.py`: no sessions that wait for each other, no sources.
         """
-        settings, share = self.settings, day.learned / day.turns
-        coming = rate * share
-        while_going_on = max(rate, 1 / day.pause_s) * share
-        least, largest = settings.batch, largest_batch(settings)
-        batch = float(self._small(while_going_on))
-        seconds = self.pace.seconds(self.tokens(day, rate, batch))
-        while coming * seconds > batch and batch < largest:
-            batch = min(batch + 0.25, largest)
-            seconds = self.pace.seconds(self.tokens(day, rate, batch))
-        learned = min(1.0, batch / (coming * seconds)) if coming else 1.0
-        ready = SHARE_OF_BACKLOG * batch if batch > least else batch + coming * seconds / 2
-        return Hour(
-            batch=batch,
-            updates=HOUR_S * coming * learned / batch,
-            seconds=seconds,
-            ready=ready,
-            learned=learned,
-            tokens=self.tokens(day, rate, batch),
-        )
+        settings, coming = self.settings, deque(_arrivals(day))
+        waiting, found, now = deque[tuple[float, int]](), list[Update](), 0.0
+        while coming or waiting:
+            while coming and coming[0] <= now:
+                waiting.append((coming.popleft(), len(found)))
+            while waiting and len(found) - waiting[0][1] > settings.max_staleness:
+                waiting.popleft()
+            patient = waiting and now < waiting[0][0] + settings.max_wait_s
+            enough = settings.batch if patient else settings.min_batch
+            if len(waiting) >= enough:
+                update = self._update(day, now, len(waiting))
+                lags = not _all_in_time(waiting, len(found), settings)
+                for _ in range(update.turns):
+                    (waiting.pop if lags else waiting.popleft)()
+                found.append(update)
+                now += update.seconds
+            else:
+                events = [*islice(coming, 1), *([waiting[0][0] + settings.max_wait_s] if patient else [])]
+                if not events:
+                    return found
+                now = min(events)
+        return found
 
-    def _small(self, coming: float) -> float:
-        """Turns of an update that nothing hurries: what comes while the oldest waits."""
+    def _update(self, day: Day, now: float, ready: int) -> Update:
         settings = self.settings
-        return min(max(1 + coming * settings.max_wait_s, settings.min_batch), settings.batch)
+        grown = ready // (SHARE_OF_BACKLOG * settings.batch)
+        turns = min(ready, settings.batch * min(max(grown, 1), settings.batches_per_update))
+        tokens = self.tokens(day, day.rates[int(now / HOUR_S) % len(HOURS)], turns)
+        return Update(now, turns, ready, self.pace.seconds(tokens), tokens)
 
-    def hours(self, day: Day) -> tuple[Hour, ...]:
-        return tuple(self.hour(day, rate) for rate in day.rates)
+
+def _arrivals(day: Day) -> Iterator[float]:
+    """When the turns come that train."""
+    share, owed = day.learned / day.turns, 0.0
+    for hour, rate in enumerate(day.rates):
+        each = rate * share * HOUR_S
+        first = 1 - owed
+        while first <= each + ROUNDING:
+            yield (hour + first / each) * HOUR_S
+            first += 1
+        owed = each - (first - 1)
+
+
+def _all_in_time(waiting: Sequence[tuple[float, int]], version: int, settings: LearnerSettings) -> bool:
+    """Whether none becomes too old if the oldest go first in the largest updates."""
+    size = largest_batch(settings)
+    return all(
+        version + place // size - sampled <= settings.max_staleness
+        for place, (_, sampled) in enumerate(waiting)
+    )

@@ -16,6 +16,8 @@ from afterwit.core.model_shape import ModelShape
 WEEK = 7
 TOKEN_S = 0.025
 """Between two tokens of one response: assumed, of policy and judge."""
+LATE_S = 600.0
+"""How long a person may take to reply, and still teach."""
 MOST = 1 << 30
 
 
@@ -45,10 +47,15 @@ def _limits(
 
     def learns(turns: int) -> bool:
         there = replace(day, turns=turns)
-        at_pace = learning.at(pace_of(there, served, speed))
-        return at_pace.hour(there, there.peak).learned >= 1.0
+        return learning.at(pace_of(there, served, speed)).keeps_up(there)
 
     yield Limit(_most(learns), "one learner", "learner.processes, and a larger learner.batch")
+    fresh = settings.learner.max_staleness * settings.learner.batch / LATE_S
+    yield Limit(
+        int(at_peak * fresh * day.turns / day.learned),
+        "replies after ten minutes, which are too old by then",
+        "a larger learner.batch, learner.max_staleness",
+    )
     yield Limit(int(at_peak / card.policy), "one card that serves", "more servers in engine.url")
     yield Limit(int(at_peak / card.judge), "one card that judges", "more of them behind judge.url")
     yield Limit(

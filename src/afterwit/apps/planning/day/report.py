@@ -22,7 +22,7 @@ from afterwit.apps.planning.day.storing import (
     request_seconds,
     stored_bytes,
 )
-from afterwit.apps.planning.day.traffic import HOUR_S, Day
+from afterwit.apps.planning.day.traffic import Day
 from afterwit.apps.planning.plan import Models
 from afterwit.core.judging import Placement
 from afterwit.learner.schedule import largest_batch
@@ -32,6 +32,13 @@ GB = 1e9
 SPEED = Speed()
 SHARED = 0.5
 """Share of its time up to which a card may be busy with all parts together: assumed."""
+
+
+def busy_share(day: Day, learning: Learning) -> float:
+    """Of the fullest hour that the learner is at work, in its smallest whole updates."""
+    turns = learning.settings.batch
+    seconds = learning.pace.seconds(learning.tokens(day, day.peak, turns))
+    return day.peak * day.learned / day.turns * seconds / turns
 
 
 def learning_of(settings: Settings, models: Models, day: Day) -> Learning:
@@ -52,10 +59,9 @@ def day_report(settings: Settings, models: Models, day: Day, *, card_hour: float
 
 def _lines(settings: Settings, models: Models, day: Day, card_hour: float | None) -> Iterator[str]:
     learning, served = learning_of(settings, models, day), models.served
-    hours = learning.hours(day)
-    updates = sum(hour.updates for hour in hours)
+    updates = learning.run(day) if settings.learner.enabled else []
     stored = stored_bytes(day, settings.judge)
-    written = updates * version_bytes(served.shape, settings.learner.lora_rank, settings.learner.dtype)
+    written = len(updates) * version_bytes(served.shape, settings.learner.lora_rank, settings.learner.dtype)
     asked = calls(settings.judge) * question_tokens(day, settings.judge)
     yield (
         f"a day of {day.turns:,} turns, on paper: sessions of {day.session:.0f} turns, prompts of "
@@ -66,12 +72,12 @@ def _lines(settings: Settings, models: Models, day: Day, card_hour: float | None
     kept = days_kept(day, settings.store.keep_gb, settings.store.keep_days)
     yield f"store      {stored * day.turns / GB:.2g} GB a day, {kept:.2g} days are kept"
     yield f"judge      {asked * day.turns / 1e6:,.0f} M tokens in, {_answered(day, settings):,.0f} M out"
-    if settings.learner.enabled:
-        fullest = max(hours, key=lambda hour: hour.seconds * hour.updates)
-        share = sum(hour.learned * rate for hour, rate in zip(hours, day.rates, strict=True)) / sum(day.rates)
+    if updates:
+        longest = max(updates, key=lambda update: update.seconds)
+        share = sum(update.turns for update in updates) / day.learned
         yield (
-            f"learner    {updates:,.0f} updates, of {fullest.batch:.0f} turns and {fullest.seconds:.0f} s in "
-            f"the fullest hour on one card, where {share:.0%} of the turns train in time; versions write "
+            f"learner    on one card {len(updates):,} updates of at most {longest.turns} turns and "
+            f"{longest.seconds:.0f} s, in which {share:.0%} of what was judged trains; versions write "
             f"{written / GB:,.0f} GB"
         )
     yield _cards(settings, models, day, learning, card_hour)
@@ -91,8 +97,7 @@ def _cards(settings: Settings, models: Models, day: Day, learning: Learning, car
         busy = {"serve and judge": sum(busy.values())}
     needed = {what: max(1, math.ceil(share)) for what, share in busy.items()}
     if settings.learner.enabled:
-        hour = learning.hour(day, day.peak)
-        alone = hour.updates * hour.seconds / HOUR_S
+        alone = busy_share(day, learning)
         learns = learner_cards(day, models.served.shape, SPEED, learning)
         if learns is None:
             return (
