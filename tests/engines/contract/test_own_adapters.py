@@ -9,6 +9,7 @@ import pytest
 from afterwit.engines.port import Engine, Weights
 from tests.engines.contract.factories import Models
 from tests.engines.talk import ask, say
+from tests.fakes.engine import FakeEngine
 
 PROMPT = range(3, 40)
 ANN, BOB = "key:ann", "key:bob"
@@ -22,7 +23,7 @@ def engine(engine: Engine) -> Engine:
 
 
 async def loaded(engine: Engine, models: Models, adapter: str, version: int) -> None:
-    folder = models.newer if engine.facts.name == "fake" else models.adapter
+    folder = models.newer if isinstance(engine, FakeEngine) else models.adapter
     await engine.stage(version, folder, adapter=adapter)
     await engine.promote()
 

@@ -163,7 +163,8 @@ async def _opened(
 ) -> ServerEngine:
     settings = ServerSettings(swap=swap, patience_s=patience_s, watch_s=0.001)
     whole = swap == "whole"
-    can = replace(CAPABILITIES, whole_weights=whole, adapters=not whole, base_weights=not whole)
+    beside = {"adapters": not whole, "own_adapters": not whole, "base_weights": not whole}
+    can = replace(CAPABILITIES, whole_weights=whole, **beside)
     return await ServerEngine.open(server, base, settings, facts=facts, capabilities=can)
 
 

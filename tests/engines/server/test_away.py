@@ -64,13 +64,13 @@ async def test_a_request_waits_for_a_server_that_is_away_and_says_so_after_its_p
 async def test_a_request_that_brings_the_server_down_each_time_is_given_up(base: Path) -> None:
     server = PretendServer()
     async with engine_over(server, base) as engine:
+        server.breaks_at = set(range(200))
         request = asyncio.create_task(say(engine, ask(PROMPT)))
-        for _ in range(MOST_INTERRUPTIONS + 1):
-            server.breaks_at = set(range(200))
+        for times in range(1, MOST_INTERRUPTIONS + 2):
+            await until(lambda times=times: len(server.asked) == times and not server.up)
             await until_away(engine)
-            server.restart()
             server.breaks_at = set(range(200))
-            await until(lambda: engine.fault is None or request.done())
+            server.restart()
         with pytest.raises(EngineUnavailable, match="nobody answers"):
             await request
 

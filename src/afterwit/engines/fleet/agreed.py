@@ -79,10 +79,11 @@ def common(members: Sequence[Member]) -> Capabilities:
         forced_prefix=all(can.forced_prefix for can in all_can),
         whole_weights=all(can.whole_weights for can in all_can),
         adapters=all(can.adapters for can in all_can),
+        own_adapters=all(can.own_adapters for can in all_can),
         constraint=all(can.constraint for can in all_can),
         top_logprobs=min(can.top_logprobs for can in all_can),
         scored_ids=min(can.scored_ids for can in all_can),
         scored_tau=all(can.scored_tau for can in all_can),
         longest_probe=min(probes) if probes else None,
-        remedies={**first.remedies, "own_adapters": "name one server in engine.url"},
+        remedies=first.remedies,
     )

@@ -10,6 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from afterwit.core.adapters import SHARED
+
 BLOCK = 16
 """Ids that are hashed together."""
 LOOSE = 8
@@ -43,13 +45,14 @@ class Conversations:
         self._lengths: dict[int, Counter[int]] = {}
         """How many ids lie behind those blocks in the prompts that are known."""
 
-    def of(self, prompt_ids: Sequence[int]) -> Conversation:
+    def of(self, prompt_ids: Sequence[int], adapter: str = SHARED) -> Conversation:
         """The conversation of the longest earlier prompt that this one begins with; else a new one.
 
-        The prompt is remembered as part of it.
+        The prompt is remembered as part of it. Those of other adapters are none of its own: what these read
+        is no use to it, and their versions are others.
         """
         ids = tuple(prompt_ids)
-        hashes = list(_hashes(ids))
+        hashes = list(_hashes(ids, adapter))
         found = self._longest(ids, hashes) or Conversation()
         if len(ids) > LOOSE:
             whole, rest = divmod(len(ids) - LOOSE, BLOCK)
@@ -77,9 +80,9 @@ class Conversations:
                 del self._lengths[blocks]
 
 
-def _hashes(ids: tuple[int, ...]) -> Iterator[int]:
+def _hashes(ids: tuple[int, ...], adapter: str) -> Iterator[int]:
     """Of the first 0, 1, 2, ... whole blocks."""
-    so_far = 0
+    so_far = hash(adapter)
     yield so_far
     for start in range(0, len(ids) - BLOCK + 1, BLOCK):
         so_far = hash((so_far, ids[start : start + BLOCK]))

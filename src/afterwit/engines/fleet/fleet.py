@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import AfterwitError, EngineError, EngineUnavailable
+from afterwit.core.errors import AfterwitError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.fleet.agreed import check_joins, common, same_facts
 from afterwit.engines.fleet.conversations import Conversation, Conversations
@@ -55,10 +55,10 @@ class Fleet:
 
     @property
     def version(self) -> int:
-        return self._rolling.version
+        return self._rolling.of(SHARED).version
 
     def live(self, adapter: str) -> int | None:
-        return self.version if adapter == SHARED else None
+        return self._rolling.live(adapter)
 
     @property
     def fault(self) -> str | None:
@@ -75,13 +75,13 @@ class Fleet:
         self._check_open()
         check_fits(request, self.facts)
         response = self._members[0].engine.begun(request, self.facts)
-        conversation, weights = self._conversations[request.weights].of(request.prompt_ids), request.weights
-        interruptions = 0
+        weights, adapter = request.weights, request.adapter if request.weights is Weights.LIVE else SHARED
+        conversation, interruptions = self._conversations[weights].of(request.prompt_ids, adapter), 0
         while True:
-            member = await self._chosen(conversation, weights)
+            member = await self._chosen(conversation, weights, adapter)
             with member.busy():
                 try:
-                    async with aclosing(member.engine.rest(response, weights)) as steps:
+                    async with aclosing(member.engine.rest(response, weights, adapter)) as steps:
                         async for step in steps:
                             for version in step.versions:
                                 conversation.heard(version)
@@ -113,9 +113,7 @@ class Fleet:
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         self._check_open()
-        if adapter != SHARED:
-            raise EngineError("a fleet of servers has the shared adapter alone")
-        await self._rolling.stage(version, await asyncio.to_thread(folder.resolve))
+        await self._rolling.stage(version, await asyncio.to_thread(folder.resolve), adapter)
 
     async def probe(self, ids: Sequence[int]) -> list[float]:
         self._check_open()
@@ -130,7 +128,7 @@ class Fleet:
         await self._rolling.discard()
 
     async def unload(self, adapter: str) -> None:
-        """It has none."""
+        await self._rolling.unload(adapter)
 
     async def close(self) -> None:
         if self._closed:
@@ -143,14 +141,15 @@ class Fleet:
         self._tell()
         await asyncio.gather(*(member.engine.close() for member in self._members))
 
-    async def _chosen(self, conversation: Conversation, weights: Weights) -> Member:
+    async def _chosen(self, conversation: Conversation, weights: Weights, adapter: str = SHARED) -> Member:
         """Who takes the request. EngineUnavailable if nobody can within `patience_s` seconds."""
         try:
             async with asyncio.timeout(self._patience_s):
                 while True:
                     self._check_open()
-                    oldest = self._oldest(conversation, weights)
-                    if (member := chosen(self._members, conversation, oldest=oldest)) is not None:
+                    oldest = self._oldest(conversation, weights, adapter)
+                    member = chosen(self._members, conversation, oldest=oldest, adapter=adapter)
+                    if member is not None:
                         conversation.home = self._members.index(member)
                         return member
                     await self._changed.wait()
@@ -158,12 +157,16 @@ class Fleet:
             words = self._outs() or "servers with the newest weights are away"
             raise EngineUnavailable(f"{words} (a request waited {self._patience_s:g} s)") from error
 
-    def _oldest(self, conversation: Conversation, weights: Weights) -> int:
-        """The oldest version that may answer. Base weights are of no version."""
+    def _oldest(self, conversation: Conversation, weights: Weights, adapter: str) -> int:
+        """The oldest version that may answer. Base weights are of no version.
+
+        An adapter of somebody's own may have come back in an older version than was heard, or be away.
+        """
+        rolled = self._rolling.of(adapter)
         if weights is Weights.BASE:
-            return self._rolling.oldest
-        heard = self._rolling.version if conversation.version is None else conversation.version
-        return max(heard, self._rolling.oldest)
+            return rolled.oldest
+        heard = rolled.version if conversation.version is None else conversation.version
+        return max(min(heard, rolled.version), rolled.oldest)
 
     def _join(self, name: str, engine: ServerEngine) -> None:
         """A further server, which gets the live weights before it serves. SettingError if it is another."""
@@ -173,11 +176,12 @@ class Fleet:
         self._tell()
 
     def _serving(self) -> bool:
-        return any(member.out(self._rolling.oldest) is None for member in self._members)
+        return any(member.out(self._rolling.of(SHARED).oldest) is None for member in self._members)
 
     def _outs(self) -> str:
         """Why servers are out, by their names; empty if none is."""
-        reasons = {member.name: member.out(self._rolling.oldest) for member in self._members}
+        oldest = self._rolling.of(SHARED).oldest
+        reasons = {member.name: member.out(oldest) for member in self._members}
         out = {name: reason for name, reason in reasons.items() if reason is not None} | self._late.reasons
         words = "; ".join(f"{name}: {reason}" for name, reason in out.items())
         every = len(self._members) + len(self._late.reasons)

@@ -96,9 +96,13 @@ class AdapterSwap:
         live, own = self._live, list(self._own.values())
         again = [await self._again(loaded) for loaded in (live, *own)]
         self._live, *others = (loaded for loaded, _ in again)
-        self._own = {loaded.adapter: loaded for loaded in others}
         self._proofs = {self._base: self._proofs[self._base]}
         self._proofs |= {loaded: proof for loaded, proof in again if proof is not None}
+        for loaded in others:
+            if loaded.adapter in self._own:
+                self._own[loaded.adapter] = loaded
+            else:  # it was unloaded meanwhile
+                self._retire(loaded)
 
     async def _again(self, lost: Loaded) -> tuple[Loaded, Proof | None]:
         proof, again = self._proofs.get(lost), await self._load(lost.version, lost.folder, lost.adapter)
