@@ -15,7 +15,7 @@ LIMIT_S = 900.0
 """Seconds that one command of a client may take: a node program starts slowly where others work too."""
 MARK = "AFTERWIT_CLIENT_TEST"
 """The environment variable by which a client's processes are found again, whatever group they went to."""
-KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR")
+KEPT = ("PATH", "LANG", "LC_ALL", "TERM")
 """Variables of ours that a client sees. Everything else would be the machine's own configuration."""
 
 
@@ -36,6 +36,8 @@ class Place:
     """With `/v1`."""
     until: float
     """The moment, on the monotonic clock, when no command may run any longer."""
+    scratch: Path
+    """The folder for its temporary files."""
     environment: dict[str, str] = field(default_factory=dict)
     """What the client's configuration adds."""
 
@@ -108,6 +110,7 @@ class Place:
     def _environment(self) -> Mapping[str, str]:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         home = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config")}
+        home |= {"TMPDIR": str(self.scratch)}
         home |= {
             "XDG_DATA_HOME": str(self.home / ".local/share"),
             "XDG_CACHE_HOME": str(self.home / ".cache"),

@@ -6,6 +6,7 @@ What it printed is what the model said, and the store holds every turn in its pl
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,13 @@ def until() -> float:
     return time.monotonic() + 60 * float(os.environ.get("MINUTES", "20"))
 
 
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A short path, since there may be sockets in it; what clients leave there goes with it."""
+    with tempfile.TemporaryDirectory(prefix="aw-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
 def installs(request: pytest.FixtureRequest, until: float) -> Iterator[Mapping[str, Future[Installed]]]:
     """Of each folder. One is installed while the clients before it run."""
@@ -50,6 +58,7 @@ async def test_a_session_of_a_real_client_is_captured(
     tmp_path: Path,
     model: Path,
     until: float,
+    scratch: Path,
     installs: Mapping[str, Future[Installed]],
 ) -> None:
     try:
@@ -57,7 +66,7 @@ async def test_a_session_of_a_real_client_is_captured(
     except NotInstallable as reason:
         pytest.skip(f"{client.name} could not be installed here: {reason}")
     async with gateway(tmp_path, model) as world:
-        place = Place(folder=tmp_path, url=world.url, until=until)
+        place = Place(folder=tmp_path, url=world.url, until=until, scratch=scratch)
         place.make()
         for command in client.configure(place, installed):
             await place.run(command)
