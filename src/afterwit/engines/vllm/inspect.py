@@ -29,6 +29,8 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
 RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
 NO_ADAPTER = "/afterwit/asks/whether/adapters/can/be/loaded"
+ASKED = (1, 1)
+"""A prompt; vLLM 0.32 on a CPU dies at one of a single id if the model has linear attention."""
 CACHES = b'enable_prefix_caching="True"'
 WIDTHS = (100, 50, 20, TOP)
 """Rows of the teacher that a server is asked for, the widest first; nobody asks for wider ones."""
@@ -110,7 +112,7 @@ async def _base_model(client: ServerClient) -> tuple[str, str, int]:
 
 async def _missing(client: ServerClient, folder: Path, model: str, swap: Swap | None) -> Any:
     """Each flag or variable that the server was not started with."""
-    answer = await client.ask("POST", GENERATE, _body(model, [1]))
+    answer = await client.ask("POST", GENERATE, _body(model, ASKED))
     if answer.status in (403, 404):
         yield "--enable-scale-out"
     elif answer.status == 400 and "logprobs" in answer.words:

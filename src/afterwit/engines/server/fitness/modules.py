@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from afterwit.engines.server.swaps.tensors import shapes_of
@@ -9,6 +10,8 @@ from afterwit.engines.server.swaps.tensors import shapes_of
 ALL = ("all",)
 FLAG = "--lora-target-modules"
 """Of both kinds of server."""
+PROJECTION = re.compile(r"\.(\w+_proj(?:_[a-z]+)?)\.weight$")
+"""A linear layer; experts that lie in one tensor are called likewise, but have no `.weight`."""
 
 
 def restriction_of(folder: Path) -> tuple[str, ...]:
@@ -18,9 +21,9 @@ def restriction_of(folder: Path) -> tuple[str, ...]:
 
 
 def adapted_modules(folder: Path) -> tuple[str, ...]:
-    """Such as q_proj and down_proj: the last part of the names of the model's projections.
+    """Such as q_proj, down_proj and in_proj_qkv: the last part of the names of the model's projections.
 
     ("all",) if its weights are in no safetensors files or are called otherwise.
     """
-    names = {name.removesuffix(".weight").rpartition(".")[2] for name in shapes_of(folder)}
-    return tuple(sorted(name for name in names if name.endswith("_proj"))) or ALL
+    found = (PROJECTION.search(name) for name in shapes_of(folder))
+    return tuple(sorted({match[1] for match in found if match})) or ALL
