@@ -9,7 +9,7 @@ from afterwit.apps.demo.people import Manner
 from experiments.simulation.plan import Plan
 
 SEEDS = (3, 4, 5, 6)
-"""The rules were made while looking at seeds 1 and 2, and how votes are counted together after a look at 3."""
+"""The rules were made while looking at seeds 1 and 2; how votes are counted together, after a look at 3."""
 TASKS = 60
 """Held-out tasks of a measurement."""
 WRONG = (0.0, 0.1, 0.25, 0.4)
