@@ -15,7 +15,7 @@ MINUTES ?= 20
 # Every core runs tests, one thread each; at most eight processes, since each holds its own torch.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
-.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
+.PHONY: demo demo-atropos test test-slow test-thorough test-gpu test-hosts test-engines test-atropos test-atropos-servers test-clients test-cluster test-verl test-slime test-storms check constraints settings bench bench-quick bench-page study safety judges compare pretrain docs clean
 .DELETE_ON_ERROR:
 
 comma := ,
@@ -110,8 +110,12 @@ test-cluster: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" --timeout 1200
 	@$(MAKE) --no-print-directory test-verl
 
-## Learners in the trainers of others: verl's engine, installed in build/servers, against ours.
-test-hosts: test-verl
+## Learners in the trainers of others: verl's engine, installed in build/servers, against ours; the plugin for slime, with
+## slime's own code where SLIME_CHECKOUT names a checkout of it.
+test-hosts: test-verl test-slime
+
+test-slime: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hosts/slime --timeout 1200 -rs
 
 test-verl: $(VENV)/.installed-test
 	$(BIN)/python -m tests.servers.install verl $(if $(TORCH_BACKEND),--uv)

@@ -60,7 +60,7 @@ def sample_loss(
         with torch.no_grad():
             reference_TV = logprobs(logits_reference_TV, sample.tau)
         losses["reference_kl"] = reference_kl(_with_graph_if(settings.beta, now_TV), reference_TV)
-    return _weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
+    return weighted(losses, sample, over, settings, zero=now_TJ[:, :0].sum())
 
 
 def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _with_graph_if(weight: float, logprobs_TV: Tensor) -> Tensor:
     return logprobs_TV if weight else logprobs_TV.detach()
 
 
-def _weighted(
+def weighted(
     losses: Mapping[str, Tensor],
     sample: Sample,
     over: Denominators,
@@ -76,8 +76,8 @@ def _weighted(
     *,
     zero: Tensor,
 ) -> SampleLoss:
-    """Each term [T]: the mean over its tokens, divided and weighted. `zero` gives every sample a
-    graph."""
+    """A sample's loss of its terms [T]: each the mean over its tokens, divided and weighted. `zero` gives
+    every sample a graph."""
     loss = zero
     terms = dict.fromkeys(TERMS, zero.detach())
     for name, loss_T in losses.items():

@@ -154,13 +154,13 @@ def _samples(
     found = advantages(rewarded, objective, mean=policy.reward_mean)
     device = policy.model.device
     samples = [
-        _sample(item, rows, advantage, device, scored_at_one=scored_at_one)
+        sample_of(item, rows, advantage, device, scored_at_one=scored_at_one)
         for item, rows, advantage in zip(items, given, found.values, strict=True)
     ]
     return samples, found.mean
 
 
-def _sample(
+def sample_of(
     item: Item,
     given: tuple[TeacherRows, ...],
     advantage: float | None,
@@ -168,6 +168,7 @@ def _sample(
     *,
     scored_at_one: bool,
 ) -> Sample:
+    """One item as the objective sees it. `scored_at_one`: its teacher answers at temperature 1."""
     behaviour = item.behaviour
     return Sample.sampled_at(
         behaviour.temperature,

@@ -1,0 +1,57 @@
+"""What must hold for slime's step to be the objective's. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from afterwit.core.errors import SettingError
+from afterwit.learner.served import require_servable
+from afterwit.learner.settings import SERVER, LearnerSettings
+from afterwit.objective.settings import ObjectiveSettings
+
+FLAGS = {
+    "n_samples_per_prompt": (1, "a live turn has no siblings"),
+    "context_parallel_size": (1, "a response must be whole on a rank"),
+    "calculate_per_token_loss": (False, "the mean over a response's tokens comes first"),
+    "loss_type": ("custom_loss", "the loss is the plugin's"),
+    "update_weight_mode": ("full", "a version holds whole weights"),
+    "update_weight_transport": ("disk", "versions are made of what slime writes"),
+}
+"""slime's arguments by name: the only value that fits, and why."""
+
+
+def require_flags(args: Any) -> None:
+    """SettingError, with the flag, if one of slime's arguments does not fit. What it lacks fits."""
+    for name, (wanted, why) in FLAGS.items():
+        if (found := getattr(args, name, wanted)) != wanted:
+            raise SettingError(f"slime's {name} is {found!r}, but must be {wanted!r}: {why}")
+    size, whole = (getattr(args, name, None) for name in ("rollout_batch_size", "global_batch_size"))
+    if size != whole:
+        raise SettingError(
+            f"slime's rollout_batch_size is {size} and its global_batch_size {whole}, but one batch of turns"
+            " is one step: make them equal"
+        )
+
+
+def require_settings(learner: LearnerSettings, objective: ObjectiveSettings) -> None:
+    """SettingError if the home's settings ask for what slime's step cannot give."""
+    asked = {
+        "learner.lora_rank": (learner.lora_rank, 0, "slime trains full weights"),
+        "learner.epochs": (learner.epochs, 1, "slime steps once over a batch"),
+        "learner.replay": (learner.replay, 0, "a batch has new turns alone"),
+        "objective.beta": (objective.beta, 0.0, "slime holds no whole distribution of the reference"),
+        "objective.c_h": (objective.c_h, 0.0, "the entropy is not computed"),
+    }
+    for name, (found, wanted, why) in asked.items():
+        if found != wanted:
+            raise SettingError(f"{name} is {found}, but under slime {why}: set it to {wanted}")
+    if objective.baseline == "running":
+        raise SettingError(
+            "objective.baseline is 'running', whose mean is not kept under slime: set it to 'none'"
+        )
+    if objective.needs_teacher and learner.teacher != SERVER:
+        raise SettingError(
+            f"learner.teacher is {learner.teacher!r}, but under slime hints are scored by a server: set it to"
+            " 'server', and learner.teacher_url"
+        )
+    require_servable(objective)
