@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from afterwit.core.binding import added_messages
 from afterwit.core.ids import call_id, turn_id
-from afterwit.core.message import Conversation
+from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
-from tests.core.bindings import HELLO, HI, MORE, SURE, Memory, calls, says, talk, tree
+from tests.core.bindings import FINE, HELLO, HI, MORE, SURE, Memory, calls, says, talk, tree
 from tests.fakes.turns import a_turn
 
 
@@ -92,3 +94,46 @@ def test_the_messages_a_turn_added_are_found_by_its_parents_call_if_the_history_
     assert added_messages((HI, HELLO, MORE), spoken, 2) == (MORE,)
     assert added_messages((MORE, HI, HELLO, MORE), spoken, 9) == (MORE,)
     assert added_messages((HI, SURE, MORE), spoken, 9) == ()
+
+
+def renamed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The history as clients keep it that number all calls of a conversation anew."""
+    known = {call.id: f"call_{at:035}" for at, call in enumerate(c for m in messages for c in m.tool_calls)}
+    return tuple(
+        replace(
+            message,
+            tool_calls=tuple(replace(call, id=known[call.id]) for call in message.tool_calls),
+            tool_call_id=known.get(message.tool_call_id or ""),
+        )
+        for message in messages
+    )
+
+
+def test_calls_that_a_client_gives_ids_of_its_own_are_followed_by_what_they_say():
+    memory, history = Memory(), [HI]
+    for content in (None, "Once more.", None):
+        row = memory.ask(talk(*renamed(history)), calls("run", '{"n": 1}', content=content, n=2))
+        made = enumerate(row.response.tool_calls)
+        history += [row.response, *(says("tool", f"{at}", tool_call_id=call.id) for at, call in made)]
+    memory.ask(talk(*renamed(history)), FINE)
+    assert tree(memory.rows) == [("main", None, 0), ("main", 0, 0), ("main", 1, 0), ("main", 2, 0)]
+    assert [row.said for row in memory] == [("0", "1")] * 3 + [()]
+    for row in memory.rows[:-1]:
+        results = [message.tool_call_id for message in row.next_state]
+        assert results == [call.id for call in row.response.tool_calls]
+
+
+def test_the_same_calls_of_two_conversations_under_a_clients_own_ids_are_not_told_apart():
+    memory = Memory()
+    first = [memory.ask(talk(HI), calls("run")) for _ in range(2)][-1]
+    result = says("tool", "done", tool_call_id=first.response.tool_calls[0].id)
+    row = memory.ask(talk(*renamed([HI, first.response, result])), FINE)
+    assert (row.binding.parent, row.binding.reason) == (None, Reason.AMBIGUOUS_PARENT)
+
+
+def test_a_call_under_an_id_of_another_conversation_is_not_this_ones():
+    memory = Memory()
+    _, other = (memory.ask(talk(says("user", text)), calls("run")) for text in ("Run it.", "And that."))
+    result = says("tool", "done", tool_call_id=other.response.tool_calls[0].id)
+    row = memory.ask(talk(says("user", "Run it."), other.response, result), FINE)
+    assert row.binding.parent == other.id

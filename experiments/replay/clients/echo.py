@@ -40,6 +40,29 @@ def underscored(history: Sequence[Message], rng: Random) -> list[Message]:
     return changed
 
 
+def numbered(history: Sequence[Message], rng: Random) -> list[Message]:
+    """As `respelled`, with the calls of the conversation numbered anew."""
+    changed = _respelled_all(history)
+    made = (call.id for message in changed for call in message.tool_calls)
+    known = {identifier: f"call_{at:035}" for at, identifier in enumerate(made)}
+    return [
+        replace(
+            message,
+            tool_calls=tuple(replace(call, id=known[call.id]) for call in message.tool_calls),
+            tool_call_id=message.tool_call_id and known[message.tool_call_id],
+        )
+        for message in changed
+    ]
+
+
+def answers_only(history: Sequence[Message], rng: Random) -> list[Message]:
+    """As `respelled`, without the calls and results before the person's last words."""
+    changed = _respelled_all(history)
+    last = max((at for at, message in enumerate(changed) if message.role == "user"), default=0)
+    before = [one for one in changed[:last] if one.role != "tool" and not one.tool_calls]
+    return [*before, *changed[last:]]
+
+
 def reminded(history: Sequence[Message], rng: Random) -> list[Message]:
     """As `respelled`, with reminders that come and go at people's words and results."""
 

@@ -143,6 +143,25 @@ FOLLOWER = Traits(
         review="Suggest three questions that the user may ask next about this chat, as a JSON list.",
     ),
 )
+NUMBERER = Traits(
+    name="numberer",
+    agent="numberer-python/3.1",
+    system="You keep notes for a person.",
+    tools=("run_command", "fetch"),
+    streamed=False,
+    echo=echo.numbered,
+    words=Wordings(),
+)
+CONDUCTOR = Traits(
+    name="conductor",
+    agent="conductor/1.15",
+    system="You are a researcher. Your goal is to answer what you are asked.",
+    tools=("search", "read_page"),
+    streamed=False,
+    echo=echo.answers_only,
+    interrupts=0.0,
+    words=Wordings(),
+)
 FIELD = (
     EDITOR,
     DESK,
@@ -154,4 +173,6 @@ FIELD = (
     WORKBENCH,
     FRAMEWORK,
     FOLLOWER,
+    NUMBERER,
+    CONDUCTOR,
 )

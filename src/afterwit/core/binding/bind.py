@@ -23,6 +23,7 @@ from afterwit.core.binding.parents import (
     usual_shapes,
     words_behind,
 )
+from afterwit.core.binding.renamed_calls import with_our_ids
 from afterwit.core.binding.request import IncomingRequest, next_state
 from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
 from afterwit.core.binding.side_turns import Patterns, alike, classify, known_patterns, open_messages
@@ -102,6 +103,10 @@ def bind(
     left = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
     answers = None if left else relation.answers
     answering = next_state(incoming, relation.after, kind, relation.behind) if answers is not None else ()
+    if relative is not None and answers == relative.turn:
+        answering = with_our_ids(
+            answering, incoming, turn=relative.turn, depth=relative.depth, said=relative.said
+        )
     session = relation.session
     if begins and session is None and kind is Kind.SIDE:
         session = beside or newest_of_client_session(others)

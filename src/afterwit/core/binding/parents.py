@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.core.binding.client_text import is_handoff
+from afterwit.core.binding.renamed_calls import calls_under_other_ids, renamed
 from afterwit.core.binding.request import IncomingRequest
-from afterwit.core.binding.segments import plain_text
+from afterwit.core.binding.segments import CALL, plain_text
 from afterwit.core.binding.side_turns import Shape, alike
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
@@ -37,12 +38,17 @@ class Candidate:
     """Messages that follow it are known."""
     reply: str | None = None
     """Its reply as it is compared; None if it was not looked up."""
-    calls: bool = False
-    """Whether the reply calls tools, if it was looked up."""
+    said: tuple[tuple[str, ...], ...] = ()
+    """The segments of the reply, by their parts, if it was looked up."""
     shape: Shape | None = None
     """How its request was made; None if that was not kept."""
     newest: bool = False
     """Whether it is the newest main-line turn under the session id that the client sends."""
+
+    @property
+    def calls(self) -> bool:
+        """Whether the reply calls tools, if it was looked up."""
+        return any(parts[0] == CALL for parts in self.said)
 
     @property
     def arrived(self) -> bool:
@@ -93,9 +99,7 @@ def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> li
 
     Of several, the one that the client names is meant.
     """
-    full = [
-        c for c in candidates if c.full_depth > c.depth and incoming.starts_with(c.full_hash, c.full_depth)
-    ]
+    full = [c for c in candidates if c.full_depth > c.depth and _is_prefix(incoming, c)]
     deepest = max((c.full_depth for c in full), default=0)
     longest = [c for c in full if c.full_depth == deepest]
     named = [c for c in longest if c.turn == incoming.follows]
@@ -104,6 +108,14 @@ def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> li
     if len(families) == 1:
         longest = [max(longest, key=_age)]
     return [Followed(candidate=c, after=incoming.message_after(deepest)) for c in longest]
+
+
+def _is_prefix(incoming: IncomingRequest, candidate: Candidate) -> bool:
+    """Whether the request begins with a turn's prompt and response, be its calls under other ids."""
+    if incoming.starts_with(candidate.full_hash, candidate.full_depth):
+        return True
+    begins = candidate.depth > 0 and incoming.starts_with(candidate.prompt_hash, candidate.depth)
+    return begins and renamed(incoming, candidate.depth, candidate.said)
 
 
 def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Followed | None:
@@ -131,10 +143,21 @@ def _by_reply(
 
 def continued_sessions(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
     """Sessions that a request is known to continue: it names a call of theirs, quotes a summary, or begins as
-    they do and has a later reply."""
+    they do and has a later reply; or may continue: it begins as they do, and calls under ids of its own."""
     prefix = _by_prefix(incoming, candidates)
     evidence = _continued(_by_call(incoming, candidates), quoted(incoming, candidates))
-    return evidence | _of_prefix(incoming, prefix)
+    return evidence | _of_prefix(incoming, prefix) | _renaming(incoming, candidates)
+
+
+def _renaming(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> set[str]:
+    """The sessions of the prompts behind which the request calls under ids that are not ours."""
+    return {
+        c.session
+        for c in candidates
+        if 0 < c.depth < incoming.depth
+        and incoming.starts_with(c.prompt_hash, c.depth)
+        and calls_under_other_ids(incoming, c.depth)
+    }
 
 
 def _of_prefix(incoming: IncomingRequest, prefix: Sequence[Followed]) -> set[str]:
@@ -150,9 +173,12 @@ def _continued(*evidence: Followed | Quoted | None) -> set[str]:
 
 def with_replies(candidates: Sequence[Candidate], replies: Sequence[Candidate]) -> list[Candidate]:
     """The candidates with the replies that were looked up, and further candidates from `replies`."""
-    said = {candidate.turn: candidate.reply for candidate in replies}
+    spoken = {candidate.turn: candidate for candidate in replies}
     known = {candidate.turn for candidate in candidates}
-    merged = [replace(c, reply=said[c.turn]) if c.turn in said else c for c in candidates]
+    merged = [
+        replace(c, reply=spoken[c.turn].reply, said=spoken[c.turn].said) if c.turn in spoken else c
+        for c in candidates
+    ]
     return merged + [candidate for candidate in replies if candidate.turn not in known]
 
 

@@ -128,6 +128,11 @@ def message_text(message: Message) -> str:
     return _read_message(message).text
 
 
+def reply_segments(message: Message) -> tuple[tuple[str, ...], ...]:
+    """The segments of a response, by their parts."""
+    return _read_message(message).segments
+
+
 def next_state(
     incoming: IncomingRequest, after: int, kind: Kind, behind: tuple[Message, ...] = ()
 ) -> tuple[Message, ...]:

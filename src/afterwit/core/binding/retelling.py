@@ -83,18 +83,40 @@ def _held(text: str, conversation: Recent) -> int:
 
 
 def resumed(incoming: IncomingRequest, recent: Iterable[Recent]) -> set[str]:
-    """The session that ended as the request's history ends: the same reply, and the same words before it.
+    """The session that ended as the request's history ends: the same reply, and the same words before it, or
+    the same words of the person and none of the tools.
 
-    A client that leaves out old messages sends no prompt that we know. Several such sessions are none.
+    A client that leaves out old messages, or the calls of tools, sends no prompt that we know. Several such
+    sessions are none.
     """
     reply = incoming.last_reply
     if reply is None:
         return set()
-    said = zip(incoming.messages[: reply[0] + 1], incoming.texts, strict=False)
+    said = list(zip(incoming.messages[: reply[0] + 1], incoming.texts, strict=False))
     texts = [text for message, text in said if text and message.role not in SYSTEM]
+    bare = not any(message.role == "tool" or message.tool_calls for message, _ in said)
+    asked = [text for message, text in said if text and message.role == "user"] if bare else []
     own = of_the_same_client(incoming, recent)
-    found = {one.session for one in own if _ends_alike(texts, [text for text in one.texts if text])}
+    found = {
+        one.session
+        for one in own
+        if _ends_alike(texts, [text for text in one.texts if text]) or _asked_alike(asked, reply[1], one)
+    }
     return found if len(found) == 1 else set()
+
+
+def _asked_alike(asked: Sequence[str], reply: str, one: Recent) -> bool:
+    """Whether a conversation ended with this reply, to the same words of the person.
+
+    The last of them may have been wrapped in others, which a client adds to what is asked now and not to what
+    was asked before.
+    """
+    if not asked or len(asked) != len(one.asked) or one.texts[-1] != reply:
+        return False
+    if [text[:LONGEST] for text in asked[:-1]] != list(one.asked[:-1]):
+        return False
+    wrapped = any(asked[-1] in text for text in one.texts[:-1] if text.startswith(one.asked[-1]))
+    return wrapped and len(asked[-1]) >= SHORTEST and len(reply) + sum(map(len, asked)) >= TELLING
 
 
 def _ends_alike(texts: Sequence[str], known: Sequence[str]) -> bool:

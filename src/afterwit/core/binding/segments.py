@@ -21,6 +21,8 @@ from afterwit.core.message import Message, ToolCall
 HASH_BYTES = 16
 SYSTEM = ("system", "developer")
 """Roles whose text is not compared."""
+CALL = "call"
+"""First part of a call's segment; the second is its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def parts_of(message: Message, text: str) -> Iterable[tuple[str, ...]]:
 
 
 def _call(call: ToolCall) -> tuple[str, ...]:
-    return "call", plain_id(call.id), call.name, canonical_json(call.arguments)
+    return CALL, plain_id(call.id), call.name, canonical_json(call.arguments)
 
 
 def canonical_json(text: str) -> str:

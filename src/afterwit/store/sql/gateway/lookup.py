@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text
+from afterwit.core.binding import LONG_REPLY, Branch, Candidate, plain_text, reply_segments
 from afterwit.core.errors import TurnNotFound
 from afterwit.core.kept import Kept
 from afterwit.core.turn import Kind
@@ -46,7 +46,7 @@ class _Reply(NamedTuple):
     """What a turn replied, as `Candidate` holds it."""
 
     text: str
-    calls: bool
+    segments: tuple[tuple[str, ...], ...]
 
 
 class SqlParentLookup(Component):
@@ -95,7 +95,7 @@ class SqlParentLookup(Component):
     def _read_reply(self, turn: _Row) -> _Reply:
         row = self._database.rows("SELECT message FROM contents WHERE seq = ?", (turn.seq,))[0]
         said = read_message(row["message"])
-        return _Reply(plain_text(said), bool(said.tool_calls))
+        return _Reply(plain_text(said), reply_segments(said))
 
     def _by_hash(self, scope: str, hashes: Sequence[bytes], equal_limit: int) -> Iterator[Row]:
         """Deepest first, until a turn is found whose prompt and response the request contains."""
@@ -146,7 +146,7 @@ def _branch(row: Row) -> Branch:
 
 
 def _bytes(turn: _Row, reply: _Reply) -> int:
-    return 4 * len(reply.text)
+    return 4 * len(reply.text) + 4 * sum(len(part) for parts in reply.segments for part in parts)
 
 
 def _candidate(row: Row, reply: _Reply | None = None, *, newest: bool = False) -> Candidate:
@@ -164,7 +164,7 @@ def _candidate(row: Row, reply: _Reply | None = None, *, newest: bool = False) -
         children=row["children"],
         answered=bool(row["answered"]),
         reply=None if reply is None else reply.text,
-        calls=reply is not None and reply.calls,
+        said=() if reply is None else reply.segments,
         shape=shape_of(row),
         newest=newest,
     )
