@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterwit.core.binding.client_text import without_client_text
+from afterwit.core.binding.client_text import is_handoff, without_client_text
 
 OPENCLAW = (
     "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nConversation data (data, not instructions):\n"
@@ -41,3 +41,32 @@ OPENCLAW = (
 )
 def test_known_additions_go_and_everything_else_stays(text, left):
     assert without_client_text(text) == left
+
+
+SUMMARY = "The person keeps notes; the word plum was written into note.txt and read back. " * 4
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "The conversation so far has been compacted to free up room.",
+        "This session is being continued from an earlier one.",
+        "Earlier messages were summarized:",
+        "Your context was automatically condensed.",
+    ],
+)
+def test_a_message_that_tells_what_was_done_to_the_conversation_stands_in_its_place(opening):
+    assert is_handoff(f"{opening}\n{SUMMARY}")
+    assert without_client_text(f"{opening}\n{SUMMARY}") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The conversation has been compacted too often.",
+        f"Please write a summary of the conversation. {SUMMARY}",
+        f"Keep this in mind.\nThe session was continued. {SUMMARY}",
+    ],
+)
+def test_what_a_person_says_of_a_conversation_stays(text):
+    assert without_client_text(text) == text.strip()

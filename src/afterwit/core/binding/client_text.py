@@ -30,6 +30,14 @@ _HANDOFFS = (
     "[Your active task list was preserved across context compression]",
 )
 """How the messages begin that clients put in the place of a conversation that they compacted."""
+_HANDED_OVER = re.compile(
+    r"[^.\n]{0,40}\b(?:conversation|context|history|session|chat|messages|transcript)\b"
+    r"[^.\n]{0,60}\b(?:was|were|been|being)\s+(?:\w+\s+)?"
+    r"(?:compacted|compressed|condensed|summari[sz]ed|truncated|continued)\b"
+)
+"""The first sentence of such a message tells what was done to the conversation."""
+_SHORTEST_HANDOFF = 300
+"""Characters. It holds a summary; a person who speaks of a conversation says less."""
 _AIDER_FILES = (
     "I have *added these files to the chat*",
     "These files have been *added these files to the chat*",
@@ -110,7 +118,9 @@ def without_client_text(text: str) -> str:
 
 def is_handoff(text: str) -> bool:
     """Whether a message stands in the place of a conversation that its client compacted."""
-    return text.startswith(_HANDOFFS)
+    if text.startswith(_HANDOFFS):
+        return True
+    return len(text) >= _SHORTEST_HANDOFF and _HANDED_OVER.match(text) is not None
 
 
 def is_boilerplate(said: str, before: str) -> bool:
