@@ -71,7 +71,7 @@ def version_of(number: int, turns: Sequence[str], effects: Sequence[Effect] = ()
 
 def of_manifests(large: int) -> Iterator[Row]:
     """The manifests on the disk, which stay for ever: the learner reads them."""
-    every, chains, sizes = list[float](), list[float](), (large // 10, large)
+    histories, chains, sizes = list[float](), list[float](), (large // 10, large)
     with tempfile.TemporaryDirectory() as folder:
         versions = Versions(root=Path(folder), base=Path(folder))
         for written, size in zip((0, sizes[0]), sizes, strict=True):
@@ -79,9 +79,10 @@ def of_manifests(large: int) -> Iterator[Row]:
                 place = versions.place(at)
                 place.mkdir()
                 (place / manifest.NAME).write_text(manifest.dump(_with_effects(at)))
-            every.append(seconds(versions.all))
+            histories.append(seconds(versions.history))
             chains.append(seconds(versions.chains))
-    for what, taken in (("all manifests, at each update", every), ("whose they are, at each look", chains)):
+    found = {"who learned what, at each update": histories, "whose versions, at each look": chains}
+    for what, taken in found.items():
         yield row(f"learner: {what}", sizes, taken, bounded=False, of="versions", far=10_000)
 
 

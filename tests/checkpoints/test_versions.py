@@ -96,6 +96,27 @@ def test_a_manifest_reads_back_as_it_was() -> None:
     assert manifest.parse(manifest.dump(written)) == written
 
 
+def test_the_history_is_all_versions_without_what_was_measured_and_follows_what_is_new(
+    versions: Versions,
+) -> None:
+    grow(versions, 1)
+    measured = version(2, metrics={"loss": 1.0}, effects=(Effect(turn="turn2", before=-1.0, after=-0.5),))
+    with versions.writing():
+        versions.write(measured, fill)
+    plain = [replace(each, metrics={}, effects=()) for each in versions.all()]
+    assert versions.history() == plain != versions.all()
+    grow(versions, 3)
+    assert versions.history() == [replace(each, metrics={}, effects=()) for each in versions.all()]
+
+
+def test_a_damaged_manifest_is_said_of_the_history_too(alone: Versions) -> None:
+    grow(alone, 2)
+    assert len(alone.history()) == 3
+    (alone.place(2) / manifest.NAME).write_text("{")
+    with pytest.raises(VersionDamaged, match="cannot be read"):
+        alone.history()
+
+
 def test_a_folder_is_a_version_only_once_its_manifest_is_there(versions: Versions) -> None:
     grow(versions, 1)
     seen = []

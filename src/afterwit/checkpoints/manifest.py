@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ def parse(text: str) -> Version:
     )
 
 
+def read(path: Path) -> Version:
+    """The version in a manifest."""
+    return parse(path.read_text())
+
+
 def adapter_in(path: Path) -> str | None:
     """The adapter that a manifest belongs to; None if it cannot be read."""
     try:
@@ -60,6 +65,19 @@ def adapter_in(path: Path) -> str | None:
 def _adapter_in(path: Path, inode: int, changed: int) -> str:
     """Read once: a manifest never changes."""
     return str(json.loads(path.read_text()).get("adapter", SHARED))
+
+
+def history_in(path: Path) -> Version:
+    """The version in a manifest, without what an update measured and how to run it again. Raises as `parse`
+    does, and OSError."""
+    status = path.stat()
+    return _history_in(path, status.st_ino, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=65_536)
+def _history_in(path: Path, inode: int, changed: int) -> Version:
+    """Read once: a manifest never changes. Effects are most of it."""
+    return replace(read(path), metrics={}, effects=(), recipe=None)
 
 
 def _recipe(data: dict[str, Any]) -> Recipe:

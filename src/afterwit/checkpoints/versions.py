@@ -53,14 +53,18 @@ class Versions:
         """Every version that has a manifest, oldest first. VersionDamaged if one cannot be read."""
         return [self._read(number) for number in self.numbers()]
 
+    def history(self) -> list[Version]:
+        """As `all`, without metrics, effects and recipes. What was read before is not read again."""
+        return [self._read(number, manifest.history_in) for number in self.numbers()]
+
     def get(self, number: int) -> Version | None:
         """One version, None if it does not exist. VersionDamaged if its manifest cannot be read."""
         return self._read(number) if self._manifest(number).exists() else None
 
-    def _read(self, number: int) -> Version:
+    def _read(self, number: int, read: Callable[[Path], Version] = manifest.read) -> Version:
         path = self._manifest(number)
         try:
-            return manifest.parse(path.read_text())
+            return read(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise VersionDamaged(
                 f"{path} cannot be read: bring it back from a copy, or remove the folder {path.parent}; its "

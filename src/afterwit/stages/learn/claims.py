@@ -176,7 +176,7 @@ class Claims:
 
     def remove_forgotten(self, turns: Collection[str] = ()) -> None:
         """Delete the weights of all versions that hold a forgotten turn, or one of `turns`."""
-        found = self._versions.all()
+        found = self._versions.history()
         self._versions.remove_weights(tainted(found, self._versions.holds, turns))
 
     def together(self) -> AbstractContextManager[None]:

@@ -39,7 +39,7 @@ class Gate:
         if not self._settings.enabled:
             return []
         budget = max(LEAST_TOKENS, int(self._settings.share_of_update * work))
-        versions = self._versions.all()
+        versions = self._versions.history()
         gone = {number for version in versions for number in version.reverts}
         found = [item for item in self._store.suite(self._adapter) if item.version not in gone]
         return self._settings.suite.chosen(found, without=batch, tokens=budget, turn=len(versions))
@@ -96,7 +96,7 @@ class Gate:
         events = self._store.events(self._adapter)
         if all(event.kind is EventKind.CONFIRM for event in events):
             return None
-        found = due(events, self._versions.all(), self._versions.has_weights)
+        found = due(events, self._versions.history(), self._versions.has_weights)
         if found is None:
             return None
         target, event = found
@@ -107,4 +107,4 @@ class Gate:
         """Versions whose weights must stay, because a hold or an alarm may return to them, now or soon."""
         newest = self._store.episodes(self._adapter)[-self._settings.confirm_after :]
         soon = frozenset(episode.version for episode in newest)
-        return soon | places_to_return_to(self._store.events(self._adapter), self._versions.all())
+        return soon | places_to_return_to(self._store.events(self._adapter), self._versions.history())
