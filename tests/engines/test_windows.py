@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import Gemma3TextConfig
 
 from afterwit.engines.port import Engine
 from tests.engines.sglang.servers import opened as opened_sglang
 from tests.engines.talk import ask, rescored, say
 from tests.engines.vllm.servers import opened as opened_vllm
-from tests.fakes.adapters import by_peft, noise
-from tests.fakes.models import save_random
+from tests.fakes.adapters import logprobs_by_peft, noise
+from tests.fakes.models import save_random, with_tokenizer_of
 from tests.servers.server import Servers
 
 OPENED: Mapping[str, Callable[..., AbstractAsyncContextManager[Engine]]] = {
@@ -47,10 +45,7 @@ def gemma(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         query_pre_attn_scalar=32,
     )
     save_random(folder, config, seed=0)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        if (qwen / name).exists():
-            shutil.copy(qwen / name, folder)
-    return folder
+    return with_tokenizer_of(qwen, folder)
 
 
 @pytest.mark.engines
@@ -66,7 +61,4 @@ async def test_responses_and_adapters_beyond_the_window_are_the_models(
         assert said.logprobs == pytest.approx(rescored(gemma, request, said, 1.0).tolist(), abs=1e-4)
         await engine.stage(1, adapter)
         probed = await engine.probe(IDS)
-    with torch.inference_mode():
-        logits_TV = by_peft(gemma, adapter)(input_ids=torch.tensor([IDS])).logits[0, :-1]
-    wanted = logits_TV.log_softmax(-1).gather(-1, torch.tensor(IDS[1:])[:, None])[:, 0]
-    assert probed == pytest.approx(wanted.tolist(), abs=1e-4)
+    assert probed == pytest.approx(logprobs_by_peft(gemma, adapter, IDS), abs=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,14 @@ def save_random(folder: Path, config: PreTrainedConfig, seed: int) -> None:
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.save_pretrained(folder)
+
+
+def with_tokenizer_of(source: Path, folder: Path) -> Path:
+    """`folder`, with the tokenizer and the template of the model in `source`."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (source / name).exists():
+            shutil.copy(source / name, folder)
+    return folder
 
 
 def _save_tokenizer(folder: Path, tokenizer: Tokenizer, template: str, named: dict[str, str]) -> None:

@@ -68,6 +68,8 @@ def _finish_vllm(packages: Path) -> None:
     info = packages / f"vllm-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    for path in _copied("vllm"):
+        shutil.copy(path, packages)
 
 
 def _finish_sglang(packages: Path) -> None:
@@ -101,6 +103,12 @@ def _requirements(name: str) -> Path:
     return HERE / "requirements" / f"{name}.txt"
 
 
+def _copied(name: str) -> list[Path]:
+    """Files of ours that go into its environment: those for torchvision, and SGLang's kernels."""
+    patterns = {"sglang": "**/*.p*", "vllm": "*.p*"}
+    return sorted((HERE / "sglang_cpu").glob(patterns[name])) if name in patterns else []
+
+
 def _is_installed(name: str) -> bool:
     stamp = _place(name) / STAMP
     return stamp.exists() and stamp.read_text() == _digest(name)
@@ -108,9 +116,8 @@ def _is_installed(name: str) -> bool:
 
 def _digest(name: str) -> str:
     """The hash of its own recipe: the list, what is copied, the steps, and Python's own version."""
-    extra = sorted((HERE / "sglang_cpu").rglob("*.p*")) if name == "sglang" else []
     digest = hashlib.sha256(sys.version.encode())
-    for path in (_requirements(name), *extra):
+    for path in (_requirements(name), *_copied(name)):
         digest.update(path.read_bytes())
     for step in (install, FINISH[name]):
         digest.update(inspect.getsource(step).encode())
