@@ -1,19 +1,20 @@
 """docs/benchmarks.md's table and picture, from a kept JSON.
 
-`python -m benchmarks.page [RESULTS]`: a fresh RESULTS first becomes the kept one, docs/data/benchmarks.json.
+`python -m benchmarks.page [RESULTS]`: the questions of fresh RESULTS first take the place of the kept ones in
+docs/data/benchmarks.json; the page says of which commit they are.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.__main__ import QUESTIONS
 from benchmarks.measure import Row, number
 from benchmarks.picture import draw
-from benchmarks.results import read
+from benchmarks.results import keep, read
 
 DOCS = Path(__file__).parent.parent / "docs"
 KEPT, PAGE, PICTURE = DOCS / "data" / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
@@ -22,10 +23,9 @@ BEGIN, END = "<!-- measured: python -m benchmarks.page -->", "<!-- /measured -->
 
 def main() -> None:
     if len(sys.argv) > 1:
-        KEPT.parent.mkdir(exist_ok=True)
-        shutil.copyfile(sys.argv[1], KEPT)
+        keep(Path(sys.argv[1]), KEPT)
     facts, questions = read(KEPT)
-    rows = [row for found in questions.values() for row in found]
+    rows = [row for name in sorted(questions, key=_place) for row in questions[name]]
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     measured = "\n".join(_measured(facts, rows))
@@ -38,12 +38,25 @@ def _measured(facts: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     versions = ", ".join(
         f"{name} {machine[name]}" for name in ("torch", "transformers", "trl") if name in machine
     )
-    commit = facts["commit"][:10]
-    yield f"Commit `{commit}`; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
+    yield f"{_commits(facts)}; {machine['cpu']}, {machine['cores']} cores, one thread; {versions}."
     yield "\n![Every row as a multiple of its target, and an update's time and memory](benchmarks.svg)\n"
     yield "| row | what | median (min to max) | target | | floor or peer | |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     yield from map(_line, rows)
+
+
+def _commits(facts: Mapping[str, Any]) -> str:
+    later = [f"{name}'s `{_short(commit)}`" for name, commit in facts.get("later", {}).items()]
+    return f"Commit `{_short(facts['commit'])}`" + (f", but {', '.join(later)}" if later else "")
+
+
+def _short(commit: str) -> str:
+    """Ten digits, and the mark of a working tree that differs."""
+    return commit[:10] + "+" * commit.endswith("+")
+
+
+def _place(question: str) -> int:
+    return QUESTIONS.index(question)
 
 
 def _line(row: Row) -> str:

@@ -29,6 +29,20 @@ def write(out: Path, found: Mapping[str, Sequence[Row]], asked: Asked) -> None:
     out.write_text(json.dumps(result, indent=1) + "\n")
 
 
+def keep(fresh: Path, kept: Path) -> None:
+    """Put fresh results in the place of kept ones; questions that were not asked again stay.
+
+    `later` names the commit of each question that is not of the kept results' own.
+    """
+    new = json.loads(fresh.read_text())
+    old = json.loads(kept.read_text()) if kept.exists() else {"questions": {}}
+    if old["questions"].keys() - new["questions"].keys():
+        later = old.get("later", {}) | dict.fromkeys(new["questions"], new["commit"])
+        new = old | {"later": later, "questions": old["questions"] | new["questions"]}
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text(json.dumps(new, indent=1) + "\n")
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
     """What `write` wrote: everything but the rows, and the rows by question."""
     result = json.loads(path.read_text())

@@ -38,7 +38,7 @@ TOKENS_OF_PROMPT, TOKENS_OF_RESPONSE = 900, 180
 IN_FLIGHT = 32
 STEPS = 60
 """Of a session that grows to 25,000 tokens."""
-WHY = "packing, a second row and the indexes of both; see docs/benchmarks.md"
+WHY = "packing, a second row, six indexes, and what the gateway's calls need"
 
 
 def rows(asked: Asked) -> Iterator[Row]:
