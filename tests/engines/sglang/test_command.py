@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.sglang.settings import SglangSettings
+from tests.fakes.unpackable import tiny_unpackable
 
 
 def started(model: Path, settings: SglangSettings) -> list[str]:
@@ -24,6 +28,13 @@ def test_it_makes_room_for_an_adapter_of_every_projection(qwen: Path) -> None:
     words = " ".join(started(qwen, SglangSettings()))
     modules = "down_proj gate_proj k_proj o_proj q_proj up_proj v_proj"
     assert f"--enable-lora --max-lora-rank 8 --lora-target-modules {modules}" in words
+
+
+def test_linear_attention_which_it_cannot_adapt_is_refused_before_a_server_starts(tmp_path: Path) -> None:
+    tiny_unpackable(tmp_path, "qwen3_5 with images")
+    with pytest.raises(SettingError, match=r"in_proj_qkv, in_proj_z, out_proj of .*engine.swap = \"whole\""):
+        started(tmp_path, SglangSettings())
+    assert "--enable-lora" not in started(tmp_path, SglangSettings(swap="whole"))
 
 
 def test_whole_weights_need_no_room_for_adapters(qwen: Path) -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.fitness.facts import dtype_of
 from afterwit.engines.server.fitness.modules import adapted_modules
 from afterwit.engines.sglang.settings import SglangSettings
+
+ADAPTED = frozenset(
+    (
+        *("all", "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "down_proj"),
+        *("gate_up_proj", "q_a_proj", "kv_a_proj_with_mqa", "q_b_proj", "kv_b_proj"),
+    )
+)
+"""What its flag takes, of a decoder's projections."""
 
 
 def command(folder: Path, settings: SglangSettings, *, host: str, port: int, lora_rank: int) -> ServerCommand:
@@ -23,7 +32,7 @@ def command(folder: Path, settings: SglangSettings, *, host: str, port: int, lor
 
 
 def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[str, ...]:
-    """The flags that the engine needs, whoever starts the server."""
+    """The flags that the engine needs, whoever starts the server. SettingError if it cannot adapt it."""
     needed = (
         "--incremental-streaming-output",
         "--enable-priority-scheduling",
@@ -33,6 +42,11 @@ def flags(folder: Path, settings: SglangSettings, *, lora_rank: int) -> tuple[st
     if settings.swap == "whole":
         return needed
     modules = adapted_modules(folder)
+    if unknown := [name for name in modules if name not in ADAPTED]:
+        raise SettingError(
+            f"SGLang has no adapters for {', '.join(unknown)} of {folder.name}: set engine.swap = "
+            '"whole" and learner.lora_rank = 0, or take vLLM'
+        )
     return (
         *needed,
         *("--enable-lora", "--max-lora-rank", str(lora_rank), "--lora-target-modules", *modules),

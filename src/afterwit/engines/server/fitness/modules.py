@@ -10,8 +10,8 @@ from afterwit.engines.server.swaps.tensors import shapes_of
 ALL = ("all",)
 FLAG = "--lora-target-modules"
 """Of both kinds of server."""
-PROJECTION = re.compile(r"\.(\w+_proj(?:_[a-z]+)?)\.weight$")
-"""A linear layer; experts that lie in one tensor are called likewise, but have no `.weight`."""
+PROJECTION = re.compile(r"^(?!.*(?:vision|visual)).*\.(\w+_proj(?:_[a-z]+)?)\.weight$")
+"""A linear layer of no image tower; experts that lie in one tensor are called likewise, without `.weight`."""
 
 
 def restriction_of(folder: Path) -> tuple[str, ...]:
