@@ -7,8 +7,10 @@ from tests.clients.claude_code import CLAUDE_CODE
 from tests.clients.client import Client
 from tests.clients.codex import CODEX
 from tests.clients.hermes import HERMES
+from tests.clients.kimi_code import KIMI_CODE
 from tests.clients.openclaw import OPENCLAW, OPENCLAW_MESSAGES, OPENCLAW_RESPONSES
 from tests.clients.opencode import OPENCODE
+from tests.clients.pi import PI
 from tests.clients.qwen_code import QWEN_CODE
 
 CLIENTS: tuple[Client, ...] = (
@@ -19,10 +21,14 @@ CLIENTS: tuple[Client, ...] = (
     sdks.PYDANTIC_AI,
     sdks.LITELLM,
     sdks.LANGCHAIN,
+    sdks.AGNO,
+    sdks.AI_SDK,
+    PI,
     CODEX,
     CLAUDE_CODE,
     OPENCODE,
     QWEN_CODE,
+    KIMI_CODE,
     HERMES,
     OPENCLAW,
     OPENCLAW_RESPONSES,
