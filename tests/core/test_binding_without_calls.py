@@ -41,3 +41,13 @@ def test_another_question_with_the_same_answer_goes_on_in_no_session():
     looked_up(memory, ASKED)
     other = says("user", "Which file do I need to read first?")
     assert memory.ask(talk(SYSTEM, other, LONGEST_ONE, MORE), SURE).binding.parent is None
+
+
+def test_a_short_word_of_the_person_is_enough_if_the_words_before_it_are_the_same():
+    memory, yes, done = Memory(), says("user", "yes"), says("assistant", "Done.")
+    looked_up(memory, ASKED)
+    call = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, yes), calls("run"))
+    result = says("tool", "ok", tool_call_id=call.response.tool_calls[0].id)
+    answer = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, yes, call.response, result), done)
+    row = memory.ask(talk(SYSTEM, ASKED, LONGEST_ONE, yes, done, MORE), SURE)
+    assert row.binding.parent == answer.id

@@ -115,8 +115,13 @@ def _asked_alike(asked: Sequence[str], reply: str, one: Recent) -> bool:
         return False
     if [text[:LONGEST] for text in asked[:-1]] != list(one.asked[:-1]):
         return False
-    wrapped = any(asked[-1] in text for text in one.texts[:-1] if text.startswith(one.asked[-1]))
-    return wrapped and len(asked[-1]) >= SHORTEST and len(reply) + sum(map(len, asked)) >= TELLING
+    return _asked_last(asked[-1], one) and len(reply) + sum(map(len, asked)) >= TELLING
+
+
+def _asked_last(text: str, one: Recent) -> bool:
+    """Whether a conversation's last words of the person are this text, or hold it if it is not short."""
+    said = [known for known in one.texts[:-1] if known.startswith(one.asked[-1])]
+    return text in said or (len(text) >= SHORTEST and any(text in known for known in said))
 
 
 def _ends_alike(texts: Sequence[str], known: Sequence[str]) -> bool:
