@@ -40,6 +40,10 @@ class Versions:
         """The same folder as an adapter sees it; None: as it is."""
         return replace(self, adapter=adapter)
 
+    def elsewhere(self, root: Path) -> Versions:
+        """Versions of the same base in another folder, on this disk alone."""
+        return Versions(root=root, base=self.base)
+
     def chains(self) -> dict[str, list[int]]:
         """By adapter with a version of its own, the numbers of the base and of its versions, ascending."""
         found: dict[str, list[int]] = {}

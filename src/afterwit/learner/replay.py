@@ -119,7 +119,7 @@ def _reloaded(
 ) -> Policy:
     """The policy as a learner finds it that starts anew: through its files, those of its state or without."""
     with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
-        scratch = Versions(root=Path(folder), base=versions.base)
+        scratch = versions.elsewhere(Path(folder))
         version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
         def fill(place: Path) -> None:
