@@ -127,9 +127,9 @@ class Town:
                 await asyncio.sleep(0.02)
 
     async def _answers(self, port: int) -> bool:
-        path = "readyz" if port == self._gateway else "health"
+        path, soon = "readyz" if port == self._gateway else "health", aiohttp.ClientTimeout(total=5)
         try:
-            async with aiohttp.request("GET", f"http://127.0.0.1:{port}/{path}") as response:
+            async with aiohttp.request("GET", f"http://127.0.0.1:{port}/{path}", timeout=soon) as response:
                 return response.status == 200
         except (aiohttp.ClientError, OSError):
             return False
