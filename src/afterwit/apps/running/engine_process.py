@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -35,7 +37,8 @@ log = logging.getLogger(__name__)
 class EngineProcess:
     """One server in a process group of its own. It gets SIGTERM if this process dies, however it dies.
 
-    Its temporary files lie in a folder of their own: a server that is killed leaves sockets and files behind.
+    Its temporary files lie in a folder of their own, because a server that is killed leaves sockets and files
+    behind. The next server of this home and name gets the same folder, so a kill of this process leaves one.
     """
 
     def __init__(
@@ -51,7 +54,8 @@ class EngineProcess:
         self.command, self._url, self._first_pause_s = command, url.rstrip("/"), first_pause_s
         self.name, self.log = name, home / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
+        self._scratch = Path(tempfile.gettempdir(), scratch)
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
@@ -106,10 +110,11 @@ class EngineProcess:
         return self._process is None or self._process.returncode is not None
 
     async def _spawn(self, *, fresh: bool) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True)
-        own = {**self.command.environment, "TMPDIR": self._scratch.name}
+        own = {**self.command.environment, "TMPDIR": str(self._scratch)}
         with _opened(self.log, fresh=fresh) as out:
             try:
+                self._sweep()
+                self._scratch.mkdir(mode=0o700)
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-I", parent.__file__, str(os.getpid())),
                     *self.command.arguments,
@@ -141,8 +146,7 @@ class EngineProcess:
 
     def _sweep(self) -> None:
         """Remove its temporary files."""
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
         """To the whole group, which may be gone."""
