@@ -105,12 +105,10 @@ async def test_an_adapter_is_loaded_when_it_is_asked_for_and_makes_room_for_othe
 
 
 async def test_what_cannot_have_adapters_of_its_own_is_refused_at_the_start(
-    settings: Callable[..., Settings], tmp_path: Path
+    settings: Callable[..., Settings],
 ) -> None:
     with pytest.raises(SettingError, match="lora_rank is 0: whole weights are shared by all"):
         settings({"learner": {"adapters": "per_key", "lora_rank": 0}})
-    with pytest.raises(SettingError, match="set processes to 1"):
-        settings({"learner": {"adapters": "per_key", "processes": 2, "batch": 2}})
 
 
 @pytest.mark.slow  # a hundred updates
