@@ -24,9 +24,9 @@ define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing afterwit[$(1)] and torch into $(VENV): some minutes the first time."
 	@if test -n "$(TORCH_BACKEND)"; then \
-		{ $(PIP) install uv && $(BIN)/uv pip install --python $(BIN)/python --torch-backend "$(TORCH_BACKEND)" "$(TORCH)"; } \
-		|| { echo "uv has no $(TORCH) for $(TORCH_BACKEND): pip takes plain torch."; $(PIP) install "$(TORCH)"; }; \
-	else $(PIP) install "$(TORCH)"; fi
+		{ $(PIP) install uv && $(BIN)/uv pip install --python $(BIN)/python --torch-backend "$(TORCH_BACKEND)" --constraint constraints.txt "$(TORCH)"; } \
+		|| { echo "uv has no $(TORCH) for $(TORCH_BACKEND): pip takes plain torch."; $(PIP) install --constraint constraints.txt "$(TORCH)"; }; \
+	else $(PIP) install --constraint constraints.txt "$(TORCH)"; fi
 	@$(PIP) install --constraint constraints.txt --editable ".[$(1)]"
 	@touch $@
 endef
