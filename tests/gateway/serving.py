@@ -62,6 +62,8 @@ class Serving:
     says: list[str] = field(default_factory=lambda: ["Hello there."])
     """What the engine says: one text a response, the last one for ever."""
     woken: list[bool] = field(default_factory=list)
+    servers: dict[str, str] = field(default_factory=dict)
+    """Why a server that it started is gone."""
 
     async def ask(self, messages: Sequence[dict[str, Any]] = USER, **more: Any) -> httpx.Response:
         return await self.http.post(
@@ -159,7 +161,7 @@ async def serving(
 
     fake = FakeEngine(script, end_id=min(renderer.end_ids), vocabulary=renderer.vocabulary, **engine_changes)
     store = AsyncStore(opened.open(folder / "store.db", fingerprint=None))
-    clock, woken, turns = Clock(), [], count(1)
+    clock, woken, turns, servers = Clock(), [], count(1), dict[str, str]()
     app = build_app(
         engine or fake,
         renderer,
@@ -169,12 +171,13 @@ async def serving(
         controls=controls,
         adapters=adapters,
         wake_judge=lambda: woken.append(True),
+        servers=lambda: servers,
         now=clock,
         entropy=lambda size: next(turns).to_bytes(size),
     )
     listener = Listener(app, bound_socket("127.0.0.1", 0), limits or ConnectionLimits(probe_s=0.02))
     await listener.start()
     async with httpx.AsyncClient(base_url=listener.url, timeout=20.0) as http:
-        yield Serving(app, listener.url, fake, store, http, clock, says, woken)
+        yield Serving(app, listener.url, fake, store, http, clock, says, woken, servers)
     await listener.stop(drain_s=5.0)
     await store.close()

@@ -47,6 +47,14 @@ async def test_readyz_shows_the_message_of_every_stage_and_a_broken_learner_does
     assert page["stages"][2]["message"] == "Out of memory."
 
 
+async def test_readyz_says_that_a_server_of_its_own_is_gone(gateway: Serving, root: str):
+    gateway.servers["judge"] = "the judge server ended (-9); it starts again in 2 s"
+    page = (await gateway.http.get(root + "/readyz")).json()
+    assert page["status"] == "degraded"
+    assert [stage["message"] for stage in page["stages"] if not stage["ok"]] == [gateway.servers["judge"]]
+    assert page["stages"][1]["stage"] == "judge server"
+
+
 async def test_readyz_says_that_a_person_paused_learning(gateway: Serving, root: str):
     await gateway.store.call(lambda store: store.pause("Bob says odd things", now=5.0))
     page = (await gateway.http.get(root + "/readyz")).json()

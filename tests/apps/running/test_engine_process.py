@@ -79,6 +79,44 @@ async def test_it_is_waited_for_started_again_when_it_dies_and_gone_at_the_end(
     assert not left.exists()
 
 
+async def test_a_restart_that_fails_is_tried_again_until_it_succeeds(
+    port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = a_server(port, tmp_path)
+    try:
+        await server.start(within_s=300, progress=lambda words: None)
+        first, left = await asked(port, "/pid"), await scratch(port)
+        server.log.unlink()
+        server.log.mkdir()  # as if nothing could be written
+        await asked(port, "/die")
+        while caplog.text.count("cannot be started") < 2:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.02)
+        assert "the engine server cannot be started" in str(server.trouble)
+        assert "Is a directory" in str(server.trouble)
+        assert not left.parent.exists(), "temporary files of a server that did not start"
+        server.log.rmdir()
+        await until(port, lambda said: said not in (None, first))
+        assert server.trouble is None
+    finally:
+        await server.stop()
+    assert await asked(port, "/health") is None
+
+
+async def test_one_that_is_stopped_while_it_cannot_be_started_leaves_nothing(
+    port: int, tmp_path: Path
+) -> None:
+    server = a_server(port, tmp_path)
+    await server.start(within_s=300, progress=lambda words: None)
+    left = await scratch(port)
+    server.log.unlink()
+    server.log.mkdir()
+    await asked(port, "/die")
+    while "cannot be started" not in str(server.trouble):  # noqa: ASYNC110 - it has no event for it
+        await asyncio.sleep(0.02)
+    await server.stop()
+    assert not left.parent.exists()
+
+
 async def test_a_server_that_cannot_start_says_why_and_where_its_log_is(port: int, tmp_path: Path) -> None:
     server = a_server(port, tmp_path, "fail")
     with pytest.raises(SettingError, match=rf"ended before.*{server.log}(?s:.*)CUDA is out of memory"):

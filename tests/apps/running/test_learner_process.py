@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import resource
 import signal
 import subprocess
 import sys
@@ -44,6 +45,30 @@ async def test_a_store_that_takes_no_status_does_not_end_the_restarts(
             await task
     assert all("the learner was killed" in words for words in said)
     assert "its status cannot be stored: the disk is full" in caplog.text
+
+
+async def test_a_learner_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    tries = asyncio.Queue[str]()
+
+    async def report(ok: bool, words: str) -> None:
+        tries.put_nowait(words)
+
+    settings = load(home=tmp_path, environment={})
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, few[1]))
+    try:
+        said = [await tries.get(), await tries.get()]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    assert all("the learner cannot be started: [Errno 24] Too many open files" in words for words in said)
+    while not multiprocessing.active_children():  # noqa: ASYNC110 - it has no event for it
+        await asyncio.sleep(0.02)
+    kept.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await kept
 
 
 async def kill_learners() -> None:

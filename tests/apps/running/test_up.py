@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -98,6 +100,11 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+async def health(port: int) -> str:
+    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/readyz") as response:
+        return await response.text()
+
+
 async def answers(port: int) -> bool:
     try:
         async with aiohttp.request("GET", f"http://127.0.0.1:{port}/health") as response:
@@ -106,7 +113,7 @@ async def answers(port: int) -> bool:
         return False
 
 
-def started(folder: Path, ports: Sequence[int]) -> tuple[subprocess.Popen[bytes], Path]:
+def started(folder: Path, ports: Sequence[int], *more: str) -> tuple[subprocess.Popen[bytes], Path]:
     """`afterwit up` without a GPU: two servers and a judge, recorded in place of vLLM; what it prints."""
     model = tiny_qwen3(folder / "model")
     first, second, judge = (f"http://127.0.0.1:{port}" for port in ports)
@@ -114,6 +121,7 @@ def started(folder: Path, ports: Sequence[int]) -> tuple[subprocess.Popen[bytes]
         *("serve.port=0", "learner.enabled=false", f'engine.command=["{sys.executable}", "{PROGRAM}"]'),
         *(f'engine.url=["{first}", "{second}"]', f"judge.url={judge}/v1", "judge.model=judge"),
         *("placement.device=cpu", "placement.policy=2", "placement.judge=1"),
+        *more,
     ]
     pairs = [word for pair in settings for word in ("--set", pair)]
     command = [sys.executable, "-m", "afterwit", "up", str(model), "--home", str(folder / "home"), *pairs]
@@ -142,6 +150,45 @@ async def test_all_servers_answer_before_it_serves_and_none_is_left_behind(
     assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
     logs = {path.name for path in (tmp_path / "home").glob("*.log")}
     assert logs == {"engine-1.log", "engine-2.log", "judge.log"}
+
+
+@pytest.mark.slow
+async def test_readyz_says_that_a_server_cannot_be_started_again_until_it_is(tmp_path: Path) -> None:
+    ports = free_ports(4)
+    judge, gateway = ports[2:]
+    afterwit, log = started(tmp_path, ports[:3], f"serve.port={gateway}")
+    try:
+        while b"point an agent at" not in log.read_bytes() and afterwit.poll() is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        said = tmp_path / "home" / "judge.log"
+        said.unlink()
+        said.mkdir()  # as if nothing could be written
+        kill(str(judge))
+        while "judge server cannot be started" not in await health(gateway):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        said.rmdir()
+        while not await answers(judge):  # noqa: ASYNC110 - another process has no event
+            await asyncio.sleep(0.1)
+        assert "judge server" not in await health(gateway)
+    finally:
+        afterwit.terminate()
+        await asyncio.to_thread(afterwit.wait)
+
+
+def kill(*words: str) -> None:
+    """The recorded server with these words on its command line."""
+    (found,) = running(str(PROGRAM), *words)
+    os.kill(found, signal.SIGKILL)
+
+
+def running(*words: str) -> list[int]:
+    """The processes with these words on their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if {*words} <= {*path.read_text().split("\0")}:
+                found.append(int(path.parent.name))
+    return found
 
 
 @pytest.mark.slow

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -18,7 +16,7 @@ import aiohttp
 import pytest
 
 from afterwit.store.sqlite import SqliteStore
-from tests.apps.running.test_up import PROGRAM, free_ports
+from tests.apps.running.test_up import PROGRAM, free_ports, kill
 from tests.fakes.models import tiny_qwen3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(7200)]
@@ -81,8 +79,7 @@ class Town:
         self.start()
 
     async def kill_engine(self, index: int) -> None:
-        (found,) = await asyncio.to_thread(running, str(PROGRAM), str(self._engines[index]))
-        os.kill(found, signal.SIGKILL)
+        await asyncio.to_thread(kill, str(self._engines[index]))
 
     async def back(self) -> None:
         """Until gateway and both servers answer, and somebody has an answer that was asked for since."""
@@ -133,16 +130,6 @@ class Town:
                 return response.status == 200
         except (aiohttp.ClientError, OSError):
             return False
-
-
-def running(*words: str) -> list[int]:
-    """The processes with these words on their command lines."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if {*words} <= {*path.read_text().split("\0")}:
-                found.append(int(path.parent.name))
-    return found
 
 
 async def test_thirty_killed_engines_lose_no_acknowledged_turn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ def gateway_app(
     *,
     versions: Versions,
     wake_judge: Callable[[], None],
+    servers: Callable[[], Mapping[str, str]],
 ) -> GatewayApp:
     """The gateway's application, with the buttons of its page."""
     from afterwit.stages.gateway.app import build_app
@@ -57,6 +58,7 @@ def gateway_app(
         adapters=settings.learner.adapter_policy,
         controls=controls,
         wake_judge=wake_judge,
+        servers=servers,
     )
 
 

@@ -57,6 +57,8 @@ class EngineProcess:
         scratch = f"{SCRATCH}{hashlib.sha256(bytes(self.log.resolve())).hexdigest()[:12]}"
         self._scratch = Path(tempfile.gettempdir(), scratch)
         self._watching: asyncio.Task[None] | None = None
+        self.trouble: str | None = None
+        """Why it is gone and when it starts again, for people; None: it runs, or loads."""
 
     async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
         """Start it, wait until it answers, and keep it running from then on. `progress` gets its last words.
@@ -88,6 +90,7 @@ class EngineProcess:
         """End it with all that it started, and nothing else."""
         if self._watching is not None:
             self._watching.cancel()
+            await asyncio.wait([self._watching])
         if (process := self._process) is None:
             return
         self._signal(signal.SIGTERM)
@@ -111,8 +114,8 @@ class EngineProcess:
 
     async def _spawn(self, *, fresh: bool) -> None:
         own = {**self.command.environment, "TMPDIR": str(self._scratch)}
-        with _opened(self.log, fresh=fresh) as out:
-            try:
+        try:
+            with _opened(self.log, fresh=fresh) as out:
                 self._sweep()
                 self._scratch.mkdir(mode=0o700)
                 self._process = await asyncio.create_subprocess_exec(
@@ -124,25 +127,36 @@ class EngineProcess:
                     env={**_compiled(), **os.environ, **own},
                     start_new_session=True,
                 )
-            except OSError as error:
-                raise SettingError(f"the {self.name} server cannot be started: {error}") from error
+        except OSError as error:
+            self._sweep()
+            raise SettingError(f"the {self.name} server cannot be started: {error}") from error
 
     async def _keep_alive(self) -> None:
-        """Start it again when it ends, after growing pauses."""
+        """Start it again when it ends, after growing pauses; also when it could not be started."""
         loop, deaths = asyncio.get_running_loop(), 0
         while True:
-            started = loop.time()
-            assert self._process is not None
-            code = await self._process.wait()
-            self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
-            self._sweep()
-            deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
+            began = loop.time()
+            why = await self._life()
+            deaths = 1 if loop.time() - began > STEADY_S else deaths + 1
             wait_s = pause(deaths, self._first_pause_s)
-            log.warning(
-                "the %s server ended (%s); it starts again in %g s; %s", self.name, code, wait_s, self.log
-            )
+            self.trouble = f"{why}; it starts again in {wait_s:g} s; its log is {self.log}"
+            log.warning("%s", self.trouble)
             await asyncio.sleep(wait_s)
-            await self._spawn(fresh=False)
+
+    async def _life(self) -> str:
+        """Start it, unless it runs; wait until it ends, and clear up behind it. Returns why it is gone."""
+        if self._process is None:
+            try:
+                await self._spawn(fresh=False)
+            except SettingError as error:
+                return str(error)
+        assert self._process is not None
+        self.trouble = None
+        code = await self._process.wait()
+        self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+        self._process = None
+        self._sweep()
+        return f"the {self.name} server ended ({code})"
 
     def _sweep(self) -> None:
         """Remove its temporary files."""

@@ -37,19 +37,28 @@ async def keep_alive(
     loop = asyncio.get_running_loop()
     deaths = 0
     while True:
-        process = _start(settings, home)
         started = loop.time()
         try:
-            await _ended(process)
-        finally:
-            if process.is_alive():
-                await asyncio.to_thread(_stop, process, stop_s)
+            code = await _life(settings, home, stop_s)
+            cause = None if code == REFUSED else _cause(code)
+        except OSError as error:  # no process or no memory is left, for now
+            cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
-        refused = process.exitcode == REFUSED
-        wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if refused else LONGEST_PAUSE_S)
-        if not refused:
-            await _say(report, f"the learner {_cause(process.exitcode)}; it starts again in {wait_s:.0f} s")
+        wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
+        if cause is not None:
+            await _say(report, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
+
+
+async def _life(settings: Settings, home: Path, stop_s: float) -> int | None:
+    """Start the process and wait until it ends; if cancelled, end it. Returns its exit code."""
+    process = _start(settings, home)
+    try:
+        await _ended(process)
+    finally:
+        if process.is_alive():
+            await asyncio.to_thread(_stop, process, stop_s)
+    return process.exitcode
 
 
 def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:

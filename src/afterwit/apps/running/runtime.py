@@ -8,7 +8,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,12 +64,14 @@ class Runtime:
         stages: tuple[str, ...] = STAGES,
         *,
         judge: JudgeClient | None = None,
+        servers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`judge` replaces the judge that the settings name."""
+        """`judge` replaces the judge that the settings name. `servers` says why one that this process started
+        is gone, by its name."""
         for stage in stages:
             if stage not in STAGES:
                 raise SettingError(f"--stages {stage}: the stages are {', '.join(STAGES)}")
-        self._settings, self._home, self._judge = settings, home, judge
+        self._settings, self._home, self._judge, self._servers = settings, home, judge, servers
         self.off = {stage: why for stage, why in switched_off(settings).items() if stage in stages}
         """The stages that were chosen and do not run, each with the reason."""
         self.stages = tuple(stage for stage in stages if stage not in self.off)
@@ -177,7 +179,13 @@ class Runtime:
         """Start to listen. It starts last and stops first, so that all it needs runs while it answers."""
         wake = self._signals.wake.set
         app = build.gateway_app(
-            self._settings, engine, renderer, self.store, versions=versions, wake_judge=wake
+            self._settings,
+            engine,
+            renderer,
+            self.store,
+            versions=versions,
+            wake_judge=wake,
+            servers=self._servers,
         )
         listener = Listener(app, sock)
         await listener.start()

@@ -50,7 +50,8 @@ async def _serve(
             if not await _started(servers, settings, console, stop):
                 return
         with console.status("loading the model"):
-            runtime = await stack.enter_async_context(Runtime(settings, home, stages))
+            gone = partial(_gone, servers)
+            runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=gone))
         spare_what_stays()
         _greet(console, runtime, home)
         await stop.wait()
@@ -86,6 +87,10 @@ async def _started(
 
 async def _stop_all(servers: Sequence[EngineProcess]) -> None:
     await asyncio.gather(*(server.stop() for server in servers))
+
+
+def _gone(servers: Sequence[EngineProcess]) -> dict[str, str]:
+    return {each.name: each.trouble for each in servers if each.trouble is not None}
 
 
 def _show(status: Status, name: str, words: str) -> None:

@@ -73,10 +73,13 @@ def build_app(
     adapters: AdapterPolicy = AdapterPolicy(),
     controls: Controls | None = None,
     wake_judge: Callable[[], None] = lambda: None,
+    servers: Callable[[], Mapping[str, str]] = dict,
     now: Callable[[], float] = time.time,
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> GatewayApp:
     """The gateway over an engine and a store. It calls `wake_judge` when a turn was answered.
+
+    `servers` says why one that this process started is gone, by its name.
 
     `controls` are the buttons of its page; without them the page only shows.
     """
@@ -103,6 +106,7 @@ def build_app(
         metrics=Metrics(),
         readers=ThreadPoolExecutor(READERS, thread_name_prefix="afterwit-read"),
         wake_judge=wake_judge,
+        servers=servers,
         now=now,
         entropy=entropy,
         started=now(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -49,6 +49,8 @@ class Gateway:
     started: float
     faults: dict[str, Fault] = field(default_factory=dict)
     """The last fault of `store` and of `engine`; removed when it works again."""
+    servers: Callable[[], Mapping[str, str]] = dict
+    """Of the servers that this process started: why one is gone, by its name."""
     omitted: set[str] = field(default_factory=set)
     """What was left out of a request first because the model reads text: the log says it once."""
 

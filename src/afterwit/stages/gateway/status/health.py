@@ -49,6 +49,7 @@ def health_of(
     """Combine what the stages report with what the gateway knows."""
     now = gateway.now()
     faults = {name: fault.message for name, fault in gateway.faults.items()}
+    faults |= {f"{name} server": words for name, words in gateway.servers().items()}
     if (words := gateway.engine.fault or gateway.engine.reduced) is not None:
         faults["engine"] = words
     if isinstance(statuses, StoreError):
