@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.apps.running.test_up import free_ports
-from tests.apps.running.test_up_storms import running
+from tests.apps.running.test_up import free_ports, running
 from tests.fakes.models import tiny_qwen3
 from tests.servers import forked
 from tests.servers.install import environment_of
