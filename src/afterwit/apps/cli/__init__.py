@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except AfterwitError as error:
-        print(f"afterwit: {error}", file=sys.stderr)
+        from afterwit.apps.printing.terminal import plain
+
+        print(f"afterwit: {plain(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:
         extra = next((extra for extra, needs in EXTRAS.items() if error.name in needs), None)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
 from afterwit.apps.config import Settings
+from afterwit.apps.printing.terminal import Terminal
 from afterwit.apps.printing.unbound import why_unbound
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
@@ -44,7 +45,7 @@ def show_turn(
 
     With `advantages`, load the models and print what an update computes for each token.
     """
-    console = Console()
+    console = Terminal()
     for part in (*_parts(record), *became):
         console.print(part)
     if not advantages or record.verdict is None or not (record.rl or record.opd):

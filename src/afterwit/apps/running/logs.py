@@ -5,6 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from afterwit.apps.printing.terminal import plain
+
+
+class PlainFormatter(logging.Formatter):
+    """Lines without control characters: a message may name what a client or a server sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
 
 def log_plainly() -> None:
     """Set up logging for a process that serves or trains."""
@@ -18,7 +27,9 @@ def quiet() -> None:
 
 def set_up(level: int) -> None:
     """Set up logging from `level` on."""
-    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[handler])
     for name in ("uvicorn", "httpx", "openai"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with contextlib.suppress(ImportError):

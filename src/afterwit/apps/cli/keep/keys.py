@@ -29,9 +29,10 @@ def add(
     """Make a key and print it once; only its hash is kept."""
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing.tables import named
-    from afterwit.stages.gateway.auth import Permission, hash_key, new_key
+    from afterwit.stages.gateway.auth import Permission, check_name, hash_key, new_key
 
     scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
+    check_name(name)
     key = new_key()
     with store_of_home(home, make=True) as store:
         store.add_key(name, scopes, hash_key(key), now=time.time())
@@ -41,17 +42,17 @@ def add(
 @app.command("list")
 def list_keys(home: Home = None) -> None:
     """Show the keys' names and scopes."""
-    from rich.console import Console
     from rich.table import Table
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing.tables import moment
+    from afterwit.apps.printing.terminal import Terminal
 
     table = Table("name", "scopes", "made", "revoked")
     with store_of_home(home) as store:
         for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
             table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
-    Console().print(table)
+    Terminal().print(table)
 
 
 @app.command()

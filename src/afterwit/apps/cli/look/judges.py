@@ -17,6 +17,7 @@ def judges(json_: Json = False, home: Home = None) -> None:
     import orjson
 
     from afterwit.apps.build import store_of_home
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.core.judge_checks import warnings
     from afterwit.stages.judge_checks import known_of_judge, report_of
 
@@ -25,7 +26,8 @@ def judges(json_: Json = False, home: Home = None) -> None:
     if json_:
         sys.stdout.buffer.write(orjson.dumps(asdict(report) | {"warnings": list(warnings(report))}) + b"\n")
         return
+    console = Terminal()
     for name, words in known_of_judge(report):
-        print(f"{name:<28} {words}")
+        console.say(f"{name:<28} {words}")
     for words in warnings(report):
-        print(f"! {words}")
+        console.say(f"! {words}")

@@ -34,16 +34,16 @@ def ledger(
     With `--session`, all turns of a conversation, and the versions that learned from each.
     """
     import orjson
-    from rich.console import Console
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing import ledger as entries
     from afterwit.apps.printing.tables import version_table
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.core.errors import SettingError
 
     if session is not None and (version is not None or answers):
         raise SettingError("--session shows all versions of a conversation: give it alone")
-    console, sampled = Console(), dict[str, tuple[str, str]]()
+    console, sampled = Terminal(), dict[str, tuple[str, str]]()
     with store_of_home(home) as store:
         if session is not None:
             lessons = entries.lessons_of_session(store, session)
@@ -91,10 +91,10 @@ def progress(
     Counted from the store alone. Intervals hold the true value in 95 of 100 cases.
     """
     import orjson
-    from rich.console import Console
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing.progress import as_json, draw, parts_of, text_of
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.stages.promotion.requests import requests_of
 
     with store_of_home(home) as store:
@@ -102,7 +102,7 @@ def progress(
     if json_:
         sys.stdout.buffer.write(orjson.dumps(as_json(parts)) + b"\n")
     else:
-        console = Console()
+        console = Terminal()
         for line in text_of(parts):
             console.print(line)
     if png is not None:

@@ -18,6 +18,7 @@ def status(json_: Json = False, home: Home = None) -> None:
     from afterwit.apps.config import home_of, load
     from afterwit.apps.home import VERSIONS
     from afterwit.apps.printing.status import lines, overview
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.checkpoints import held
     from afterwit.learner.announce import with_note
 
@@ -34,5 +35,6 @@ def status(json_: Json = False, home: Home = None) -> None:
     if json_:
         sys.stdout.buffer.write(orjson.dumps(asdict(found), option=orjson.OPT_NON_STR_KEYS) + b"\n")
         return
+    console = Terminal()
     for name, words in lines(found):
-        print(f"{name:<13} {words}")
+        console.say(f"{name:<13} {words}")

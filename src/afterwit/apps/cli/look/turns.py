@@ -64,11 +64,10 @@ def _print_lines(records: Iterable[Record]) -> None:
 
 
 def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
-    from rich.console import Console
-
     from afterwit.apps.printing.tables import counts_line, turn_table, unbound_lines
+    from afterwit.apps.printing.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     console.print(turn_table(records, width=console.width))
     for line in unbound_lines(records):
         console.print(line)

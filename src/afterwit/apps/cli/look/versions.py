@@ -18,10 +18,10 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     from dataclasses import asdict
 
     import orjson
-    from rich.console import Console
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing.tables import event_lines, version_table
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.core.adapters import SHARED
     from afterwit.core.promotion import EventKind
 
@@ -34,7 +34,7 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
             events = store.events(adapter)
             served = {store.latest_published(each) for each in {SHARED, *(row.adapter for row in rows)}}
             places = {event.version for event in events if event.kind is EventKind.CONFIRM}
-            console = Console()
+            console = Terminal()
             console.print(version_table(rows, served, places, width=console.width))
             for line in event_lines(events)[-EVENTS:]:
                 console.print(line)

@@ -35,6 +35,7 @@ def review(
     from afterwit.apps.build import store_of_home
     from afterwit.apps.config import home_of, load
     from afterwit.apps.printing.review import as_json, described
+    from afterwit.apps.printing.terminal import Terminal
     from afterwit.core.errors import SettingError
     from afterwit.learner.announce import turns as turns_
     from afterwit.learner.announce import with_note
@@ -57,8 +58,10 @@ def review(
         for record in found:
             sys.stdout.buffer.write(orjson.dumps(as_json(record)) + b"\n")
         return
+    console = Terminal()
     for record in found:
-        print(*described(record), sep="\n")
+        for line in described(record):
+            console.say(line)
     wait = "waits" if len(found) == 1 else "wait"
     print(f"{turns_(len(found))} {wait} for your review (learner.review = {rule.review.value})")
 

@@ -5,6 +5,7 @@ from afterwit.stages.gateway.auth.key_cache import KeyCache
 from afterwit.stages.gateway.auth.keys import (
     Caller,
     Permission,
+    check_name,
     group_of,
     hash_key,
     new_key,
@@ -18,6 +19,7 @@ __all__ = [
     "KeyCache",
     "Permission",
     "check_host",
+    "check_name",
     "check_origin",
     "group_of",
     "hash_key",

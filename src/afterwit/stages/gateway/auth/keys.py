@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterwit.core.errors import RequestError
+from afterwit.core.errors import RequestError, SettingError
 from afterwit.wire.fields import shown
 
 KEY_PREFIX = "aw-"
+MOST_NAME = 64
+"""Characters of a key's name."""
 
 
 class Permission(StrEnum):
@@ -33,6 +35,15 @@ def hash_key(key: str) -> str:
 def new_key() -> str:
     """A new random key; it is shown once and never stored."""
     return KEY_PREFIX + secrets.token_hex(20)
+
+
+def check_name(name: str) -> None:
+    """Raise SettingError for what cannot name a key: people read names in lists, and in adapters' names."""
+    if not (name.strip() == name and name.isprintable() and 0 < len(name) <= MOST_NAME):
+        raise SettingError(
+            f"a key cannot be named {shown(name)}: its name is 1 to {MOST_NAME} printable characters, with no"
+            " blank at either end"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
