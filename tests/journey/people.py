@@ -69,6 +69,16 @@ async def person(runtime: Runtime, name: str) -> Person:
     return Person(name, agent)
 
 
+async def newer(someone: Person, than: str) -> tuple[str, list[float]]:
+    """What somebody hears once the version is another one."""
+
+    async def heard() -> tuple[str, list[float]] | None:
+        found = await someone.hears()
+        return found if found[0] != than else None
+
+    return await until(heard)
+
+
 async def trained(runtime: Runtime, turns: list[str]) -> bool | None:
     """True once all these turns have trained."""
     states = await asyncio.gather(

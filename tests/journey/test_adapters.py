@@ -14,7 +14,7 @@ from afterwit.apps.running.runtime import Runtime
 from afterwit.checkpoints import Versions
 from afterwit.core.errors import SettingError
 from tests.journey.conftest import PlainJudge, until
-from tests.journey.people import Person, person, trained
+from tests.journey.people import Person, newer, person, trained
 
 OWN = {
     "gateway": {"key_refresh_s": 0.05},
@@ -22,16 +22,6 @@ OWN = {
     "learner": {"adapters": "per_key", "batch": 1, "min_batch": 1, "lora_rank": 4, "measure_effects": False},
     "publish": {"poll_s": 0.05, "adapters": 2},
 }
-
-
-async def newer(someone: Person, than: str) -> tuple[str, list[float]]:
-    """What somebody hears once the version is another one."""
-
-    async def heard() -> tuple[str, list[float]] | None:
-        found = await someone.hears()
-        return found if found[0] != than else None
-
-    return await until(heard)
 
 
 async def test_each_person_teaches_an_adapter_that_serves_nobody_else(

@@ -39,7 +39,7 @@ class SharedVersions(Versions):
         VersionsRefused if the folder has not the versions that those of the others go on from.
         """
         self._listed.clear()
-        after = max(self._numbers(), default=-1) + 1
+        after = next(self._downwards(), -1) + 1
         if not self.remote.manifests([after]):
             return
         with suppress(AlreadyRunning), exclusive(self._lock, purpose="a version is written", wait=False):

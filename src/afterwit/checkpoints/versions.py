@@ -9,6 +9,8 @@ Versions of all adapters share the folder and the numbers: a number names one ve
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -24,7 +26,7 @@ from afterwit.checkpoints.lock import exclusive
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
 
-FOLDERS = "[0-9]" * 6
+FOLDER = re.compile("[0-9]{6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Versions:
     def chains(self) -> dict[str, list[int]]:
         """By adapter with a version of its own, the numbers of the base and of its versions, ascending."""
         found: dict[str, list[int]] = {}
-        for number in self._numbers():
+        for number in sorted(self._folders()):
             adapter = manifest.adapter_in(self._manifest(number)) if number else None
             if adapter is not None:
                 found.setdefault(adapter, [0]).append(number)
@@ -77,7 +79,7 @@ class Versions:
 
     def newest(self) -> int:
         """The newest version's number; 0 before the first update."""
-        return max(self.numbers(), default=0)
+        return next((number for number in self._downwards() if self._is_listed(number)), 0)
 
     def numbers(self) -> list[int]:
         """Every version's number, ascending. A version whose manifest cannot be read is everybody's."""
@@ -85,10 +87,23 @@ class Versions:
 
     def next(self) -> int:
         """The number of the version that is written next, whichever adapter it is of."""
-        return max(self._numbers(), default=0) + 1
+        return next(self._downwards(), 0) + 1
 
     def _numbers(self) -> list[int]:
-        return sorted(int(path.parent.name) for path in self.root.glob(f"{FOLDERS}/{manifest.NAME}"))
+        return list(self._downwards())[::-1]
+
+    def _downwards(self) -> Iterator[int]:
+        """Every version's number, descending. Looks into no more folders than are asked for."""
+        numbers = sorted(self._folders(), reverse=True)
+        return (number for number in numbers if self._manifest(number).exists())
+
+    def _folders(self) -> list[int]:
+        """The numbers of all folders, also of those that have no manifest yet; in any order."""
+        try:
+            names = os.listdir(self.root)
+        except FileNotFoundError:
+            return []
+        return [int(name) for name in names if FOLDER.fullmatch(name)]
 
     def _is_listed(self, number: int) -> bool:
         if self.adapter is None or number == 0:
@@ -243,6 +258,6 @@ class Versions:
         return tuple(old)
 
     def _sweep(self) -> None:
-        for folder in self.root.glob(FOLDERS):
-            if not (folder / manifest.NAME).exists():
-                shutil.rmtree(folder)
+        for number in self._folders():
+            if not self._manifest(number).exists():
+                shutil.rmtree(self.place(number))
