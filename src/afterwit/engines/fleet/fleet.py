@@ -17,7 +17,8 @@ from afterwit.engines.fleet.late import Late, Open
 from afterwit.engines.fleet.member import Member, chosen
 from afterwit.engines.fleet.rolling import Rolling
 from afterwit.engines.port import Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.engine import MOST_INTERRUPTIONS, ServerEngine
+from afterwit.engines.server.engine import ServerEngine
+from afterwit.engines.server.interruptions import Interruptions
 
 NOBODY: Mapping[str, Open] = {}
 log = logging.getLogger(__name__)
@@ -76,40 +77,29 @@ class Fleet:
         check_fits(request, self.facts)
         response = self._members[0].engine.begun(request, self.facts)
         weights, adapter = request.weights, request.adapter if request.weights is Weights.LIVE else SHARED
-        conversation, interruptions = self._conversations[weights].of(request.prompt_ids, adapter), 0
+        conversation = self._conversations[weights].of(request.prompt_ids, adapter)
+        interruptions = Interruptions(self._check_open)
         while True:
             member = await self._chosen(conversation, weights, adapter)
-            with member.busy():
-                try:
-                    async with aclosing(member.engine.rest(response, weights, adapter)) as steps:
-                        async for step in steps:
-                            for version in step.versions:
-                                conversation.heard(version)
-                            yield step
-                            if step.ended:
-                                return
-                except EngineUnavailable:
-                    self._check_open()
-                    interruptions += 1
-                    if interruptions > MOST_INTERRUPTIONS:
-                        raise
+            with interruptions.tolerated(), member.busy():
+                async with aclosing(member.engine.rest(response, weights, adapter)) as steps:
+                    async for step in steps:
+                        for version in step.versions:
+                            conversation.heard(version)
+                        yield step
+                        if step.ended:
+                            return
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """All rows by one server, so by one version; by another if it dies meanwhile."""
         self._check_open()
         check_scores(rows, top, self.facts, self.capabilities)
         conversation = self._conversations[weights].of(rows[0].prompt_ids) if rows else Conversation()
-        interruptions = 0
+        interruptions = Interruptions(self._check_open)
         while True:
             member = await self._chosen(conversation, weights)
-            with member.busy():
-                try:
-                    return await member.engine.score(rows, top=top, weights=weights)
-                except EngineUnavailable:
-                    self._check_open()
-                    interruptions += 1
-                    if interruptions > MOST_INTERRUPTIONS:
-                        raise
+            with interruptions.tolerated(), member.busy():
+                return await member.engine.score(rows, top=top, weights=weights)
 
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         self._check_open()

@@ -17,6 +17,7 @@ from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, 
 from afterwit.engines.server.door import Door
 from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 from afterwit.engines.server.gathered import gathered
+from afterwit.engines.server.interruptions import Interruptions
 from afterwit.engines.server.response import ServedResponse
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.settings import ServerSettings
@@ -29,8 +30,6 @@ from afterwit.engines.server.watch import WHO, Watch
 
 SCORED_AT_ONCE = 8
 """Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
-MOST_INTERRUPTIONS = 2
-"""Times that the server may break off one response. A request that brings it down must not do so for ever."""
 
 
 class ServerEngine:
@@ -108,20 +107,15 @@ class ServerEngine:
         """Steps as the server streams them. Close the generator to end the response there too."""
         self._check_open()
         check_fits(request, self.facts)
-        response, interruptions = self.begun(request, self.facts), 0
+        response, interruptions = self.begun(request, self.facts), Interruptions(self._check_open)
         while True:
             await self._door.passed(self._patience_s)
-            try:
+            with interruptions.tolerated():
                 async with aclosing(self.rest(response, request.weights, request.adapter)) as steps:
                     async for step in steps:
                         yield step
                         if step.ended:
                             return
-            except EngineUnavailable:
-                self._check_open()
-                interruptions += 1
-                if interruptions > MOST_INTERRUPTIONS:
-                    raise
 
     def begun(self, request: Generate, facts: Facts) -> ServedResponse:
         """A response that has said nothing, for `rest` of any server of the model."""
