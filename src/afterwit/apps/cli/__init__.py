@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,7 @@ from afterwit.apps.cli.look import judges, ledger, status, turns, versions
 from afterwit.apps.cli.start import atropos, demo, doctor, init, plan, serve, train, up
 from afterwit.apps.cli.steer import control, forget, review
 from afterwit.apps.cli.steer import versions as taking_back
-from afterwit.core.errors import AfterwitError
+from afterwit.core.errors import AfterwitError, SettingError
 
 EXTRAS = {
     "otlp": {"opentelemetry.sdk", "opentelemetry.exporter"},
@@ -24,6 +25,12 @@ EXTRAS = {
     "s3": {"fsspec", "s3fs"},
 }
 """The modules that the base install leaves out, by the extra that installs them."""
+
+REFUSED = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE),
+}
+"""What the machine refuses to any program: no room, no permission, no more open files, a broken disk."""
 
 app = typer.Typer(
     name="afterwit",
@@ -86,18 +93,38 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, the process's by default; our own errors are one line, without a traceback."""
+    """Run a command, the process's by default.
+
+    Our own errors, and what the machine refuses, are one line without a traceback.
+    """
     try:
-        app(arguments)
-    except AfterwitError as error:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except (AfterwitError, ModuleNotFoundError, OSError) as error:
+        words = _in_words(error)
+        if words is None:
+            raise
         from afterwit.apps.printing.terminal import plain
 
-        print(f"afterwit: {plain(str(error))}", file=sys.stderr)
+        print(f"afterwit: {plain(words)}", file=sys.stderr)
         raise SystemExit(2) from None
-    except ModuleNotFoundError as error:
-        extra = next((extra for extra, needs in EXTRAS.items() if error.name in needs), None)
-        if extra is None:
-            raise
-        hint = f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
-        print(f"afterwit: this needs {error.name}: {hint}", file=sys.stderr)
-        raise SystemExit(2) from None
+
+
+def _run(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= character <= "\udfff" for character in argument):
+            raise SettingError(f"the argument {argument!a} is no UTF-8")
+    app(arguments)
+
+
+def _in_words(error: Exception) -> str | None:
+    """One line for people; None for what only a traceback explains."""
+    if isinstance(error, AfterwitError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}" if error.errno in REFUSED else None
+    extra = next((extra for extra, needs in EXTRAS.items() if getattr(error, "name", None) in needs), None)
+    if extra is None:
+        return None
+    hint = f"install afterwit with its extra {extra}, for example pip install '.[{extra}]' in a clone"
+    return f"this needs {getattr(error, 'name', '')}: {hint}"

@@ -57,6 +57,10 @@ Adapter = Annotated[
     str | None,
     typer.Option(help="Of this adapter alone: `shared`, `key:NAME`, or `group:NAME/GROUP`."),
 ]
+LearnedIn = Annotated[
+    int | None,
+    typer.Option("--version", min=0, max=2**63 - 1, help="Only turns that this version learned from."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
 

@@ -42,10 +42,14 @@ class Copied:
 
 def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     """Write the home into `file`, which replaces an older one when it is whole. Its owner alone may read it.
+    A device, a pipe or a folder is not replaced.
 
     Weights that are at `versions.url` alone are in it too. SettingError if it cannot be written,
     VersionsUnavailable if they cannot be read. The model that was trained is not in it.
     """
+    file = file.resolve()
+    if file.exists() and not file.is_file():
+        raise SettingError(f"{file} is no file: a backup is a new file, or takes the place of one")
     versions = versions_of(home, home, versions_settings(home))
     versions.follow()
     try:

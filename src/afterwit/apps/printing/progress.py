@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from afterwit.apps.printing.tables import short_moment
+from afterwit.core.errors import SettingError
 from afterwit.core.progress import Period, Progress, Request, Trend, by, progress
 
 BAR = 20
@@ -108,7 +109,10 @@ def _when(period: Period) -> str:
 
 
 def draw(whole: Progress, file: Path) -> None:
-    """The share of sessions with a complaint, and its interval, over the sessions so far, as a PNG."""
+    """The share of sessions with a complaint, and its interval, over the sessions so far, as a PNG.
+
+    SettingError if the file cannot be written.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -125,5 +129,9 @@ def draw(whole: Progress, file: Path) -> None:
     axes.errorbar(ends, share, yerr=[below, above], marker="o", capsize=4, color="tab:blue")
     axes.set(xlabel="sessions", ylabel="share with a complaint", ylim=(-0.02, 1.02), xlim=(0, max(count, 1)))
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, dpi=130)
-    plt.close(figure)
+    try:
+        figure.savefig(file, dpi=130, format="png")
+    except OSError as error:
+        raise SettingError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        plt.close(figure)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Set, private
+from afterwit.apps.cli.options import Config, Home, LearnedIn, Set, private
 
 if TYPE_CHECKING:
     from afterwit.store import Filter, Store
@@ -30,7 +30,7 @@ def export(
     ] = WHOLE,
     state: Annotated[str | None, typer.Option(help="Only turns in this state.")] = None,
     session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
-    version: Annotated[int | None, typer.Option(help="Only turns that this version learned from.")] = None,
+    version: LearnedIn = None,
     home: Home = None,
     config: Config = None,
     set_: Set = None,

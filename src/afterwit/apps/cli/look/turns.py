@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Json
+from afterwit.apps.cli.options import Config, Home, Json, LearnedIn
 
 if TYPE_CHECKING:
     from afterwit.store import Counts, Record, Store
@@ -23,8 +23,10 @@ def turns(
     state: Annotated[str | None, typer.Option(help="OPEN, ANSWERED, JUDGED, TRAINED or SKIPPED.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only turns skipped for this reason.")] = None,
     session: Annotated[str | None, typer.Option(help="Only turns of this session.")] = None,
-    version: Annotated[int | None, typer.Option(help="Only turns that this version learned from.")] = None,
-    limit: Annotated[int, typer.Option(help="How many, the newest first; 0: all, the oldest first.")] = 20,
+    version: LearnedIn = None,
+    limit: Annotated[
+        int, typer.Option(min=0, help="How many, the newest first; 0: all, the oldest first.")
+    ] = 20,
     json_: Json = False,
     home: Home = None,
 ) -> None:
