@@ -48,7 +48,10 @@ def next_update(choice: NextBatch, settings: LearnerSettings) -> str:
         if settings.min_batch < settings.batch:
             start += f", or at {settings.min_batch} after {duration(settings.max_wait_s)}"
         return f"no judged turn waits{held}: the next update starts {start}"
-    count = f"{choice.ready} of {turns(settings.batch)} wait{held}"
+    if choice.ready > settings.batch:
+        count = f"{turns(choice.ready)} wait{held}"
+    else:
+        count = f"{choice.ready} of {turns(settings.batch)} wait{held}"
     if choice.turns:
         return f"{count}: the next update is due"
     return f"{count}: the next update starts {_condition(choice, settings)}"

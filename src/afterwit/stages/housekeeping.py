@@ -82,7 +82,7 @@ class Housekeeping:
 
 
 def _health(pruned: Pruned, free: int) -> tuple[bool, str]:
-    room = f"the store holds {pruned.size / 2**20:.0f} MiB, the disk has {free / 2**30:.1f} GiB free"
+    room = f"the store holds {pruned.size / 2**20:.1f} MiB, the disk has {free / 2**30:.1f} GiB free"
     if free < LOW_DISK_BYTES:
         return False, f"{room}: too little for new versions; free some space or lower learner.keep_versions"
     if pruned.over_budget:

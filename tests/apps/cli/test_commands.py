@@ -66,10 +66,21 @@ def test_a_rotated_key_keeps_its_name_and_scopes_and_the_old_one_is_gone(home: P
     assert run.invoke(app, ["keys", "rotate", "phone", "--home", str(home)]).exit_code != 0
 
 
+def test_a_revoked_key_is_not_brought_back_by_rotating_it(home: Path) -> None:
+    for order in ("add", "revoke"):
+        run.invoke(app, ["keys", order, "laptop", "--home", str(home)])
+    refused = run.invoke(app, ["keys", "rotate", "laptop", "--home", str(home)])
+    assert "`afterwit keys add laptop` makes a new one" in str(refused.exception)
+    with store_of_home(home) as store:
+        (key,) = store.keys()
+    assert key.revoked is not None
+
+
 def test_revoking_the_only_key_says_who_may_call_now(home: Path) -> None:
     for name in ("laptop", "phone"):
         run.invoke(app, ["keys", "add", name, "--home", str(home)])
-    assert run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).stdout == ""
+    one_left = run.invoke(app, ["keys", "revoke", "laptop", "--home", str(home)]).stdout
+    assert one_left == "the key 'laptop' is refused from now on\n"
     said = run.invoke(app, ["keys", "revoke", "phone", "--home", str(home)]).stdout
     assert "this machine may now call without one" in said
 

@@ -130,6 +130,7 @@ def test_turns_are_accepted_and_refused_by_the_beginning_of_their_id(
 ) -> None:
     assert "refused: it does not train" in say("review", "edoub", "--refuse")
     assert "0 turns wait" in say("review")
+    assert "no turn waits for your review" in say("review", "all", "--refuse")
     assert "accepted: it may train" in say("review", "edoub", "--accept")
     with store_of_home(home) as store:
         assert store.turn("edoubtful").state is State.JUDGED

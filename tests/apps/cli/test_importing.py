@@ -70,10 +70,10 @@ def test_the_command_names_bad_lines_and_imports_the_rest(
         assert "line 2: not valid JSON" in said.err
         return said.out
 
-    assert "2 turns of 1 conversations would be imported; 1 lines left out" in run("--dry-run")
+    assert "2 turns of 1 conversation would be imported; 1 line left out" in run("--dry-run")
     assert not home.exists()
-    assert "2 turns of 1 conversations imported" in run()
-    assert "0 turns of 1 conversations imported; 2 were there already" in run()
+    assert "2 turns of 1 conversation imported" in run()
+    assert "0 turns of 1 conversation imported; 2 were there already" in run()
     with pytest.raises(SystemExit):
         main(["turns", "--home", str(home)])
     assert "imported" in capsys.readouterr().out

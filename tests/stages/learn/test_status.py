@@ -25,6 +25,7 @@ PUBLISHED = LearnerSettings(batch=16, min_batch=4)
         (5, 1080, "5 of 16 turns wait: the next update starts at 16, or in 12 minutes"),
         (5, 1799, "5 of 16 turns wait: the next update starts at 16, or in 1 minute"),
         (3, 1800, "3 of 16 turns wait: the next update starts at 4"),
+        (17, 0, "17 turns wait: the next update starts at 16, or in 30 minutes"),
         (0, 0, "no judged turn waits: the next update starts at 16, or at 4 after 30 minutes"),
     ],
 )

@@ -29,7 +29,7 @@ def check(settings: Settings, home: Path, folder: Path) -> Iterator[Finding]:
         lambda: _room(settings, home, folder),
         remedy="free some space, or lower learner.keep_versions",
     )
-    yield tested("port", lambda: _port(settings, home), remedy="stop what listens there, or set serve.port")
+    yield tested("port", lambda: _port(settings, home), remedy="stop what listens there, or choose another")
     yield tested(
         "device", lambda: _device(settings), remedy="set engine.device and learner.device to auto or cpu"
     )

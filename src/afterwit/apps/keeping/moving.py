@@ -24,7 +24,7 @@ def copy_store(home: Path, configured: str | None, *, source: str | None, target
     here = _url(home, source) if source else store_url(home, configured)
     there = _url(home, target)
     if here == there:
-        raise SettingError("the store is there already")
+        raise SettingError("the turns are there already: it is the store that is copied")
     if not store_exists(here):
         raise SettingError(f"there is no store to copy at {'store.url' if here == configured else here}")
     refuse_running(home, "its newest turns would be missing from the copy")

@@ -115,8 +115,8 @@ def _bytes(path: Path, counted: set[tuple[int, int]]) -> int:
 
 
 def in_words(size: int) -> str:
-    """`1.5 GiB`, `12 KiB`."""
+    """`1.5 GiB`, `12 KiB`, `90 B`."""
     for unit, power in (("GiB", 30), ("MiB", 20)):
         if size >= 2**power:
             return f"{size / 2**power:.1f} {unit}"
-    return f"{size / 2**10:.0f} KiB"
+    return f"{size / 2**10:.0f} KiB" if size >= 2**10 else f"{size} B"

@@ -89,7 +89,7 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     yield "serving", _serving(found)
     if found.own:
         yield "adapters", _adapters(found)
-    yield "turns", ", ".join(f"{count} {state.value}" for state, count in found.turns.items()) or "none yet"
+    yield "turns", _turns(found) or "none yet"
     for status in found.stages:
         yield f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
 
@@ -106,6 +106,10 @@ def _learning(found: Overview) -> str:
     if not found.enabled:
         return "off (learner.enabled = false)"
     return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"
+
+
+def _turns(found: Overview) -> str:
+    return ", ".join(f"{found.turns[state]} {state.value}" for state in State if state in found.turns)
 
 
 def _serving(found: Overview) -> str:

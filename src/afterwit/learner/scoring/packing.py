@@ -57,7 +57,7 @@ class Packing:
             return False
         if token_ratio(rows) >= WORTH:
             return True
-        _say(f"rows whose token ratio is below {WORTH} run one sequence each")
+        _say(f"a batch whose rows share little (token ratio below {WORTH}) runs one sequence at a time")
         return False
 
 

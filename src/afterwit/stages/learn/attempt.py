@@ -72,7 +72,7 @@ class Attempts:
         except RankLost:  # as if this process had died: the next learner finds what it held
             raise
         except VersionTaken as error:
-            log.info("learn: %s; the batch goes to the version after it", error)
+            log.info("learn: %s: a rollback came first, and the turns train on top of it", error)
             self._claims.give_back(records)
         except Exception as error:  # a failure of this batch; the stage goes on
             self._failed(records, error)

@@ -73,6 +73,12 @@ def _say(done: Imported, *, dry_run: bool) -> None:
     if len(done.bad) > SHOWN:
         print(f"... and {len(done.bad) - SHOWN} more", file=sys.stderr)
     would = "would be " if dry_run else ""
-    known = f"; {done.known} were there already" if done.known else ""
-    left = f"; {len(done.bad)} lines left out" if done.bad else ""
-    print(f"{done.turns} turns of {done.conversations} conversations {would}imported{known}{left}")
+    known = f"; {done.known} {'was' if done.known == 1 else 'were'} there already" if done.known else ""
+    left = f"; {_counted(len(done.bad), 'line')} left out" if done.bad else ""
+    found = f"{_counted(done.turns, 'turn')} of {_counted(done.conversations, 'conversation')}"
+    print(f"{found} {would}imported{known}{left}")
+
+
+def _counted(number: int, noun: str) -> str:
+    """ "1 line", "2 lines"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

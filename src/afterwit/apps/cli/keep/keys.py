@@ -21,7 +21,8 @@ def add(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="chat: call the model. teach: its turns may train. read: health, metrics. admin: all."
+            help="chat: call the model. teach: its turns may train. read: health, metrics, and on the page "
+            "all that was said. admin: all of it, and orders. May be given again. Default: chat and teach."
         ),
     ] = None,
     home: Home = None,
@@ -48,7 +49,7 @@ def list_keys(home: Home = None) -> None:
     from afterwit.apps.printing.tables import moment
     from afterwit.apps.printing.terminal import Terminal
 
-    table = Table("name", "scopes", "made", "revoked")
+    table = Table("name", "scopes", "made", "revoked", box=None, pad_edge=False)
     with store_of_home(home) as store:
         for key in store.keys():  # noqa: SIM118 - API keys, not a mapping's
             table.add_row(key.name, ", ".join(sorted(key.scopes)), moment(key.created), moment(key.revoked))
@@ -62,6 +63,7 @@ def revoke(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
 
     with store_of_home(home) as store:
         store.revoke_key(name, now=time.time())
+        print(f"the key {name!r} is refused from now on")
         if all(key.revoked is not None for key in store.keys()):  # noqa: SIM118 - API keys, not a mapping's
             print("No key is left: this machine may now call without one, and no other machine may call.")
 
@@ -81,6 +83,8 @@ def rotate(name: Annotated[str, typer.Argument(help="The key's name.")], home: H
         old = next((old for old in store.keys() if old.name == name), None)  # noqa: SIM118 - as above
         if old is None:
             raise SettingError(f"there is no key {name!r}")
+        if old.revoked is not None:
+            raise SettingError(f"the key {name!r} is revoked: `afterwit keys add {name}` makes a new one")
         now = time.time()
         store.revoke_key(name, now=now)
         store.add_key(name, old.scopes, hash_key(key), now=now)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from afterwit.apps.cli.options import Home, Json
-
-if TYPE_CHECKING:
-    pass
 
 ALL = "all"
 
@@ -53,6 +50,8 @@ def review(
             ids = [record.turn.id for record in found] if turns == [ALL] else [*map(store.resolve, turns)]
             for turn, outcome in store.review(ids, accept=accept, now=time.time()).items():
                 print(f"{turn}  {WHY[outcome]}")
+            if not ids:
+                print("no turn waits for your review: nothing was changed")
             return
     if json_:
         for record in found:

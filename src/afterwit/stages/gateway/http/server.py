@@ -36,7 +36,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         why = "is in use already" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
-        raise SettingError(f"{host}:{port} {why}; choose another with --host or --port") from error
+        raise SettingError(f"{host}:{port} {why}; choose another: --host, --port, or serve.port") from error
     sock.setblocking(False)
     return sock
 
