@@ -15,7 +15,7 @@ from afterwit.store.records import FeedbackOutcome
 from afterwit.store.sql.database import Database
 from afterwit.store.sql.gateway.recent import SqlRecent
 from afterwit.store.sql.rows.codec import content_columns, identity_columns, pack_messages
-from afterwit.store.sql.rows.growing import GROWING, Base, GrowingColumns
+from afterwit.store.sql.rows.growing import GrowingColumns
 from afterwit.store.sql.rows.turn_state import TurnState, move, skip_open, turn_state_of
 
 
@@ -48,29 +48,28 @@ class SqlRecording(SqlRecent):
         client_session: bytes | None = None,
         supersedes: str | None = None,
     ) -> None:
-        columns = identity_columns(turn) | {
+        columns = identity_columns(turn)
+        columns |= {
             "client_session": client_session,
             "prompt_hash": prompt_hash,
             "full_hash": full_hash,
             "depth": depth,
             "full_depth": full_depth,
-            "delivered": delivered,
-            "state": State.OPEN if reason is None else State.SKIPPED,
-            "reason": reason,
+            "delivered": int(delivered),
+            "state": State.OPEN.value if reason is None else State.SKIPPED.value,
+            "reason": None if reason is None else reason.value,
             "moved_at": now,
             "recorded": now,
             "adapter": turn.adapter if isinstance(turn, Turn) else SHARED,
         }
         line = None if shape is None else str(shape)
-        content = content_columns(turn) | {"shape": line}
+        content = content_columns(turn)
+        content["shape"] = line
         with self._database.transaction():
             begins = turn.session == turn.id  # nobody can have excluded it
             if reason is None and not begins and self._is_excluded(turn.session):
-                columns |= {"state": State.SKIPPED, "reason": Reason.EXCLUDED}
-            whole = {name: content[name] for name in GROWING}
-            behind = self._growing.behind(turn.parent, whole)
-            seq = self._database.add(columns, content | behind)
-            self._growing.keep(Base(seq, turn.id, behind["prompt_digest"]), whole)
+                columns |= {"state": State.SKIPPED.value, "reason": Reason.EXCLUDED.value}
+            self._growing.add(columns, content, parent=turn.parent)
             if turn.parent is None:
                 self._begun(turn, line, client_session)
             if supersedes is not None:

@@ -1,4 +1,8 @@
-"""From core's nouns to the store's columns, and back."""
+"""From core's nouns to the store's columns, and back.
+
+A turn's columns are of Python's own types: what is derived from them, as names and truth are, is adapted by the
+database's driver value by value, which takes longer than storing it.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,10 @@ def identity_columns(turn: RecordedTurn) -> dict[str, Any]:
         "scope": turn.scope,
         "session": turn.session,
         "parent": turn.parent,
-        "kind": turn.kind,
+        "kind": turn.kind.value,
         "created": turn.created,
         "oldest_version": turn.sampled.oldest_version if isinstance(turn, Turn) else 0,
-        "imported": not isinstance(turn, Turn),
+        "imported": int(not isinstance(turn, Turn)),
     }
 
 
@@ -54,8 +58,8 @@ def content_columns(turn: RecordedTurn) -> dict[str, Any]:
         "conversation": _conversation(turn.conversation),
         **(_sampled_columns(turn) if isinstance(turn, Turn) else NOT_SAMPLED),
         "message": orjson.dumps(turn.message.to_dict()),
-        "finish": turn.finish,
-        "teaches": turn.teaches,
+        "finish": turn.finish.value,
+        "teaches": int(turn.teaches),
     }
 
 
@@ -74,7 +78,7 @@ def _sampled_columns(turn: Turn) -> dict[str, Any]:
         "logprobs": pack_floats(sampled.logprobs),
         "versions": pack_runs(sampled.versions),
         "forced": pack_flags(sampled.forced),
-        "basis": sampled.basis,
+        "basis": sampled.basis.value,
         "cache_version": sampled.cache_version,
     }
 

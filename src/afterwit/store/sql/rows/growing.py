@@ -26,6 +26,14 @@ Whole = Mapping[str, bytes]
 """The whole values of a turn's growing columns."""
 
 
+class Written(NamedTuple):
+    """What a row's next ones build on."""
+
+    whole: Whole
+    digest: hashlib.blake2b
+    """Of the prompt's ids: goes on where they end."""
+
+
 class Base(NamedTuple):
     """A row, as nobody can mistake it for another."""
 
@@ -40,29 +48,37 @@ class GrowingColumns:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._wholes = Kept(self._read, most_bytes=MOST_KEPT_BYTES, size=_bytes)
+        self._written = Kept(self._read, most_bytes=MOST_KEPT_BYTES, size=_bytes)
 
-    def behind(self, parent: str | None, whole: Whole) -> dict[str, Any]:
-        """The columns of a new row: what comes behind the values of its parent, if those are stored."""
-        digest = hashlib.blake2b(whole["prompt_ids"], digest_size=16).digest()
+    def add(self, columns: Mapping[str, Any], content: dict[str, Any], *, parent: str | None) -> None:
+        """Insert a row: of its growing values what comes behind those of its parent, if they are stored."""
+        whole = {name: content[name] for name in GROWING}
         base = _stored(self._database, parent)
-        if base is not None:
-            before = self._wholes(base)
-            shared = {name: _common(whole[name], before[name]) for name in GROWING}
-            if sum(shared.values()) >= LEAST_SHARED:
-                return _behind(base.seq, shared, whole) | {"prompt_digest": digest}
-        return {**whole, "prompt_digest": digest}
+        before = None if base is None else self._written(base)
+        shared = {name: 0 if before is None else _common(whole[name], before.whole[name]) for name in GROWING}
+        digest = _digest(whole["prompt_ids"], shared["prompt_ids"], before)
+        content["prompt_digest"] = digest.digest()
+        if base is not None and sum(shared.values()) >= LEAST_SHARED:
+            content |= _behind(base.seq, shared, whole)
+        seq = self._database.add(columns, content)
+        self._written.keep(Base(seq, columns["id"], content["prompt_digest"]), Written(whole, digest))
 
-    def keep(self, base: Base, whole: Whole) -> None:
-        """Remember the values of a row that was just written."""
-        self._wholes.keep(base, whole)
-
-    def _read(self, base: Base) -> Whole:
-        return whole_values(self._database, (base.seq,))[base.seq]
+    def _read(self, base: Base) -> Written:
+        whole = whole_values(self._database, (base.seq,))[base.seq]
+        return Written(whole, _digest(whole["prompt_ids"], 0, None))
 
 
-def _bytes(base: Base, whole: Whole) -> int:
-    return sum(map(len, whole.values()))
+def _digest(ids: bytes, shared: int, before: Written | None) -> hashlib.blake2b:
+    """Of packed ids; of a prompt that only goes on, no more than what is new is read."""
+    if before is None or shared < len(before.whole["prompt_ids"]):
+        return hashlib.blake2b(ids, digest_size=16)
+    digest = before.digest.copy()
+    digest.update(ids[shared:])
+    return digest
+
+
+def _bytes(base: Base, written: Written) -> int:
+    return sum(map(len, written.whole.values()))
 
 
 def whole_values(database: Database, seqs: Collection[int]) -> dict[int, dict[str, bytes]]:

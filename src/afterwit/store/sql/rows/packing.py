@@ -9,7 +9,12 @@ from itertools import groupby
 
 def pack_ids(ids: Sequence[int]) -> bytes:
     """4 bytes per id. Raises struct.error past 32 bits."""
-    return struct.pack(f"<{len(ids)}i", *ids)
+    return _pack("i", ids)
+
+
+def _pack(form: str, values: Sequence[float]) -> bytes:
+    """By a Struct's own method: it takes a tuple as it is, where `struct.pack` has it copied."""
+    return struct.Struct(f"<{len(values)}{form}").pack(*values)
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
@@ -18,7 +23,7 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 
 def pack_floats(values: Sequence[float]) -> bytes:
     """4 bytes per value: rounded to float32, which is what engines report."""
-    return struct.pack(f"<{len(values)}f", *values)
+    return _pack("f", values)
 
 
 def unpack_floats(data: bytes) -> tuple[float, ...]:
