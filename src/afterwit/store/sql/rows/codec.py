@@ -1,7 +1,7 @@
 """From core's nouns to the store's columns, and back.
 
-A turn's columns are of Python's own types: what is derived from them, as names and truth are, is adapted by the
-database's driver value by value, which takes longer than storing it.
+A turn's columns are of Python's own types. Types that are derived from them, as names are, would be adapted value
+by value in the driver of the database.
 """
 
 from __future__ import annotations
