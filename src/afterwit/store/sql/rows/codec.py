@@ -1,7 +1,7 @@
 """From core's nouns to the store's columns, and back.
 
-A turn's columns are of Python's own types. Types that are derived from them, as names are, would be adapted value
-by value in the driver of the database.
+A turn's columns are of Python's own types. One that is derived from them, as a name is, would be adapted in
+the driver of the database, value by value.
 """
 
 from __future__ import annotations
