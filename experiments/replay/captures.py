@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.core.message import Conversation, Message
+from afterwit.core.recording import following
 from afterwit.stages.gateway.settings import GatewaySettings
 from afterwit.wire.anthropic_messages.request import parse_request as parse_messages
 from afterwit.wire.openai_chat.request import parse_request as parse_chat
@@ -176,7 +177,7 @@ def _told(messages: Sequence[Message], says: Sequence[str] | None, last: int | N
         return
     spoken = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
     first = spoken + 1 if last is None else len(messages) - last
-    yield from (one for one in messages[first:] if one.role in ("user", "tool"))
+    yield from following(messages, first - 1)
 
 
 def _twin(reply: Message, copy: int) -> Message:

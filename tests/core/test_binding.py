@@ -73,12 +73,25 @@ def test_another_set_of_tools_in_the_middle_of_a_conversation_is_beside_it():
     assert memory.ask(talk(HI, HELLO, says("user", "Title?")), SURE).kind is Kind.SIDE
 
 
+def test_what_the_system_alone_says_behind_a_reply_came_of_it():
+    """Beside words of the person or a tool's result it is a reminder."""
+    memory = Memory()
+    ran, reminded = says("system", "Ran command: ls\n\na.py"), says("developer", "Be brief.")
+    first = memory.ask(talk(HI), HELLO)
+    second = memory.ask(talk(HI, HELLO, ran, reminded), SURE)
+    memory.ask(talk(HI, HELLO, ran, reminded, SURE, reminded, MORE), FINE)
+    assert first.next_state == (says("tool", ran.content), says("tool", reminded.content))
+    assert second.next_state == (MORE,)
+
+
 def test_a_message_with_only_the_clients_text_is_not_a_reaction():
     memory = Memory()
     first = memory.ask(talk(HI), HELLO)
     block = says("user", "<system-reminder>be brief</system-reminder>")
     again = memory.ask(talk(HI, HELLO, block), SURE)
     assert again.binding.parent == first.id
+    assert first.next_state == ()
+    memory.ask(talk(HI, HELLO, replace(block, role="system")), SURE)
     assert first.next_state == ()
 
 

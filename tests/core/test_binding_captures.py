@@ -166,6 +166,30 @@ def test_aider_is_followed_through_files_and_reminders_that_move():
     assert said[5] == said[6] == ()
 
 
+def test_gptme_tells_what_came_of_a_command_in_a_message_of_the_system():
+    """The order: a command, the title, another command, done; thanked; told off, a command, done."""
+    rows = replay("gptme")
+    assert tree(rows) == [
+        ("main", None, 0),
+        ("side", None, 0),
+        ("main", 0, 0),
+        ("main", 2, 0),
+        ("main", 3, 0),
+        ("main", 4, 0),
+        ("main", 5, 0),
+    ]
+    assert [[message.role for message in row.next_state] for row in rows] == [
+        ["tool"],
+        [],
+        ["tool"],
+        ["user"],
+        ["user"],
+        ["tool"],
+        [],
+    ]
+    assert rows[0].said == ("Ran command: `echo plum > note.txt; echo kept it`\n\n`kept it`\n\n",)
+
+
 def anthropic(body: dict[str, Any]) -> Conversation:
     """A reply is read before a message of the user: at the end it would be the beginning of a response."""
     tools = [{"name": tool["function"]["name"]} for tool in body["tools"]]

@@ -17,6 +17,7 @@ from afterwit.core.turn import Kind
         ({"session-id": "s", "thread-id": "t"}, {}, "s t"),
         ({"session_id": "uuid:3"}, {}, "uuid"),
         ({"x-session-affinity": "a"}, {"prompt_cache_key": "b"}, "a"),
+        ({"x-thread-id": "t", "x-resource-id": "r"}, {}, "t"),
         ({}, {"metadata": {"user_id": "u"}, "prompt_cache_key": "b"}, "u"),
         ({}, {"metadata": {"user_id": '{"device_id": "d", "session_id": "s"}'}}, "s"),
         ({}, {"metadata": {"user_id": '{"device_id": "d"}'}}, '{"device_id": "d"}'),

@@ -78,6 +78,13 @@ def test_a_review_behind_the_conversation_answers_nothing_and_the_person_goes_on
     assert (after.kind, after.binding.parent, first.next_state) == (Kind.MAIN, first.id, (SHORT,))
 
 
+def test_a_review_may_be_asked_for_by_the_system():
+    memory = Memory()
+    first = memory.ask(agent(ASKED), HELLO)
+    review = memory.ask(agent(ASKED, HELLO, replace(REVIEW, role="system")), FINE)
+    assert (review.kind, first.next_state) == (Kind.SIDE, ())
+
+
 def test_a_person_who_goes_on_behind_a_review_is_on_the_main_line_again():
     memory = Memory()
     first = memory.ask(agent(ASKED), HELLO)

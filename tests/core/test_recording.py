@@ -31,6 +31,14 @@ def test_each_response_is_a_turn_that_the_next_one_follows() -> None:
     assert answer.turn.conversation.messages == MESSAGES[:3]
 
 
+def test_what_the_system_alone_told_behind_a_response_came_of_it() -> None:
+    ran, asked = Message(role="system", content="Ran it: milk"), MESSAGES[0]
+    told = Recording(messages=(asked, MESSAGES[3], ran), responses=(1,))
+    reminded = Recording(messages=(asked, MESSAGES[3], ran, MESSAGES[4]), responses=(1,))
+    assert steps_of(told, now=0.0)[0].next_state == (Message(role="tool", content="Ran it: milk"),)
+    assert steps_of(reminded, now=0.0)[0].next_state == (MESSAGES[4],)
+
+
 def test_the_same_recording_has_the_same_ids_at_any_time() -> None:
     first, second = steps_of(RECORDING, now=1.0), steps_of(RECORDING, now=2.0)
     assert [step.turn.id for step in first] == [step.turn.id for step in second]

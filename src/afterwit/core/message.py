@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+SYSTEM = ("system", "developer")
+"""Roles of instructions."""
+ROLES = (*SYSTEM, "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +112,13 @@ class Conversation:
             template_args=data["template_args"],
             instructed=data.get("instructed", False),
         )
+
+
+def observed(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The system's messages among those behind a response, as results of tools.
+
+    Some clients tell the model there what came of its commands. Where people or tools spoke as well, the
+    system's messages are reminders: then do not ask.
+    """
+    told = (message for message in messages if message.role in SYSTEM and message.content)
+    return tuple(replace(message, role="tool") for message in told)

@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from afterwit.core.ids import digest_id
-from afterwit.core.message import Conversation, Message
+from afterwit.core.message import Conversation, Message, observed
 from afterwit.core.turn import Finish, ImportedTurn, Kind
 
 SCOPE = "imported"
@@ -70,14 +71,12 @@ def steps_of(recording: Recording, *, now: float) -> list[RecordedStep]:
 
 
 def following(messages: Sequence[Message], at: int) -> tuple[Message, ...]:
-    """What people and tools said after the message at `at`, up to the assistant's next one."""
-    found = []
-    for message in messages[at + 1 :]:
-        if message.role == "assistant":
-            break
-        if message.role in ("user", "tool"):
-            found.append(message)
-    return tuple(found)
+    """What people and tools said after the message at `at`, up to the assistant's next one.
+
+    If neither did, what the client's system messages told of it.
+    """
+    behind = tuple(takewhile(lambda message: message.role != "assistant", messages[at + 1 :]))
+    return tuple(message for message in behind if message.role in ("user", "tool")) or observed(behind)
 
 
 def _id(

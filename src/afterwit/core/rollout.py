@@ -13,6 +13,7 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, conclude, questions
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
+from afterwit.core.recording import following
 from afterwit.core.terms import Reads, untrainable
 from afterwit.core.token_sequence import TokenSequence, sequences
 from afterwit.core.turn import Turn
@@ -71,14 +72,10 @@ def pairs(rollout: Rollout) -> list[tuple[Turn, NextState | None]]:
 
 
 def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextState | None:
-    following = []
-    for message in rollout.messages[at + 1 :]:
-        if message.role == "assistant":
-            break
-        following.append(message)
-    if not following and outcome is None:
+    behind = following(rollout.messages, at)
+    if not behind and outcome is None:
         return None
-    return NextState(messages=tuple(following), feedback=outcome)
+    return NextState(messages=behind, feedback=outcome)
 
 
 def samples(

@@ -28,14 +28,13 @@ from afterwit.core.binding.request import (
     reply_segments,
 )
 from afterwit.core.binding.retelling import LONGEST, Recent, resumed
-from afterwit.core.binding.segments import SYSTEM, plain_text
+from afterwit.core.binding.segments import plain_text
 from afterwit.core.binding.siblings import Branch, Resolution, resolve
 from afterwit.core.binding.side_turns import Shape
 
 __all__ = [
     "LONGEST",
     "LONG_REPLY",
-    "SYSTEM",
     "Binding",
     "Branch",
     "Candidate",

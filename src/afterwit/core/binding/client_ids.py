@@ -10,7 +10,13 @@ from typing import Any
 
 from afterwit.core.turn import Kind
 
-_SESSION_HEADERS = (("x-session-id",), ("session-id", "thread-id"), ("session_id",), ("x-session-affinity",))
+_SESSION_HEADERS = (
+    ("x-session-id",),
+    ("session-id", "thread-id"),
+    ("session_id",),
+    ("x-session-affinity",),
+    ("x-thread-id",),
+)
 """In order of trust; the headers of one entry are read together."""
 _TELLING = frozenset(
     {

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.retelling import SHORTEST, Recent, of_the_same_client
 from afterwit.core.binding.side_turns import TINY
+from afterwit.core.message import SYSTEM
 
 OPENING = 300
 """Characters of a text in which it says what it wants."""
@@ -53,7 +54,7 @@ def looks_back(incoming: IncomingRequest) -> bool:
     It wants to look back on all of it; or it wants a title, suggestions or the like, speaks of the user or of
     the chat as one who is outside, and says in which form it wants the answer.
     """
-    if incoming.last_reply is None or incoming.messages[-1].role != "user":
+    if incoming.last_reply is None or incoming.messages[-1].role not in ("user", *SYSTEM):
         return False
     opening = incoming.texts[-1][:OPENING].lower()
     if len(incoming.texts[-1]) < FEWEST_WORDS:

@@ -19,7 +19,7 @@ from afterwit.core.binding.segments import (
 from afterwit.core.binding.side_turns import Shape, shape_of
 from afterwit.core.ids import calls_in, turn_of_call
 from afterwit.core.kept import Kept
-from afterwit.core.message import Conversation, Message
+from afterwit.core.message import SYSTEM, Conversation, Message, observed
 from afterwit.core.turn import Kind, RecordedTurn
 
 MOST_NAMED = 64
@@ -138,8 +138,8 @@ def next_state(
 ) -> tuple[Message, ...]:
     """The next state: what is `behind` a summary, and the messages from `after` to the assistant's next one.
 
-    Messages that hold only the client's text are left out. A side turn keeps only its tool results: its other
-    messages were written to obtain a title or a summary.
+    Messages that hold only the client's text are left out, the system's if anybody else spoke. A side turn
+    keeps only its tool results: its other messages were written to obtain a title or a summary.
     """
     return (*_reaction(behind, 0, kind), *_reaction(incoming.messages, after, kind))
 
@@ -173,14 +173,16 @@ def _after_call(messages: Sequence[Message], index: int) -> int:
 
 def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
     roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
-    kept = []
+    kept, told = [], []
     for index in range(after, len(messages)):
         message, before = messages[index], messages[index - 1].content if index > after else None
         if _speaks(message, before):
             break
         if message.role in roles and (message.role == "tool" or plain_text(message)):
             kept.append(message)
-    return tuple(kept)
+        elif message.role in SYSTEM and plain_text(message):
+            told.append(message)
+    return tuple(kept) if kept or kind is Kind.SIDE else observed(told)
 
 
 def _speaks(message: Message, before: str | None) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from afterwit.core.binding.request import IncomingRequest
-from afterwit.core.binding.segments import SYSTEM
 from afterwit.core.binding.side_turns import Shape
+from afterwit.core.message import SYSTEM
 
 SHORTEST = 16
 """Characters. Shorter texts are in many messages and are not compared."""

@@ -16,11 +16,9 @@ from typing import Any
 
 from afterwit.core.binding.client_text import without_passing_blocks, without_retelling
 from afterwit.core.ids import plain_id
-from afterwit.core.message import Message, ToolCall
+from afterwit.core.message import SYSTEM, Message, ToolCall
 
 HASH_BYTES = 16
-SYSTEM = ("system", "developer")
-"""Roles whose text is not compared."""
 CALL = "call"
 """First part of a call's segment; the second is its id."""
 

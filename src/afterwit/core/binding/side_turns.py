@@ -15,9 +15,9 @@ from importlib import resources
 from sys import getsizeof
 from typing import Any
 
-from afterwit.core.binding.segments import SYSTEM, collapse
+from afterwit.core.binding.segments import collapse
 from afterwit.core.kept import Kept
-from afterwit.core.message import Conversation, Message
+from afterwit.core.message import SYSTEM, Conversation, Message
 from afterwit.core.turn import Kind
 
 UNLIKE = 0.5

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import orjson
 
-from afterwit.core.binding import LONGEST, SYSTEM, Recent, message_text, plain_text
+from afterwit.core.binding import LONGEST, Recent, message_text, plain_text
 from afterwit.core.kept import Kept
-from afterwit.core.message import Message
+from afterwit.core.message import SYSTEM, Message
 from afterwit.core.turn import RecordedTurn
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.database import Database, Row, marks
