@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from afterwit.apps.cli.start.demo import demo
 from afterwit.apps.config import load
+from afterwit.apps.demo.asked import Asked
 from afterwit.apps.demo.command import run
 from afterwit.apps.demo.settings import changed, choose, config_text
 from afterwit.apps.demo.worlds import WORLDS, world_named
@@ -35,7 +37,7 @@ NEEDED = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path) -> None:
-    run(world=world, objective=None, recipe=None, interactions=12, seed=5, out=tmp_path, judge=None)
+    run(Asked(world=world, interactions=12, seed=5, out=tmp_path))
     facts = json.loads((tmp_path / "report.json").read_text())
     assert facts.keys() >= NEEDED
     assert (facts["interactions"], facts["seed"], facts["world"]) == (12, 5, world)
@@ -64,10 +66,9 @@ def test_a_short_demo_learns_something_and_reports_it(world: str, tmp_path: Path
 def test_a_choice_that_is_not_there_is_said_before_anything_starts(
     choice: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    asked = {"world": "tools", "objective": None, "recipe": None, "interactions": 1, "seed": 0, "judge": None}
-    chosen = asked | choice
+    asked: dict[str, Any] = {"world": "tools", "interactions": 1, "seed": 0, "out": tmp_path} | choice
     with pytest.raises(SettingError, match=said):
-        run(**chosen, out=tmp_path)
+        run(Asked(**asked))
 
 
 def test_to_ruin_a_model_takes_no_other_objective() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from afterwit.apps.demo.asked import Asked
 from afterwit.apps.demo.live import Run, judge_accuracy, live
 from afterwit.apps.demo.people import MEASURE, PEOPLE, SEED, Manner, held_out
 from afterwit.apps.demo.report import (
@@ -21,80 +22,45 @@ from afterwit.apps.demo.report import (
     rules_learned,
     write,
 )
-from afterwit.apps.demo.settings import JUDGES, Chosen, choose, config_text
+from afterwit.apps.demo.settings import JUDGES, Chosen, config_text
 from afterwit.apps.demo.worlds import world_named
 from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.apps.running.logs import quiet
 from afterwit.apps.running.up import engine_process
-from afterwit.core.errors import SettingError
 from afterwit.engines.server.settings import ServerSettings
 
 HELD_OUT = 100
-REAL_DEFAULTS_MEASURED = (20, 50, 100)
-MEASURED = (12, 36, 96, 200, 350, 500)
-"""Interactions after which the policy is measured, beside the start and the end."""
 
 
-def run(
-    *,
-    world: str,
-    objective: str | None,
-    recipe: str | None,
-    interactions: int,
-    seed: int,
-    out: Path,
-    judge: str | None,
-    people: str = Manner.FULL,
-    engine: str | None = None,
-    engine_url: str | None = None,
-    pairs: Sequence[str] = (),
-    measured: Sequence[int] | None = None,
-    real_defaults: bool = False,
-) -> Report:
+def run(asked: Asked) -> Report:
     """Play the demo and leave its report in `out`. Raises SettingError for a choice that is not there."""
     began = time.monotonic()
     quiet()
-    played_in, home = world_named(world), out / "home"
-    direct = {"objective.objective": objective, "engine.kind": engine, "engine.url": engine_url}
-    chosen = choose(
-        played_in,
-        home,
-        judge=judge,
-        recipe=recipe,
-        real_defaults=real_defaults,
-        pairs=pairs,
-        direct=direct,
-    )
-    if people not in list(Manner):
-        raise SettingError(f"--people {people}: it must be one of {', '.join(Manner)}")
-    if interactions < 1:
-        raise SettingError(f"--interactions {interactions}: at least one is needed")
-    if _make_fresh(home):
-        Console().print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
-    (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")
-    announce(Console(), chosen, title=recipe or "serve's own settings")
-    tasks = held_out(played_in, MEASURE, HELD_OUT, SEED + seed)
-    rules = played_in.judge if chosen.judge == "rules" else None
-    server = _server(chosen, home) if engine_url is None else None
-    with live(chosen.settings, home, rules=rules, server=server) as system:
-        with Display(Console(), interactions) as display:
+    chosen = asked.chosen()
+    _write_home(asked.home, chosen)
+    announce(Console(), chosen, title=asked.recipe or "serve's own settings")
+    world = world_named(asked.world)
+    rules = world.judge if chosen.judge == "rules" else None
+    server = _server(chosen, asked.home) if asked.engine_url is None else None
+    with live(chosen.settings, asked.home, rules=rules, server=server) as system:
+        with Display(Console(), asked.interactions) as display:
             played = Run(
                 system=system,
-                world=played_in,
+                world=world,
                 split=PEOPLE,
-                manner=Manner(people),
-                held_out=tasks,
-                seed=seed,
-                measured=measured or (REAL_DEFAULTS_MEASURED if real_defaults else MEASURED),
+                manner=Manner(asked.people),
+                held_out=held_out(world, MEASURE, HELD_OUT, SEED + asked.seed),
+                seed=asked.seed,
+                measured=asked.measured_after,
                 began=began,
                 observer=display,
             )
-            played.play(interactions)
-        talks = conversations_of(system, played_in, played.interactions)
+            played.play(asked.interactions)
+        talks = conversations_of(system, world, played.interactions)
         versions = system.store(lambda store: sum(row.trained > 0 for row in store.versions()))
     written = _report(chosen, played, talks, versions, began)
-    write(written, out)
-    display.summary(written, out)
+    write(written, asked.out)
+    display.summary(written, asked.out)
     return written
 
 
@@ -146,10 +112,10 @@ def announce(console: Console, chosen: Chosen, *, title: str) -> None:
         console.print(f"  {each.name}: {each.published} -> {each.here}", highlight=False)
 
 
-def _make_fresh(home: Path) -> bool:
-    """The demo's own home, without what an earlier run left there; whether it left something."""
-    played = (home / "store.db").exists()
-    if played:
+def _write_home(home: Path, chosen: Chosen) -> None:
+    """The demo's own home, without what an earlier run left there."""
+    if (home / "store.db").exists():
+        Console().print(f"replacing what an earlier demo left in {home}; --out keeps both", highlight=False)
         shutil.rmtree(home)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return played
+    (home / "config.toml").write_text(config_text(chosen.settings), encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from afterwit.apps.demo.asked import Asked
 from afterwit.apps.demo.command import run
 from afterwit.apps.demo.report import Report, compared, write_compared
 
@@ -28,19 +29,16 @@ def ruin(
     console, reports = Console(), []
     for name, off in (("guarded", ()), ("unguarded", UNGUARDED)):
         console.print(f"[bold]{name}[/bold]: {', '.join((*RUIN, *off, *pairs))}", highlight=False)
-        reports.append(
-            run(
-                world=world,
-                objective=None,
-                recipe=None,
-                interactions=INTERACTIONS if interactions is None else interactions,
-                seed=seed,
-                out=out / name,
-                judge=judge or "rules",
-                pairs=(*RUIN, *off, *pairs),
-                measured=MEASURED,
-            )
+        asked = Asked(
+            world=world,
+            interactions=INTERACTIONS if interactions is None else interactions,
+            seed=seed,
+            out=out / name,
+            judge=judge or "rules",
+            pairs=(*RUIN, *off, *pairs),
+            measured=MEASURED,
         )
+        reports.append(run(asked))
     guarded, unguarded = reports
     write_compared(guarded, unguarded, out / "ruin.html", settings=(*RUIN, *pairs), without=UNGUARDED)
     console.print(compared(guarded, unguarded))

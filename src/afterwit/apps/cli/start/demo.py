@@ -77,31 +77,21 @@ def demo(
 
     Leaves report.html, report.json and learning.png in OUT.
     """
-    from afterwit.apps.demo import ruin as ruined
+    from afterwit.apps.demo.asked import Asked
     from afterwit.apps.demo.command import run
+    from afterwit.apps.demo.ruin import ruin as run_ruin
     from afterwit.apps.sandbox import weakness
 
     if world == "tools" and (said := weakness()):
         print(said, file=sys.stderr)
-    if recipe in recipes.machines():
-        raise SettingError(
-            f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"
-        )
-    if ruin and (objective or recipe or engine or engine_url or real_defaults or people != "full"):
-        raise SettingError("--ruin has settings and people of its own: leave the other flags out")
-    if real_defaults and recipe:
-        raise SettingError("--real-defaults are serve's own settings, and no recipe: leave one of them out")
     if ruin:
-        ruined.ruin(
-            world=world,
-            interactions=interactions,
-            seed=seed,
-            out=out or Path("demo-ruin"),
-            judge=judge,
-            pairs=set_ or (),
-        )
+        if objective or recipe or engine or engine_url or real_defaults or people != "full":
+            raise SettingError("--ruin has settings and people of its own: leave the other flags out")
+        out, pairs = out or Path("demo-ruin"), set_ or ()
+        run_ruin(world=world, interactions=interactions, seed=seed, out=out, judge=judge, pairs=pairs)
         return
-    run(
+    _check_recipe(recipe, real_defaults=real_defaults)
+    asked = Asked(
         world=world,
         objective=objective,
         recipe=recipe,
@@ -115,3 +105,13 @@ def demo(
         pairs=set_ or (),
         real_defaults=real_defaults,
     )
+    run(asked)
+
+
+def _check_recipe(recipe: str | None, *, real_defaults: bool) -> None:
+    if recipe in recipes.machines():
+        raise SettingError(
+            f"--recipe {recipe} is for a machine with cards: the demo takes {', '.join(recipes.names())}"
+        )
+    if real_defaults and recipe:
+        raise SettingError("--real-defaults are serve's own settings, and no recipe: leave one of them out")
