@@ -23,7 +23,9 @@ from afterwit.engines.embedded.cache.batch import Batch
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import decode, prefill
 from afterwit.engines.embedded.load import attend_in_slots, pace_of
+from afterwit.engines.embedded.scheduling.runners import Runners
 from afterwit.engines.embedded.settings import EmbeddedSettings
+from afterwit.engines.embedded.staging import Staging
 from afterwit.engines.port import Facts, Generate
 from benchmarks.asked import Asked, Shape
 from benchmarks.measure import Row, at_least, interleaved, noted, ratios
@@ -116,7 +118,8 @@ def engine_of(
     )
     attend_in_slots(module)
     pace = pace_of(module, module.config, EmbeddedSettings(), torch.device("cpu"))
-    return EmbeddedEngine(module, facts, slots=slots, pace=pace, load=lambda _: module, kept_bytes=kept_bytes)
+    runners = Runners(module, slots=slots, context_length=context_length, pace=pace, kept_bytes=kept_bytes)
+    return EmbeddedEngine(runners, Staging(module, runners.rows, load=lambda _: module), facts)
 
 
 async def _say(made: EmbeddedEngine, batch: int, tokens: int) -> None:

@@ -16,7 +16,9 @@ from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.scheduling.pace import Pace
 from afterwit.engines.embedded.scheduling.runner import ModelRunner
+from afterwit.engines.embedded.scheduling.runners import Runners
 from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
+from afterwit.engines.embedded.staging import Staging
 from afterwit.engines.port import Facts, Generate
 
 VOCABULARY = 64
@@ -64,15 +66,10 @@ class Parrot(nn.Module):
 
 def parrot_engine(module: nn.Module | None = None, *, slots: int = 16, pace: Pace = PACE) -> EmbeddedEngine:
     """An engine of parrots: the version staged from folder `.../n` says n. No token ends a turn."""
-    return EmbeddedEngine(
-        module or Parrot(0),
-        FACTS,
-        slots=slots,
-        pace=pace,
-        kept_bytes=KEPT_BYTES,
-        load=lambda folder: Parrot(int(Path(folder).name)),
-        seed=0,
-    )
+    module = module or Parrot(0)
+    runners = Runners(module, slots=slots, context_length=CONTEXT, pace=pace, kept_bytes=KEPT_BYTES)
+    staging = Staging(module, runners.rows, load=lambda folder: Parrot(int(Path(folder).name)))
+    return EmbeddedEngine(runners, staging, FACTS, seed=0)
 
 
 def runner_of(module: nn.Module, *, pace: Pace = PACE) -> ModelRunner:

@@ -114,6 +114,6 @@ async def test_a_model_that_raises_is_an_engine_error(engine: EmbeddedEngine) ->
     def broken(*_: object) -> None:
         raise RuntimeError("no memory")
 
-    engine._runners[Weights.LIVE].module.register_forward_pre_hook(broken)
+    engine._runners.whole(Weights.LIVE).module.register_forward_pre_hook(broken)
     with pytest.raises(EngineError, match="no memory"):
         await engine.score(ROWS, top=1, weights=Weights.LIVE)

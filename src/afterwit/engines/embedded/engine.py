@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.engines.embedded.cache.budget import budget_of
-from afterwit.engines.embedded.cache.kept import KeptRows
 from afterwit.engines.embedded.facts import CAPABILITIES, facts_of
 from afterwit.engines.embedded.grammar import Grammars
 from afterwit.engines.embedded.guide import Guide
@@ -31,18 +29,16 @@ from afterwit.engines.embedded.load import (
 )
 from afterwit.engines.embedded.scheduling.batch_future import BatchFuture
 from afterwit.engines.embedded.scheduling.decoding import IN_PLACE
-from afterwit.engines.embedded.scheduling.pace import Pace
-from afterwit.engines.embedded.scheduling.runner import ModelRunner
+from afterwit.engines.embedded.scheduling.runners import Runners
 from afterwit.engines.embedded.scheduling.sequence import Deliver, ResponseSequence
 from afterwit.engines.embedded.scheduling.worker import EventBuffer, Worker
 from afterwit.engines.embedded.scoring import score_rows
 from afterwit.engines.embedded.script import Script, scripted
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.embedded.staging import Loader, OwnLoader, Staged, Staging
+from afterwit.engines.embedded.staging import Staging
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Constraint, Facts, Generate, Score, Scored, Step, Weights
 from afterwit.weights.load import read_config
-from afterwit.weights.rows import RowAdapters
 
 
 class EmbeddedEngine:
@@ -61,54 +57,30 @@ class EmbeddedEngine:
 
     def __init__(
         self,
-        module: nn.Module,
+        runners: Runners,
+        staging: Staging,
         facts: Facts,
         *,
-        slots: int,
-        pace: Pace,
-        load: Loader,
-        own: OwnLoader | None = None,
-        kept_bytes: int = 0,
-        in_place: int | None = IN_PLACE,
         grammars: Grammars | None = None,
         script: Script | None = None,
         seed: int | None = None,
     ) -> None:
-        """`load` reads a staged version's folder, `own` one of an adapter of somebody's own; without it there
-        can be none. `seed` makes requests that have none reproducible.
-
-        Without `grammars` it follows no constraint.
-        `kept_bytes` is the memory for keys and values of earlier requests; `in_place` as in `ModelRunner`.
-        """
+        """Without `grammars` it follows no constraint. `seed` makes requests that have none reproducible."""
         self.facts = facts
         self.capabilities = replace(
             CAPABILITIES,
             constraint=grammars is not None,
             scored_ids=facts.vocabulary,
-            own_adapters=own is not None,
+            own_adapters=staging.takes_own,
         )
         self.grammars = grammars
         """What follows constraints; None: nothing does."""
-        rows = RowAdapters(module)
-        self._staging = Staging(module, rows, load, own)
+        self._runners = runners
+        self._staging = staging
         self._script = script
         self._seeds = random.Random(seed)
         self._events = EventBuffer()
-        runner = partial(
-            ModelRunner,
-            version=0,
-            slots=slots,
-            context_length=facts.context_length,
-            pace=pace,
-            kept=KeptRows(kept_bytes),
-            in_place=in_place,
-        )
-        self._runners = {
-            Weights.LIVE: runner(module, reserve=slots // 4),
-            Weights.BASE: runner(module, reserve=0),
-        }
-        self._own = runner(rows.module, reserve=0, rows=rows.rows)
-        self._worker = Worker((*self._runners.values(), self._own), self._events)
+        self._worker = Worker(tuple(runners), self._events)
         self._open = True
         self._scoring = asyncio.Lock()
         self._worker.start()
@@ -133,26 +105,28 @@ class EmbeddedEngine:
         except EngineError as error:
             raise SettingError(str(error)) from error
         check_attention(module, facts.vocabulary)
-        return cls(
+        runners = Runners(
             module,
-            facts,
             slots=settings.slots,
+            context_length=facts.context_length,
             pace=pace_of(module, config, settings, device),
-            load=partial(load_version, base=module, device=device, dtype=dtype),
-            own=partial(load_own, base=folder),
             kept_bytes=budget_of(settings, device),
             in_place=IN_PLACE if reads_in_place(module, facts.vocabulary) else None,
-            grammars=Grammars(folder, facts),
-            script=script,
-            seed=seed,
         )
+        staging = Staging(
+            module,
+            runners.rows,
+            load=partial(load_version, base=module, device=device, dtype=dtype),
+            own=partial(load_own, base=folder),
+        )
+        return cls(runners, staging, facts, grammars=Grammars(folder, facts), script=script, seed=seed)
 
     @property
     def version(self) -> int:
-        return self._runners[Weights.LIVE].version
+        return self._runners.whole(Weights.LIVE).version
 
     def live(self, adapter: str) -> int | None:
-        return self.version if adapter == SHARED else self._own.live(adapter)
+        return self._runners.live(adapter)
 
     @property
     def reduced(self) -> None:
@@ -170,7 +144,7 @@ class EmbeddedEngine:
         self._check_open()
         events: asyncio.Queue[Step | Exception] = asyncio.Queue()
         deliver = partial(self._events.put, asyncio.get_running_loop(), events)
-        runner, sequence = self._runner(request), await self._sequence(request, deliver)
+        runner, sequence = self._runners.of(request), await self._sequence(request, deliver)
         self._worker.post(partial(runner.add, sequence))
         try:
             while True:
@@ -192,7 +166,7 @@ class EmbeddedEngine:
         self._check_open()
         batch = BatchFuture(len(requests))
         sequences = [
-            (self._runner(request), await self._sequence(request, batch.deliver(index)))
+            (self._runners.of(request), await self._sequence(request, batch.deliver(index)))
             for index, request in enumerate(requests)
         ]
 
@@ -202,11 +176,6 @@ class EmbeddedEngine:
 
         self._worker.post(add)
         return await asyncio.wrap_future(batch.done)
-
-    def _runner(self, request: Generate) -> ModelRunner:
-        if request.weights is Weights.LIVE and request.adapter != SHARED:
-            return self._own
-        return self._runners[request.weights]
 
     async def score(self, rows: Sequence[Score], *, top: int, weights: Weights) -> list[Scored]:
         """In another thread, one call at a time; decoding goes on meanwhile.
@@ -224,7 +193,7 @@ class EmbeddedEngine:
 
     async def _served(self, weights: Weights) -> tuple[Any, int]:
         """The module and its version, read in the worker's thread: there they change together."""
-        runner, found = self._runners[weights], list[tuple[Any, int]]()
+        runner, found = self._runners.whole(weights), list[tuple[Any, int]]()
         await asyncio.wrap_future(self._worker.call(lambda: found.append((runner.module, runner.version))))
         return found[0]
 
@@ -238,12 +207,12 @@ class EmbeddedEngine:
 
     async def promote(self) -> None:
         self._check_open()
-        await asyncio.wrap_future(self._worker.call(partial(self._route, self._staging.staged)))
+        await asyncio.wrap_future(self._worker.call(partial(self._runners.promote, self._staging.staged)))
         self._staging.discard()
 
     async def unload(self, adapter: str) -> None:
         self._check_open()
-        await asyncio.wrap_future(self._worker.call(partial(self._own.take, adapter)))
+        await asyncio.wrap_future(self._worker.call(partial(self._runners.unload, adapter)))
 
     async def discard(self) -> None:
         self._staging.discard()
@@ -257,13 +226,6 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._worker.join)
         if self.grammars is not None:
             self.grammars.close()
-
-    def _route(self, staged: Staged) -> None:
-        """In the worker's thread, between two decode steps."""
-        if staged.adapter == SHARED:
-            self._runners[Weights.LIVE].swap(staged.module, staged.version)
-        else:
-            self._own.put(staged.adapter, staged.factors, staged.version)
 
     async def _sequence(self, request: Generate, deliver: Deliver) -> ResponseSequence:
         check_fits(request, self.facts)

@@ -30,9 +30,17 @@ class Staged(NamedTuple):
 class Staging:
     """What is loaded runs in other threads; decoding goes on meanwhile."""
 
-    def __init__(self, base: nn.Module, rows: RowAdapters, load: Loader, own: OwnLoader | None) -> None:
+    def __init__(
+        self, base: nn.Module, rows: RowAdapters, *, load: Loader, own: OwnLoader | None = None
+    ) -> None:
+        """`load` reads a version's folder, `own` that of somebody's own adapter; None: there can be none."""
         self._base, self._rows, self._load, self._load_own = base, rows, load, own
         self._staged: Staged | None = None
+
+    @property
+    def takes_own(self) -> bool:
+        """Whether somebody can have an adapter of their own."""
+        return self._load_own is not None
 
     @property
     def staged(self) -> Staged:
