@@ -78,6 +78,18 @@ def test_every_make_target_that_a_page_names_is_there() -> None:
         assert named | set(re.findall(r"`make ([a-z-]+)", text)) <= targets, page
 
 
+def every_command() -> Iterator[str]:
+    """`serve`, `keys add`, and all others."""
+    for name, command in COMMAND.commands.items():
+        inner = getattr(command, "commands", None)
+        yield from [name] if inner is None else [f"{name} {each}" for each in inner]
+
+
+def test_every_command_is_shown_on_a_page() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in every_command() if not re.search(rf"afterwit {name}\b", pages)] == []
+
+
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     parse(["keys", "add", "laptop", "--scope", "chat"])
     for wrong in (["serv"], ["serve", "--modle", "x"], ["rollback", "three"], ["keys", "make"]):

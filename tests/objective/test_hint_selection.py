@@ -24,6 +24,7 @@ CHOSEN = {
 }
 """Rule -> the hint of each token, if the teachers agree with the student as in `OVERLAP_HT`."""
 SCORED = [name for name, rule in HINT_RULES.items() if rule.score]
+BY_IDS = [name for name, rule in HINT_RULES.items() if rule.score_ids]
 KNOWN = [name for name, rule in HINT_RULES.items() if rule.known]
 
 
@@ -58,8 +59,36 @@ def test_a_rule_is_a_score_over_what_the_teachers_say():
     assert likeliest.choose(SimpleNamespace(sampled_teacher_HT=said_HT), mask_T).tolist() == [0, 1, 1]
 
 
+@pytest.mark.parametrize("name", BY_IDS)
+@given(st.data())
+def test_a_rule_chooses_the_same_without_tensors(name, data):
+    """Rows of different ids, of the student and of each teacher."""
+    rule, ids = HINT_RULES[name], st.lists(st.integers(0, 9), min_size=4, max_size=4, unique=True)
+    row = st.lists(ids, min_size=3, max_size=3)
+    student, teachers = data.draw(row), data.draw(st.lists(row, min_size=2, max_size=3))
+    mask = data.draw(st.lists(st.booleans(), min_size=3, max_size=3))
+    unread = torch.zeros(len(teachers), 3, 4)
+    told = Candidates(
+        student_ids_TK=torch.tensor(student),
+        student_old_TK=unread[0],
+        student_teacher_HTK=unread,
+        native_ids_HTK=torch.tensor(teachers),
+        native_teacher_HTK=unread,
+        sampled_teacher_HT=unread[..., 0],
+        old_at=lambda ids_TK: torch.zeros(ids_TK.shape),
+    )
+    chosen = rule.choose(told, torch.tensor(mask)).tolist()
+    assert rule.choose_by_ids(student, teachers, mask) == tuple(chosen)
+
+
+def test_a_score_that_needs_more_than_ids_is_refused_for_a_rollout():
+    rule = HintRule(score=lambda candidates: candidates.sampled_teacher_HT)
+    with pytest.raises(ValueError, match="no `score_ids`"):
+        rule.choose_by_ids([(1, 2)], [[(1, 2)], [(2, 1)]], (True,))
+
+
 def test_a_rule_that_is_not_in_the_table_is_refused():
-    with pytest.raises(ValueError, match="hint_selection is 'best', but must be one of shortest, longest"):
+    with pytest.raises(ValueError, match=r"hint_selection is 'best', but must be one of .*shortest, longest"):
         ObjectiveSettings(hint_selection="best")
     with pytest.raises(ValueError, match="either `known` or `score`"):
         HintRule()

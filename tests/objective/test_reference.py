@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
+from afterwit.objective.objectives import OBJECTIVES as TABLE
+from afterwit.objective.terms import TERMS
 
 from . import reference
 from .batches import OBJECTIVES, SELECTIONS, SUBSETS, batches, sample
@@ -59,6 +61,13 @@ def test_loss_terms_and_gradients_are_those_of_the_reference(samples, settings, 
     # 1 - the kept mass cancels digits where the kept ids hold nearly everything
     exact = 1e-11 if settings["tail_bucket"] else 1e-12
     assert_agrees(samples, settings, tolerance=exact + 1e-14 * tail_ratio(samples, settings), mean=mean)
+
+
+def test_every_term_of_the_loss_is_stated_a_second_time():
+    compared = {file for name in OBJECTIVES for file in TABLE[name].terms.values()}
+    assert compared == set(TERMS), (
+        "add an objective with the term to OBJECTIVES in tests/objective/batches.py"
+    )
 
 
 @given(batches(), objective_settings(), MEANS)

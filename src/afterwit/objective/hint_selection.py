@@ -25,6 +25,9 @@ class HintRule:
     """(characters of each hint, the response's ids) -> the hint. No other hint's teacher runs."""
     score: Callable[[Candidates], Tensor] | None = None
     """The candidates' scores [H, T]; the largest is chosen."""
+    score_ids: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Sequence[float]] | None = None
+    """`score` of one hint [T] without tensors, for rollouts: from the likeliest ids [T][K] of the student and
+    of the hint's teacher. None: a rollout cannot be scored by this rule."""
     per_token: bool = False
     """Whether each token has its own hint. Else the scores of the tokens that train are summed."""
     keeps_longest: bool = False
@@ -64,19 +67,16 @@ class HintRule:
             return (0,) * tokens
         if self.score is None:
             raise ValueError(f"{len(teachers_HTK)} teachers ran, but the hint is chosen before any of them")
-        overlap_HT = [
-            [len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, each, strict=True)]
-            for each in teachers_HTK
-        ]
+        if self.score_ids is None:
+            raise ValueError("this hint rule has no `score_ids`: it needs more than the likeliest ids")
+        score_HT = [self.score_ids(student_TK, each) for each in teachers_HTK]
         if self.per_token:
-            return tuple(_first_largest([row[at] for row in overlap_HT]) for at in range(tokens))
-        totals = [
-            sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in overlap_HT
-        ]
+            return tuple(_first_largest([row[at] for row in score_HT]) for at in range(tokens))
+        totals = [sum(value for value, inside in zip(row, mask_T, strict=True) if inside) for row in score_HT]
         return (_first_largest(totals),) * tokens
 
 
-def _first_largest(values: Sequence[int]) -> int:
+def _first_largest(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
@@ -100,10 +100,17 @@ def _overlap(candidates: Candidates) -> Tensor:
     return candidates.overlap_HT
 
 
+def _overlap_ids(student_TK: Sequence[Sequence[int]], teacher_TK: Sequence[Sequence[int]]) -> list[int]:
+    """`_overlap` of one hint."""
+    return [
+        len({*student_K} & {*teacher_K}) for student_K, teacher_K in zip(student_TK, teacher_TK, strict=True)
+    ]
+
+
 HINT_RULES = {
     "shortest": HintRule(known=_shortest),
     "longest": HintRule(known=_longest, keeps_longest=True),
     "random": HintRule(known=_random),
-    "sequence_optimal": HintRule(score=_overlap),
-    "token_optimal": HintRule(score=_overlap, per_token=True),
+    "sequence_optimal": HintRule(score=_overlap, score_ids=_overlap_ids),
+    "token_optimal": HintRule(score=_overlap, score_ids=_overlap_ids, per_token=True),
 }

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -157,6 +157,11 @@ def test_the_hint_is_chosen_by_the_ids_that_teacher_and_policy_share(rule: str, 
     student = [(1, 2), (3, 4), (5, 6)]
     teachers = [[(1, 2), (8, 9), (8, 9)], [(1, 9), (3, 9), (5, 6)]]
     assert HINT_RULES[rule].choose_by_ids(student, teachers, (True,) * 3) == chosen
+
+
+def test_every_rule_that_a_rollout_may_have_is_computed_from_ids():
+    rules = get_args(get_type_hints(HindsightSettings)["hint_selection"])
+    assert {name for name in rules if HINT_RULES[name].score and not HINT_RULES[name].score_ids} == set()
 
 
 def test_a_masked_token_does_not_choose():

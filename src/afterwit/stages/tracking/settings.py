@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from afterwit.core.ranges import above
-
-TrackerName = Literal["wandb", "tensorboard", "trackio", "mlflow"]
+from afterwit.stages.tracking.trackers import TRACKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +16,12 @@ class TrackingSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    trackers: tuple[TrackerName, ...] = ()
-    """Any of `wandb`, `tensorboard`, `trackio`, `mlflow`. One that is added later is told the whole history.
-    Their libraries come with the extra `tracking`."""
+    TABLES: ClassVar[Mapping[str, Iterable[str]]] = {"trackers": TRACKERS}
+    """The table whose keys a setting accepts."""
+
+    trackers: tuple[str, ...] = ()
+    """Who is told: a list. One that is added later is told the whole history. Their libraries come with the
+    extra `tracking`."""
     project: str = "afterwit"
     """The project that a tracker shows this home's run in; MLflow calls it an experiment."""
     folder: str | None = None
@@ -35,5 +38,8 @@ class TrackingSettings:
             raise ValueError("project is empty, but trackers need a name")
         if self.otlp_url is not None and not self.otlp_url.startswith(("http://", "https://")):
             raise ValueError(f"otlp_url is {self.otlp_url!r}, but must begin with http:// or https://")
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ValueError(f"trackers names {name!r}, but must name some of {', '.join(TRACKERS)}")
         if len(set(self.trackers)) < len(self.trackers):
             raise ValueError(f"trackers names one twice: {', '.join(self.trackers)}")
