@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from afterwit.objective import evaluate
 
-OBJECTIVES = ("hybrid", "topk_opd", "token_opd", "topk_distill", "combine", "rl")
+from . import reference
+
+OBJECTIVES = tuple(reference.STATED)
 SELECTIONS = ("shortest", "longest", "random", "sequence_optimal", "token_optimal")
 """The hint-selection rules that the reference states a second time."""
 SUBSETS = ("student", "teacher", "overlap")

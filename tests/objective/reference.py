@@ -35,6 +35,16 @@ DEFAULTS = {
     "aggregation": "component",
 }
 
+STATED = {
+    "hybrid": {"rl": tokens.rl, "opd": tokens.topk_opd},
+    "topk_opd": {"opd": tokens.topk_opd},
+    "token_opd": {"opd": tokens.token_opd},
+    "topk_distill": {"opd": tokens.topk_distill},
+    "combine": {"combine": tokens.combine},
+    "rl": {"rl": tokens.rl},
+}
+"""The objectives that are stated here a second time, and the terms of each."""
+
 
 def evaluate(samples, settings, running_mean=0.0):
     """Loss, terms and gradients of a batch of mappings as the algorithm page names them."""
@@ -129,8 +139,9 @@ class Turn:
 
     def _route(self):
         """A failure with a hint: OPD alone. A success: RL alone, or nothing if the policy was sure."""
-        rewards_teach = self.s["objective"] in ("hybrid", "combine", "rl")
-        hints_teach = self.s["objective"] != "rl" and self.s["w_OPD"] > 0
+        stated = STATED[self.s["objective"]]
+        rewards_teach = "rl" in stated or "combine" in stated
+        hints_teach = ("opd" in stated or "combine" in stated) and self.s["w_OPD"] > 0
         self.rl, self.opd = self.rl and rewards_teach, self.opd and hints_teach
         if self.reward > 0:
             self.opd = False
@@ -150,12 +161,8 @@ class Turn:
             if (self.rl and self.s["w_RL"] > 0) or (self.opd and self.s["w_OPD"] > 0):
                 found["combine"] = self._each(tokens.combine)
             return found
-        if self.rl and objective in ("hybrid", "rl"):
-            found["rl"] = self._each(tokens.rl)
-        if self.opd and objective != "rl":
-            distill = {"token_opd": tokens.token_opd, "topk_distill": tokens.topk_distill}
-            found["opd"] = self._each(distill.get(objective, tokens.topk_opd))
-        return found
+        carried = {"rl": self.rl, "opd": self.opd}
+        return found | {name: self._each(term) for name, term in STATED[objective].items() if carried[name]}
 
     def _each(self, term):
         hints = self._hints() if self.opd else {}

@@ -65,9 +65,7 @@ def test_loss_terms_and_gradients_are_those_of_the_reference(samples, settings, 
 
 def test_every_term_of_the_loss_is_stated_a_second_time():
     compared = {file for name in OBJECTIVES for file in TABLE[name].terms.values()}
-    assert compared == set(TERMS), (
-        "add an objective with the term to OBJECTIVES in tests/objective/batches.py"
-    )
+    assert compared == set(TERMS), "state an objective with the term in tests/objective/reference.py"
 
 
 @given(batches(), objective_settings(), MEANS)
