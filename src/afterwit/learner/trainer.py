@@ -166,14 +166,11 @@ class Trainer:
         update up. Raises UpdateRefused if the update would not be finite, VersionTaken if a rollback came
         first. After any error the next update starts from the newest version on disk.
         """
-        number = self.versions.next()
-        policy = self.policy()
-        times = PhaseTimes(progress)
+        number, policy, times = self.versions.next(), self.policy(), PhaseTimes(progress)
+        items, chosen, how = [*new, *replayed], objective or self.objective, settings or self.settings
+        count = len(new) if self.settings.measure_effects else 0
+        order = Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
         try:
-            items, chosen = [*new, *replayed], objective or self.objective
-            how = settings or self.settings
-            count = len(new) if self.settings.measure_effects else 0
-            order = Update(items=items, objective=chosen, settings=how, measured=count, epoch=self.epoch)
             with self._ranks.leading(order):
                 found, measured = order.run(policy, self.frozen, how, times, self._ranks)
             times.done("effects")
@@ -184,8 +181,8 @@ class Trainer:
                 parent=policy.number,
                 origin=Origin.UPDATE,
                 created=now,
-                turns=tuple(item.turn for item in new if item.turn is not None),
-                replayed=tuple(item.turn for item in replayed if item.turn is not None),
+                turns=_turns(new),
+                replayed=_turns(replayed),
                 probe=probed(policy, self._ranks),
                 metrics={**found, **times.metrics(), **metrics},
                 recipe=recipe_of(items, chosen, how, self._placement, anew=policy.anew),
@@ -257,3 +254,8 @@ class Trainer:
 
         with self.versions.writing():
             return self.versions.write(version, fill)
+
+
+def _turns(items: Sequence[Item]) -> tuple[str, ...]:
+    """The turns that the store knows: what an Atropos server sent is none."""
+    return tuple(item.turn for item in items if item.turn is not None)
