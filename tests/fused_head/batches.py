@@ -14,9 +14,9 @@ from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
+from afterwit.objective.choices.objectives import TERMS
 from afterwit.objective.denominators import Denominators, denominators
 from afterwit.objective.logprobs import with_tail
-from afterwit.objective.objectives import TERMS
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import sample_loss
 from afterwit.objective.settings import ObjectiveSettings

@@ -13,7 +13,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from afterwit.fused_head.head import Head
-from afterwit.objective.hint_selection import HINT_RULES
+from afterwit.objective.choices.hint_selection import HINT_RULES
 from afterwit.objective.named_inputs import settings_named
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.target import HintTargets, Target

@@ -13,8 +13,8 @@ from afterwit.fused_head.loss import Reference, fused_loss
 from afterwit.fused_head.low_rank import LowRank
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
+from afterwit.objective.choices.objectives import OBJECTIVES
 from afterwit.objective.denominators import denominators
-from afterwit.objective.objectives import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Outcome, Pass, cast, gradient_buffers, parts_of, random_pass, with_parts

@@ -19,7 +19,7 @@ from afterwit.fused_head.matmuls import MIXED
 from afterwit.fused_head.score import score
 from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.targets import targets
-from afterwit.objective.hint_selection import HINT_RULES
+from afterwit.objective.choices.hint_selection import HINT_RULES
 from afterwit.objective.settings import ObjectiveSettings
 
 from .batches import Pass, cast, parts_of, random_pass

@@ -10,7 +10,8 @@ from afterwit.core.judging.hints import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
-from afterwit.objective.advantage import Rewarded, advantages
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices.baselines import Rewarded
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import HINTS, a_sample

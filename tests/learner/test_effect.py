@@ -15,7 +15,8 @@ from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import UpdateState, effects, update
 from afterwit.learner.work import LEAST_OF_EFFECTS, SHARE_OF_EFFECTS, to_measure, work
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms import advantages, token_targets
+from afterwit.objective.target import token_targets
+from afterwit.objective.terms import advantages
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import HINTS, a_sample
 from tests.learner.updates import EXACT, Given, items_of, policy_of, quiet, read_only
@@ -80,7 +81,7 @@ def test_its_advantages_are_the_weighted_sum_of_what_each_term_pushes_the_sample
     (state,) = states
     targets = token_targets(state.samples[0], state.targets[0], weighted)
     expected = [0.0] * 4
-    for term in state.samples[0].carries(weighted):
+    for term in weighted.terms_of(state.samples[0].carried):
         ids_TJ, values_TJ = advantages(term, targets, weighted)
         for at, (own, ids, values) in enumerate(
             zip(items[0].student.response, ids_TJ.tolist(), values_TJ.tolist(), strict=True)

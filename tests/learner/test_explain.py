@@ -13,7 +13,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.learner.explain import Explained, explain
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
-from afterwit.objective.objectives import OBJECTIVES
+from afterwit.objective.choices.objectives import OBJECTIVES
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample

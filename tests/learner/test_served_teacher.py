@@ -18,11 +18,11 @@ from afterwit.learner.scoring import Row, response_logits
 from afterwit.learner.served import given_ids, require_servable
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
+from afterwit.objective.choices.objectives import OBJECTIVES
+from afterwit.objective.choices.subsets import SUBSETS
 from afterwit.objective.logprobs import top_k
-from afterwit.objective.objectives import OBJECTIVES
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.subsets import SUBSETS
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted

@@ -16,8 +16,8 @@ from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.parameters.frozen import TEACHERS
 from afterwit.learner.settings import NAMED_MODELS, LearnerSettings
 from afterwit.learner.update import update
+from afterwit.objective.choices.subsets import SUBSETS
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.subsets import SUBSETS
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
 from tests.fakes.models import reweighted, tiny_qwen3

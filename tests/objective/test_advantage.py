@@ -3,7 +3,8 @@
 import pytest
 
 from afterwit.objective import ObjectiveSettings, evaluate
-from afterwit.objective.advantage import BASELINES, Rewarded, advantages
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices.baselines import BASELINES, Rewarded
 
 
 def found(*batch, mean=0.0, **settings):

@@ -12,7 +12,7 @@ import orjson
 from afterwit.core.judging import Placement, splice
 from afterwit.core.lifecycle import Reason
 from afterwit.core.redaction import Redaction
-from afterwit.objective.advantage import BASELINES, Rewarded
+from afterwit.objective.choices.baselines import BASELINES, Rewarded
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.store import Filter, Record, Store
 from afterwit.wire.export import FORMATS, Example, LeftOut

@@ -12,8 +12,7 @@ from afterwit.fused_head.rows import Rows, joined, select, zeros
 from afterwit.objective.denominators import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
-from afterwit.objective.terms import token_targets
+from afterwit.objective.target import Target, token_targets
 from afterwit.objective.token_targets import TokenTargets
 
 
@@ -39,7 +38,7 @@ def _sparse_weights(
     pairs: Sequence[tuple[Sample, TokenTargets]], over: Denominators, settings: ObjectiveSettings
 ) -> dict[str, Tensor]:
     """The weight of each token in each term that a sample carries; 0 for a sample without the term."""
-    carried = [sample.carries(settings) for sample, _ in pairs]
+    carried = [settings.terms_of(sample.carried) for sample, _ in pairs]
     names = [name for name in settings.terms if any(name in terms for terms in carried)]
     return {
         name: torch.cat(

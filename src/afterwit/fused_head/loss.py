@@ -17,7 +17,7 @@ from afterwit.fused_head.dense_terms import LogitsChunk
 from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.rows import Rows
 from afterwit.fused_head.sizes import sizes_on
-from afterwit.objective.objectives import TERMS
+from afterwit.objective.choices.objectives import TERMS
 from afterwit.objective.settings import ObjectiveSettings
 
 

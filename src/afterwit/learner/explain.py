@@ -13,7 +13,8 @@ from afterwit.learner.batch import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import score, update_state
-from afterwit.objective.terms import advantages, token_targets
+from afterwit.objective.target import token_targets
+from afterwit.objective.terms import advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def _explained(trainer: Trainer, policy: Policy, item: Item, *, exact: bool) -> 
     targets = token_targets(sample, target, objective)
     terms = {
         name: _per_token(*advantages(name, targets, objective), sample.mask_T)
-        for name in sample.carries(objective)
+        for name in objective.terms_of(sample.carried)
     }
     chosen = () if target.hint_targets is None else tuple(target.hint_targets.hint_T.tolist())
     return Explained(weights=policy.number, exact=exact, hints=item.hints, chosen=chosen, terms=terms)

@@ -1,10 +1,9 @@
 """What the policy learns from a judged turn: pure functions of logits, described in `docs/algorithm.md`.
 
     settings            what is minimised; each default declared once
-    objectives          the table of objectives
-    hint_selection      the table of rules that choose a hint; subsets: of ids that learn
-    advantage           the RL advantage of a reward, with the table of baselines
-    denominators        what each term is divided by, with the table of aggregations
+    choices             what settings may name: a table of objectives, of rules that choose a hint, and so on
+    advantage           the RL advantage of a reward
+    denominators        what each term is divided by
     sample              a sample without its logits
     target: prepare()   phase one, without gradient: old policy and teachers, reduced to K ids a position
     sample_loss         phase two, with gradient: a sample's part of the batch's loss

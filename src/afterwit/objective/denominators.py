@@ -1,14 +1,13 @@
-"""What each term of the loss is divided by. `AGGREGATIONS` holds every choice."""
+"""How many samples of a global batch each term of the loss is a mean over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from afterwit.objective.sample import Sample
-    from afterwit.objective.settings import ObjectiveSettings
+from afterwit.objective.choices.aggregations import AGGREGATIONS
+from afterwit.objective.sample import Sample
+from afterwit.objective.settings import ObjectiveSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,21 +25,6 @@ class Denominators:
 
 def denominators(samples: Iterable[Sample], settings: ObjectiveSettings) -> Denominators:
     """The denominators of a global batch. Entropy and reference KL are carried by every sample."""
-    batch = list(samples)
-    every = dict.fromkeys(("entropy", "reference_kl"), len(batch))
-    return Denominators(counts={**every, **AGGREGATIONS[settings.aggregation](batch, settings)})
-
-
-def _component(batch: Sequence[Sample], settings: ObjectiveSettings) -> dict[str, int]:
-    carried = [term for sample in batch for term in sample.carries(settings)]
-    return {term: carried.count(term) for term in settings.terms}
-
-
-def _batch(batch: Sequence[Sample], settings: ObjectiveSettings) -> dict[str, int]:
-    return dict.fromkeys(settings.terms, len(batch))
-
-
-Aggregation = Callable[["Sequence[Sample]", "ObjectiveSettings"], dict[str, int]]
-
-AGGREGATIONS: dict[str, Aggregation] = {"component": _component, "batch": _batch}
-"""`component`: a term is divided by the samples that carry it; `batch`: by all of them."""
+    carried = [settings.terms_of(sample.carried) for sample in samples]
+    every = dict.fromkeys(("entropy", "reference_kl"), len(carried))
+    return Denominators(counts={**every, **AGGREGATIONS[settings.aggregation](carried, settings.terms)})

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from afterwit.core.terms import Carried, TurnFacts, confidence, terms_of
-from afterwit.objective.advantage import Rewarded, advantages
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices.baselines import Rewarded
+from afterwit.objective.choices.objectives import TERMS
 from afterwit.objective.denominators import Denominators, denominators
 from afterwit.objective.logprobs import same_shape
 from afterwit.objective.named_inputs import samples_named, settings_named
-from afterwit.objective.objectives import TERMS
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, sample_loss
 from afterwit.objective.settings import ObjectiveSettings

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from afterwit.core.terms import Carried
 from afterwit.core.turn import is_greedy, scoring_temperature
-from afterwit.objective.settings import ObjectiveSettings
 from afterwit.objective.teacher_rows import TeacherRows
 
 Basis = Literal["processed", "raw"]
@@ -61,6 +60,11 @@ class Sample:
                 raise ValueError(f"{len(self.ids_T)} ids but {len(rows.ids_TK)} teacher's rows")
 
     @property
+    def carried(self) -> Carried:
+        """Which terms its reward and its hints can become."""
+        return Carried(rl=self.advantage is not None, opd=self.taught)
+
+    @property
     def taught(self) -> bool:
         """Whether a teacher says something on it."""
         return self.hints > 0 or bool(self.given)
@@ -95,9 +99,3 @@ class Sample:
             basis=basis,
             **facts,  # type: ignore[arg-type]
         )
-
-    def carries(self, settings: ObjectiveSettings) -> list[str]:
-        """The terms that its reward and its hints become under the objective."""
-        turn = Carried(rl=self.advantage is not None, opd=self.taught)
-        carried = {"rl": turn.rl, "opd": turn.opd, "combine": settings.reads.moves(turn)}
-        return [term for term in settings.terms if carried[term]]

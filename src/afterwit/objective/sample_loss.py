@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from afterwit.objective.choices.objectives import TERMS
 from afterwit.objective.denominators import Denominators
 from afterwit.objective.logprobs import at, logprobs, same_shape
-from afterwit.objective.objectives import TERMS
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
-from afterwit.objective.terms import entropy, reference_kl, term_loss, token_targets
+from afterwit.objective.target import Target, token_targets
+from afterwit.objective.terms import entropy, reference_kl, term_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def sample_loss(
     now_TV = logprobs(logits_TV, sample.tau)
     targets = token_targets(sample, target, settings)
     now_TJ = at(now_TV, targets.read_NJ)
-    losses = {term: term_loss(term, now_TJ, targets, settings) for term in sample.carries(settings)}
+    losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
     losses["entropy"] = entropy(_with_graph_if(settings.c_h, now_TV))
     if logits_reference_TV is not None:
         with torch.no_grad():

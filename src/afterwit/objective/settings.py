@@ -8,12 +8,12 @@ from math import inf
 from typing import ClassVar, Literal
 
 from afterwit.core.ranges import above, at_least, at_most, below, one_of, one_of_its_choices, within
-from afterwit.core.terms import Reads
-from afterwit.objective.advantage import BASELINES
-from afterwit.objective.denominators import AGGREGATIONS
-from afterwit.objective.hint_selection import HINT_RULES, HintRule
-from afterwit.objective.objectives import OBJECTIVES
-from afterwit.objective.subsets import SUBSETS
+from afterwit.core.terms import Carried, Reads
+from afterwit.objective.choices.aggregations import AGGREGATIONS
+from afterwit.objective.choices.baselines import BASELINES
+from afterwit.objective.choices.hint_selection import HINT_RULES, HintRule
+from afterwit.objective.choices.objectives import OBJECTIVES
+from afterwit.objective.choices.subsets import SUBSETS
 
 WEIGHTS = ("w_rl", "w_opd", "c_h", "beta")
 RANGES = ("eps_lo", "eps_hi", "token_eps_lo", "token_eps_hi")
@@ -109,6 +109,11 @@ class ObjectiveSettings:
     def terms(self) -> Mapping[str, str]:
         """The terms that rewards and hints become, whatever their weights, with the file of each."""
         return OBJECTIVES[self.objective].terms
+
+    def terms_of(self, sample: Carried) -> list[str]:
+        """The terms that a sample's reward and hints become."""
+        carried = {"rl": sample.rl, "opd": sample.opd, "combine": self.reads.moves(sample)}
+        return [term for term in self.terms if carried[term]]
 
     @property
     def hint_rule(self) -> HintRule:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from afterwit.objective.candidates import Candidates, candidates, given_candidates
-from afterwit.objective.hint_selection import HINT_RULES
+from afterwit.objective.choices.hint_selection import HINT_RULES
 from afterwit.objective.logprobs import at, logprobs, top_k
 from afterwit.objective.off_policy import mismatch, truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.terms import keep
-from afterwit.objective.token_targets import KeptIds
+from afterwit.objective.terms import corrected, keep
+from afterwit.objective.token_targets import KeptIds, TokenTargets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,4 +106,18 @@ def hint_targets_of(
         gap_T=found.pick(found.sampled_teacher_HT, hint_T) - old_T,
         overlap_T=found.pick(found.overlap_HT, hint_T),
         kept=keep(found, hint_T, settings),
+    )
+
+
+def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:
+    """What the tokens of one response learn from."""
+    old_T, hint_targets = target.old_T, target.hint_targets
+    weighted = corrected(settings.terms_of(sample.carried), settings)
+    return TokenTargets(
+        ids_N=sample.ids_T,
+        old_N=old_T,
+        correction_N=target.weight_T if weighted else torch.ones_like(old_T),
+        advantage_N=torch.full_like(old_T, sample.advantage or 0.0),
+        gap_N=torch.zeros_like(old_T) if hint_targets is None else hint_targets.gap_T,
+        kept=None if hint_targets is None else hint_targets.kept,
     )

@@ -26,7 +26,7 @@ from afterwit.core.scored_rollout import ScoredRollout
 from afterwit.core.turn import Sampling
 from afterwit.core.verdict import Feedback, Source
 from afterwit.engines.port import Weights
-from afterwit.objective.hint_selection import HINT_RULES
+from afterwit.objective.choices.hint_selection import HINT_RULES
 from afterwit.stages.hindsight import HindsightSettings
 from tests.fakes.engine import FakeEngine
 from tests.fakes.judge import FakeJudge

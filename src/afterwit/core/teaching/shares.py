@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from afterwit.core.judged_turn import Waiting
+from typing import Protocol, TypeVar
 
 
-def within_limit(waiting: Sequence[Waiting], *, used: Mapping[str, int], limit: int) -> list[Waiting]:
+class FromSource(Protocol):
+    """A turn whose source is known."""
+
+    @property
+    def source(self) -> str:
+        """Whose it is."""
+
+
+Sourced = TypeVar("Sourced", bound=FromSource)
+
+
+def within_limit(waiting: Sequence[Sourced], *, used: Mapping[str, int], limit: int) -> list[Sourced]:
     """The waiting turns, in their order, of each source at most `limit` less what it `used`; 0: no limit."""
     if not limit:
         return list(waiting)

@@ -18,8 +18,8 @@ from afterwit.objective.off_policy import truncated_weight
 from afterwit.objective.sample import Sample
 from afterwit.objective.sample_loss import SampleLoss, weighted
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import HintTargets, Target, hint_targets_of
-from afterwit.objective.terms import term_loss, token_targets
+from afterwit.objective.target import HintTargets, Target, hint_targets_of, token_targets
+from afterwit.objective.terms import term_loss
 
 
 def loss(
@@ -61,7 +61,7 @@ def lesson_loss(logits_TW: Tensor, lesson: Lesson, shards: Shards) -> SampleLoss
     target = target_of(sample, logits_TW.detach(), shards, settings)
     targets = token_targets(sample, target, settings)
     now_TJ = shards.at(logits_TW, targets.read_NJ, sample.tau)
-    losses = {term: term_loss(term, now_TJ, targets, settings) for term in sample.carries(settings)}
+    losses = {term: term_loss(term, now_TJ, targets, settings) for term in settings.terms_of(sample.carried)}
     return weighted(losses, sample, lesson.batch.over, settings, zero=now_TJ[:, :0].sum())
 
 

@@ -19,7 +19,8 @@ from afterwit.learner.batch import Item
 from afterwit.learner.served import given_ids
 from afterwit.learner.update.given import given_rows
 from afterwit.learner.update.update import sample_of
-from afterwit.objective.advantage import Rewarded, advantages
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices.baselines import Rewarded
 from afterwit.objective.denominators import Denominators, denominators
 from afterwit.objective.settings import ObjectiveSettings
 

@@ -14,8 +14,8 @@ from afterwit.learner.update.state import UpdateState
 from afterwit.objective.logprobs import at, logprobs
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
-from afterwit.objective.target import Target
-from afterwit.objective.terms import advantages, token_targets
+from afterwit.objective.target import Target, token_targets
+from afterwit.objective.terms import advantages
 
 CHUNK = 256
 """Tokens whose logits are in memory at once beside the fused head."""
@@ -58,7 +58,7 @@ def _pushes(sample: Sample, target: Target, objective: ObjectiveSettings) -> tup
     """`Effect.advantages`, to three decimals."""
     targets = token_targets(sample, target, objective)
     pushed_T = torch.zeros(len(sample.ids_T), dtype=torch.float64)
-    for name in sample.carries(objective):
+    for name in objective.terms_of(sample.carried):
         ids_TJ, values_TJ = advantages(name, targets, objective)
         own_T = (values_TJ * (ids_TJ == sample.ids_T[:, None])).sum(dim=-1)
         own_T = torch.where(sample.mask_of(name), own_T, torch.zeros_like(own_T))

@@ -31,7 +31,8 @@ from afterwit.learner.update.likeliest import likeliest
 from afterwit.learner.update.passes import own_passes
 from afterwit.learner.update.phase import Phase, Progress
 from afterwit.learner.update.state import UpdateState
-from afterwit.objective.advantage import Rewarded, advantages
+from afterwit.objective.advantage import advantages
+from afterwit.objective.choices.baselines import Rewarded
 from afterwit.objective.denominators import denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings

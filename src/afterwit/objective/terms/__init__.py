@@ -7,9 +7,9 @@ entropy, reference_kl       read the whole distribution
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from afterwit.objective.settings import ObjectiveSettings
@@ -21,10 +21,8 @@ from afterwit.objective.token_targets import KeptIds, TokenTargets
 
 if TYPE_CHECKING:
     from afterwit.objective.candidates import Candidates
-    from afterwit.objective.sample import Sample
-    from afterwit.objective.target import Target
 
-__all__ = ["TERMS", "Term", "advantages", "entropy", "keep", "reference_kl", "term_loss", "token_targets"]
+__all__ = ["TERMS", "Term", "advantages", "corrected", "entropy", "keep", "reference_kl", "term_loss"]
 
 TERMS = {
     "rl": rl.TERM,
@@ -54,18 +52,9 @@ def keep(found: Candidates, hint_T: Tensor, settings: ObjectiveSettings) -> Kept
     return keeps[0](found, hint_T, settings) if keeps else None
 
 
-def token_targets(sample: Sample, target: Target, settings: ObjectiveSettings) -> TokenTargets:
-    """What the tokens of one response learn from."""
-    old_T, hint_targets = target.old_T, target.hint_targets
-    corrected = any(_term(name, settings).corrected for name in sample.carries(settings))
-    return TokenTargets(
-        ids_N=sample.ids_T,
-        old_N=old_T,
-        correction_N=target.weight_T if corrected else torch.ones_like(old_T),
-        advantage_N=torch.full_like(old_T, sample.advantage or 0.0),
-        gap_N=torch.zeros_like(old_T) if hint_targets is None else hint_targets.gap_T,
-        kept=None if hint_targets is None else hint_targets.kept,
-    )
+def corrected(names: Iterable[str], settings: ObjectiveSettings) -> bool:
+    """Whether the off-policy correction is read by one of these terms."""
+    return any(_term(name, settings).corrected for name in names)
 
 
 def _term(name: str, settings: ObjectiveSettings) -> Term:

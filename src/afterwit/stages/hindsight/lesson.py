@@ -10,7 +10,7 @@ from afterwit.core.scored_rollout import ScoredTurn, TeacherRow, Unscored, is_lo
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import Verdict
 from afterwit.engines.port import Score, Scored
-from afterwit.objective.hint_selection import HintRule
+from afterwit.objective.choices.hint_selection import HintRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from afterwit.core.ranges import at_least, one_of_its_choices, within
 from afterwit.core.terms import Reads
 from afterwit.engines.port import Weights
-from afterwit.objective.hint_selection import HINT_RULES, HintRule
+from afterwit.objective.choices.hint_selection import HINT_RULES, HintRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
