@@ -11,6 +11,11 @@ from typing import Any
 from afterwit.core.errors import StoreError, StoreUnavailable
 from afterwit.store.sql.database import ALL, Database, inserting
 
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""What the library raises; the second, where its own words about a damaged schema are no text."""
+NO_TEXT = "Could not decode to UTF-8"
+"""How the library begins to say that a column of text is none."""
+
 
 class SqliteDatabase(Database):
     """Used by one thread at a time. Other processes may open the same file.
@@ -83,7 +88,11 @@ class SqliteDatabase(Database):
         return self._run(sql, values).rowcount
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        return self._run(sql, values).fetchall()
+        cursor = self._run(sql, values)
+        try:
+            return cursor.fetchall()
+        except BROKEN as error:  # SQLite reads as rows are fetched
+            raise self._failed(error) from error
 
     def add(self, row: Mapping[str, Any], beside: Mapping[str, Any]) -> int:
         seq = self._run(inserting("turns", tuple(row)), tuple(row.values())).lastrowid or 0
@@ -93,10 +102,10 @@ class SqliteDatabase(Database):
     def _run(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, values)
-        except sqlite3.Error as error:
+        except BROKEN as error:
             raise self._failed(error) from error
 
-    def _failed(self, error: sqlite3.Error) -> StoreError:
+    def _failed(self, error: Exception) -> StoreError:
         failure = in_plain_words(error, self.path)
         if self._depth and not self._connection.in_transaction:
             self._ended_by = self._ended_by or failure
@@ -155,9 +164,14 @@ class SqliteDatabase(Database):
         self._connection.close()
 
 
-def in_plain_words(error: sqlite3.Error, path: Path) -> StoreError:
-    """What went wrong with the file and what to do about it; StoreUnavailable if it may pass."""
+def in_plain_words(error: Exception, path: Path) -> StoreError:
+    """What went wrong with the file and what to do about it; StoreUnavailable if it may pass.
+
+    Of text that is none only that is said: the error quotes it.
+    """
     name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
+        name, error = "SQLITE_CORRUPT", ValueError("a text in it is no UTF-8")
     if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
         remedy = "Free some disk space; what was stored stays stored."
         return StoreUnavailable(f"{path} could not be written: {error}. {remedy}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from afterwit.core.errors import StoreError, StoreMismatch
 from afterwit.store.sql.schema import MIGRATIONS
-from afterwit.store.sqlite.database import SqliteDatabase, in_plain_words
+from afterwit.store.sqlite.database import BROKEN, SqliteDatabase, in_plain_words
 
 Migrations = Sequence[Sequence[str]]
 
@@ -45,7 +45,7 @@ def open_database(
             _create(path, migrations)
         _check_header(path, len(migrations))
         database = SqliteDatabase(connect(path, synchronous), path)
-    except sqlite3.Error as error:
+    except BROKEN as error:
         raise in_plain_words(error, path) from error
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error.strerror}.") from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import TurnAmbiguous, TurnNotFound
+from afterwit.core.errors import StoreError, TurnAmbiguous, TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.store.records import Counts, Filter, Record
@@ -35,7 +36,10 @@ NAMED = 8
 
 
 def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
-    """Whole records in the order of arrival; turns whose content was pruned are left out."""
+    """Whole records in the order of arrival; turns whose content was pruned are left out.
+
+    StoreError that names a turn whose rows are damaged.
+    """
     here = marks(len(seqs))
     rows = database.rows(f"{RECORD} WHERE t.seq IN ({here}) ORDER BY t.seq", seqs)
     votes = _grouped(database, f"SELECT * FROM votes WHERE seq IN ({here}) ORDER BY seq, place", seqs, "seq")
@@ -44,17 +48,19 @@ def records_by_seq(database: Database, seqs: Sequence[int]) -> list[Record]:
     lineage = f"SELECT * FROM trained WHERE turn IN ({marks(len(ids))}) ORDER BY version"
     trained = _grouped(database, lineage, ids, "turn")
     whole = whole_values(database, [row["seq"] for row in rows])
-    return [
-        read_record(
-            row,
-            whole[row["seq"]],
-            votes[row["seq"]],
-            next(reversed(said[row["seq"]]), None),
-            trained[row["id"]],
-        )
-        for row in rows
-        if row["seq"] in whole
-    ]
+    found = []
+    for row in rows:
+        seq = row["seq"]
+        if seq not in whole:
+            continue
+        feedback = next(reversed(said[seq]), None)
+        try:
+            found.append(read_record(row, whole[seq], votes[seq], feedback, trained[row["id"]]))
+        except (ValueError, LookupError, TypeError, struct.error) as error:
+            raise StoreError(
+                f"turn {row['id']} is damaged in {database.place}: restore the store from a copy"
+            ) from error
+    return found
 
 
 def _grouped(database: Database, sql: str, values: Sequence[Any], by: str) -> defaultdict[Any, list[Any]]:
@@ -124,7 +130,11 @@ class SqlReading(Component):
                 return
             records = records_by_seq(self._database, [row["seq"] for row in found])
             yield from reversed(records) if newest_first else records
-            position = found[-1]["seq"]
+            last = found[-1]["seq"]
+            if last == position or (last < position) != newest_first:
+                place = self._database.place
+                raise StoreError(f"{place} is damaged: turns stand out of order. Restore it from a copy.")
+            position = last
             left = None if left is None else left - len(found)
 
     def counts(self) -> Counts:
