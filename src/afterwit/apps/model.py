@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.apps.home import remembered_model
@@ -27,7 +28,7 @@ def model_folder(name: str | None, home: Path) -> Path:
         return _checked(folder)
     if looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
-    return _checked(_downloaded(name))
+    return _checked(downloaded(name))
 
 
 def refuse_other_kinds(name: str) -> None:
@@ -55,12 +56,13 @@ def looks_like_a_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") != 1
 
 
-def _downloaded(name: str) -> Path:
+def downloaded(name: str, wanted: Sequence[str] = WANTED) -> Path:
+    """The folder of a hub repository's wanted files. SettingError if the hub does not give them."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(WANTED)))
+        return Path(snapshot_download(name, allow_patterns=list(wanted)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SettingError(

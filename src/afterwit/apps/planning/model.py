@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.apps.home import remembered_model
-from afterwit.apps.model import TAKES, looks_like_a_path, refuse_other_kinds
+from afterwit.apps.model import TAKES, downloaded, looks_like_a_path, refuse_other_kinds
 from afterwit.apps.planning.memory import WIDTHS
 from afterwit.core.errors import SettingError
 from afterwit.core.model_shape import ModelShape
@@ -47,7 +47,7 @@ def model_of(name: str | None, home: Path) -> Model:
     folder = Path(name).expanduser()
     if not folder.exists() and looks_like_a_path(name):
         raise SettingError(f"there is no model at {folder}")
-    config = folder / "config.json" if folder.exists() else _downloaded(name)
+    config = (folder if folder.exists() else downloaded(name, ["config.json"])) / "config.json"
     read = _read(config)
     try:
         shape = ModelShape.of(read)
@@ -82,16 +82,3 @@ def _require_alike(model: Model) -> None:
             f"the memory of {model.name} cannot be counted: its files hold {there:,} weights, but a dense "
             f"decoder with its config.json has {model.shape.weights:,}"
         )
-
-
-def _downloaded(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(name, "config.json"))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise SettingError(
-            f"there is no folder {name} here, and the hub does not give its config.json: {first}"
-        ) from error

@@ -34,5 +34,8 @@ if __name__ == "__main__":
     end_with(int(sys.argv[1]))
     try:
         os.execvp(sys.argv[2], sys.argv[2:])
+    except FileNotFoundError as error:
+        remedy = "install it, in an environment of its own, and name it with its path in engine.command"
+        raise SystemExit(f"{sys.argv[2]} cannot be started: {error.strerror}: {remedy}") from error
     except OSError as error:
         raise SystemExit(f"{sys.argv[2]} cannot be started: {error.strerror}") from error
