@@ -43,19 +43,21 @@ class Storm:
                 yield
             await until(lambda: len(trained(self._home, self._model)) >= self._filled)
 
-    async def back(self) -> None:
-        """Until both processes work and another version is made."""
+    async def back(self, began: float) -> list[float]:
+        """Until both processes work and another version is made: both times, in seconds since `began`."""
         await until(lambda: len(ranks_beneath(os.getpid())) == 2)
-        made = self._newest()
+        made, there = self._newest(), time.monotonic() - began
         await until(lambda: self._newest() > made)
+        return [there, time.monotonic() - began]
 
-    async def kill(self) -> None:
-        """One of the processes, and wait until all have ended."""
+    async def kill(self) -> tuple[float, float]:
+        """One of the processes, and wait until all have ended: when it was, and after how many seconds."""
         await until(lambda: len(ranks_beneath(os.getpid())) == 2)
         await asyncio.sleep(self._random.uniform(0.0, 1.0))
-        ranks = ranks_beneath(os.getpid())
+        ranks, killed = ranks_beneath(os.getpid()), time.monotonic()
         os.kill(self._random.choice(ranks), signal.SIGKILL)
         await until(lambda: not any(command_of(rank) for rank in ranks))
+        return killed, time.monotonic() - killed
 
     def check(self) -> None:
         """Every turn trained, and trained once."""
@@ -102,21 +104,20 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def storm(model: Path, home: Path, kills: int, pause_s: float | None = None) -> list[float]:
-    """Seconds until another version was made after each kill.
+async def storm(model: Path, home: Path, kills: int, pause_s: float | None = None) -> list[list[float]]:
+    """After each kill the seconds until all processes had ended, both were there again, and another version
+    was made.
 
     Every third learner is killed again while it loads; then they count from there.
     """
     storm, seconds = Storm(model, home, pause_s), []
     async with storm.learning():
         for number in range(kills):
-            await storm.back()
-            await storm.kill()
+            await storm.back(time.monotonic())
+            killed, ended = await storm.kill()
             if number % 3 == 2:
-                await storm.kill()
-            began = time.monotonic()
-            await storm.back()
-            seconds.append(time.monotonic() - began)
+                killed, ended = await storm.kill()
+            seconds.append([ended, *await storm.back(killed)])
     storm.check()
     assert any("lost a process" in words for words in storm.said)
     assert ranks_beneath(os.getpid()) == []
@@ -134,7 +135,7 @@ async def test_thirty_kills_lose_no_turn_and_train_none_twice(
     model: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     seconds = await storm(model, tmp_path, 30)
-    record_property("seconds", " ".join(f"{each:.1f}" for each in seconds))
+    record_property("seconds", " ".join("/".join(f"{part:.1f}" for part in each) for each in seconds))
 
 
 def test_the_processes_of_a_launcher_that_is_killed_end_too(model: Path, tmp_path: Path) -> None:

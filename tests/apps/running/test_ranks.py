@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
 
 from afterwit.apps.build import versions_of
-from afterwit.apps.running.ranks import crew, refuse_torchrun
+from afterwit.apps.running.ranks import KILLED, crew, launch, refuse_torchrun
 from afterwit.core.errors import SettingError
 from afterwit.learner.placed import Placed
 from afterwit.learner.ranks.joining import placed_settings
@@ -128,6 +132,37 @@ def test_nobody_serves_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "1")
     with pytest.raises(SettingError, match="torchrun started 2 processes, and each would serve"):
         refuse_torchrun()
+
+
+def until_told(folder: Path) -> None:
+    """Two ranks that work until a signal tells them to end; what each leaves says that it was not killed."""
+    told, rank = threading.Event(), os.environ["RANK"]
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    (folder / f"there{rank}").write_text(str(os.getpid()))
+    told.wait()
+    Finalize(None, (folder / f"ended{rank}").touch, exitpriority=1)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_rank_that_is_told_to_end_does_not_wait_until_its_launcher_kills_it(
+    tmp_path: Path, killed: bool
+) -> None:
+    launcher = get_context("spawn").Process(
+        target=launch, args=(2, until_told, tmp_path), kwargs={"signals": "SIGTERM"}
+    )
+    launcher.start()
+    while len(there := [*tmp_path.glob("there*")]) < 2 or not all(each.read_text() for each in there):
+        assert launcher.is_alive()
+        time.sleep(0.1)
+    if killed:
+        os.kill(int((tmp_path / "there1").read_text()), signal.SIGKILL)
+    else:
+        launcher.terminate()
+    launcher.join()
+    assert launcher.exitcode == (KILLED + signal.SIGKILL if killed else 0)
+    ended = {path.name for path in tmp_path.glob("ended*")}
+    assert ended == ({"ended0"} if killed else {"ended0", "ended1"})
 
 
 def meet(models: list[Path], home: Path, settings: list[dict[str, object]]) -> None:

@@ -78,15 +78,41 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
 def _rank(launcher: int, work: Callable[..., None], *args: object) -> None:
     """What each process does: the work, and no longer than the launcher lives.
 
-    At its end it waits for the launcher, deaf to all but signals: without one it would wait for ever.
+    Once this returns, the process waits until all others have returned too, deaf to all but signals. A
+    launcher that sent one waits for the end of the process, for half a minute: so it ends here then.
     """
+    with _signals_heard() as heard:
+        try:
+            end_with(launcher)
+            work(*args)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if is_gone(launcher):
+                os._exit(GONE)
+        if heard():
+            raise SystemExit(KILLED + signal.SIGTERM)  # the launcher takes 0 for a return
+
+
+@contextmanager
+def _signals_heard() -> Iterator[Callable[[], bool]]:
+    """Whether any signal came since then that this program handles, whoever handled it."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def heard() -> bool:
+        try:
+            return bool(os.read(read, 1))
+        except BlockingIOError:
+            return False
+
     try:
-        end_with(launcher)
-        work(*args)
+        yield heard
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if is_gone(launcher):
-            os._exit(GONE)
+        signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)
 
 
 def _silence_launcher() -> None:
