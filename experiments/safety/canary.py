@@ -12,6 +12,7 @@ from random import Random
 from statistics import fmean
 
 from afterwit.core.promotion import Watch, ongoing_evidence
+from afterwit.stages.promotion.settings import PromotionSettings
 
 BAD, USUAL = 0.5, 0.05
 """Share of requests that end badly under a bad version, and under the one before."""
@@ -81,4 +82,4 @@ def _said(hours: float) -> str:
 
 
 if __name__ == "__main__":
-    print(table(Watch()))
+    print(table(PromotionSettings().watch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afterwit.apps.demo.people import MEASURE
-from afterwit.core.promotion import Watch
+from afterwit.stages.promotion.settings import PromotionSettings
 from experiments.safety import canary, poison
 from experiments.safety.poison_table import poison_table
 from experiments.safety.runs import CASES, SEEDS, plans
@@ -86,7 +86,7 @@ def test_a_row_says_what_poison_took_and_gained():
 
 
 def test_a_canary_spares_requests_only_where_many_come_before_the_first_verdict():
-    watch = Watch()
+    watch = PromotionSettings().watch
     few, many = (
         [canary.outcome(watch, 13, a_day=a_day, share=share).harmed for share in canary.SHARES]
         for a_day in (50, 20_000)

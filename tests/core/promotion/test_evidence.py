@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.promotion import Watch, e_value, ongoing_evidence
+from afterwit.core.promotion import e_value, ongoing_evidence
 from afterwit.core.promotion.evidence import SHARES
+from afterwit.stages.promotion.settings import PromotionSettings
 
 BOUND = Fraction(1, 10)
 
@@ -66,7 +67,7 @@ def test_the_watchs_alarm_comes_late_below_its_bound_and_soon_above(share, least
 
 
 def _episodes_to_an_alarm(share: float, rng: Random, most: int = 3000) -> int:
-    watch = Watch()
+    watch = PromotionSettings().watch
     outcomes = (rng.random() < share for _ in range(most))
     values = ongoing_evidence(outcomes, bound=watch.bound)
     return next((at for at, value in enumerate(values, start=1) if value >= watch.alarm_at), most)

@@ -4,9 +4,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.core.promotion import Item, Standing, Suite, SuiteResult, stratum_of
+from afterwit.core.promotion import Item, Standing, SuiteResult, stratum_of
 from afterwit.core.turn import Sampled
+from afterwit.stages.promotion.settings import PromotionSettings
 from tests.fakes.turns import a_turn
+
+SUITE = PromotionSettings().suite
 
 
 def item(number: int, stratum: str = "write", source: str = "me") -> Item:
@@ -46,7 +49,7 @@ def test_a_stratum_is_the_first_call_and_its_flags(calls, expected):
 
 def test_the_newest_items_of_each_stratum_are_chosen_and_few_of_one_source():
     items = [item(n, source=f"s{n % 5}") for n in range(40)] + [item(n, "text", "one") for n in range(40, 60)]
-    chosen = Suite().chosen(items)
+    chosen = SUITE.chosen(items)
     writes = [each for each in chosen if each.stratum == "write"]
     assert [each.turn for each in writes] == [f"t{n}" for n in range(39, 31, -1)]
     assert [each.turn for each in chosen if each.stratum == "text"] == [
@@ -56,18 +59,18 @@ def test_the_newest_items_of_each_stratum_are_chosen_and_few_of_one_source():
 
 def test_several_sources_share_a_stratum_and_a_busy_one_has_an_equal_part_at_least():
     busy = [item(n, source="busy") for n in range(20)]
-    of = [each.source for each in Suite().chosen([*busy, item(30, source="b"), item(31, source="c")])]
+    of = [each.source for each in SUITE.chosen([*busy, item(30, source="b"), item(31, source="c")])]
     assert {name: of.count(name) for name in of} == {"busy": 3, "b": 1, "c": 1}
-    of = [each.source for each in Suite().chosen([*busy, *(item(n, source="b") for n in range(30, 40))])]
+    of = [each.source for each in SUITE.chosen([*busy, *(item(n, source="b") for n in range(30, 40))])]
     assert {name: of.count(name) for name in of} == {"busy": 4, "b": 4}
 
 
 def test_the_turns_of_the_batch_are_left_out():
-    assert [each.turn for each in Suite().chosen([item(1), item(2)], without={"t2"})] == ["t1"]
+    assert [each.turn for each in SUITE.chosen([item(1), item(2)], without={"t2"})] == ["t1"]
 
 
 def result(**lost: tuple[int, int]):
-    return Suite().result(
+    return SUITE.result(
         (item(n, stratum), n >= gone) for stratum, (gone, of) in lost.items() for n in range(of)
     )
 
@@ -93,9 +96,9 @@ def test_the_evidence_is_the_mean_of_the_strata():
 
 
 def test_without_history_a_version_is_clean():
-    found = Suite().result([])
+    found = SUITE.result([])
     assert (found.standing, found.evidence, found.worst, found.lost) == (Standing.CLEAN, 1.0, None, {})
-    assert Suite().chosen([]) == []
+    assert SUITE.chosen([]) == []
 
 
 def test_an_item_is_what_the_policy_was_sure_of():
@@ -130,7 +133,7 @@ def test_choices_of_another_length_are_refused():
 
 def test_strata_take_turns_within_a_budget_of_tokens():
     items = [item(n, stratum, source=f"s{n}") for n in range(4) for stratum in ("a", "b", "c")]
-    found = [(each.stratum, each.turn) for each in Suite().chosen(items, tokens=20, turn=1)]
+    found = [(each.stratum, each.turn) for each in SUITE.chosen(items, tokens=20, turn=1)]
     assert found == [("b", "t3"), ("c", "t3"), ("a", "t3"), ("b", "t2")]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
-from afterwit.core.promotion import BadEnd, Event, EventKind, Suite
+from afterwit.core.promotion import BadEnd, Event, EventKind
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Finish, Sampled
 from afterwit.core.verdict import Feedback, Source, Verdict
@@ -111,7 +111,7 @@ def test_six_good_requests_confirm_the_version_that_served_the_first(store, pers
 
 def test_a_confirmed_version_retires_what_it_lost_if_that_was_approved_twice_since(store, person):
     old = person.turn(PRAISED, THANKS)
-    found = Suite().result([(item, False) for item in store.suite()])
+    found = PromotionSettings().suite.result([(item, False) for item in store.suite()])
     store.commit_version(a_version(0, parent=None), now=1.0)
     store.commit_version(a_version(1, suite=found), now=1.0)
     assert old in {item.turn for item in store.suite()}

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from afterwit.core.errors import TurnNotFound
-from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item, Suite
+from afterwit.core.promotion import BadEnd, Episode, Event, EventKind, Item
 from afterwit.core.turn import Finish
+from afterwit.stages.promotion.settings import PromotionSettings
 from afterwit.store import Store
 from tests.store.examples import a_version, add
 
@@ -110,7 +111,7 @@ def test_a_stratum_keeps_its_newest_items(store: Store) -> None:
     for at in range(50):
         end(store, f"t{at:02}", items=[item(f"t{at:02}", float(at))])
     kept = [each.turn for each in store.suite()]
-    assert len(kept) > Suite().per_stratum
+    assert len(kept) > PromotionSettings().suite.per_stratum
     assert kept[0] == "t49"
     assert "t00" not in kept
     assert "other" in kept
@@ -149,7 +150,7 @@ def test_a_tool_call_that_nothing_followed_is_found_once(store: Store) -> None:
 
 
 def test_what_a_version_lost_is_kept_with_it(store: Store) -> None:
-    suite = Suite().result([(item("a", 1.0), False), (item("b", 2.0), True)])
+    suite = PromotionSettings().suite.result([(item("a", 1.0), False), (item("b", 2.0), True)])
     store.commit_version(replace(a_version(0), parent=None), now=1.0)
     store.commit_version(a_version(1, suite=suite), now=1.0)
     assert [version.suite for version in store.versions()] == [None, suite]

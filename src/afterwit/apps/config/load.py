@@ -106,19 +106,19 @@ def load(
         raise SettingError(explain(error, sources)) from error
 
 
-def store_settings(home: Path, environment: Mapping[str, str] = os.environ) -> StoreSettings:
+def store_settings(home: Path) -> StoreSettings:
     """The section `store` of environment and home, for commands that need no other. Raises SettingError."""
-    return _section("store", home, environment).store
+    return _section("store", home).store
 
 
-def versions_settings(home: Path, environment: Mapping[str, str] = os.environ) -> VersionsSettings:
+def versions_settings(home: Path) -> VersionsSettings:
     """The section `versions`, likewise."""
-    return _section("versions", home, environment).versions
+    return _section("versions", home).versions
 
 
-def _section(name: str, home: Path, environment: Mapping[str, str]) -> Settings:
+def _section(name: str, home: Path) -> Settings:
     """The settings of environment and home with this section alone."""
-    sources = [environment_source(environment, apart=NOT_SETTINGS)]
+    sources = [environment_source(os.environ, apart=NOT_SETTINGS)]
     if (home / CONFIG).exists():
         sources.append(file_source(home / CONFIG))
     try:

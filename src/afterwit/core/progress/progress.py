@@ -112,15 +112,13 @@ def progress(requests: Iterable[Request], *, periods: int = PERIODS) -> Progress
     return Progress(periods=found, change=change)
 
 
-def by(
-    requests: Iterable[Request], key: Callable[[Request], str], *, periods: int = 2
-) -> dict[str, Progress]:
-    """Progress for each source, or each kind: those with most requests first."""
+def by(requests: Iterable[Request], key: Callable[[Request], str]) -> dict[str, Progress]:
+    """Progress for each source, or each kind, in two periods: those with most requests first."""
     parts: dict[str, list[Request]] = defaultdict(list)
     for request in requests:
         parts[key(request)].append(request)
     ordered = sorted(parts.items(), key=lambda part: (-len(part[1]), part[0]))
-    return {name: progress(part, periods=periods) for name, part in ordered}
+    return {name: progress(part, periods=2) for name, part in ordered}
 
 
 def _cut(sessions: Sequence[Sequence[Request]], periods: int) -> list[Sequence[Sequence[Request]]]:

@@ -62,15 +62,15 @@ class SuiteResult:
 class Suite:
     """The rule: which items stand for the history, and how much loss is too much."""
 
-    bound: float = 0.10
+    bound: float
     """The share of what was approved that may be lost."""
-    hold_at: float = 20.0
+    hold_at: float
     """Evidence from which a version is held: a false hold in at most 1 of 20, were items independent."""
-    clean_below: float = 3.0
+    clean_below: float
     """A version is clean if the e-value of each stratum is below this. One response alone is no doubt."""
-    per_stratum: int = 8
+    per_stratum: int
     """Items of one stratum, the newest ones."""
-    per_source: int = 3
+    per_source: int
     """Items of one stratum that one source approved, or an equal part of them if that is more."""
 
     def chosen(

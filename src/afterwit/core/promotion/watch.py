@@ -13,12 +13,11 @@ from afterwit.core.promotion.evidence import ongoing_evidence
 class Watch:
     """The rule: how many bad episodes are an alarm, and how many good ones confirm a version."""
 
-    bound: float = 0.15
+    bound: float
     """The share of episodes that may end badly."""
-    alarm_at: float = 100.0
-    """Evidence from which the version is taken back. In simulations a false alarm came after 1,300 episodes
-    of which an eighth ended badly, and an alarm after 46 at twice the bound, after 13 at a half."""
-    confirm_after: int = 6
+    alarm_at: float
+    """Evidence from which the version is taken back."""
+    confirm_after: int
     """Episodes in a row that must not end badly before a version is confirmed."""
     newest: int = 24
     """Of so many episodes before a confirmation no larger share may have ended badly than the bound."""
@@ -29,10 +28,6 @@ class Watch:
         `before`: how many of how many episodes ended badly under the versions that an alarm would return to.
         """
         return [0.0, *ongoing_evidence(bad, bound=self._bound(before))][-1]
-
-    def alarms(self, bad: Sequence[bool], *, before: tuple[int, int]) -> bool:
-        """Whether these episodes are evidence enough to take the version back."""
-        return self.evidence(bad, before=before) >= self.alarm_at
 
     def confirms(self, bad: Sequence[bool], *, before: tuple[int, int]) -> bool:
         """Whether the newest episode ends a row of good ones that confirms the version.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -20,6 +20,9 @@ from afterwit.core.message import Message
 from afterwit.core.rollout import Rollout
 from afterwit.core.verdict import Feedback
 
+PEOPLE: Split = "dev"
+"""Whose wordings people use while the policy learns, and whose while it is measured."""
+MEASURE: Split = "fresh"
 KEPT_ALONE = 0.5
 """Correctness of a task whose checks pass, but not the person's way."""
 
@@ -44,23 +47,19 @@ class WorldTasks:
         max_turns: int,
         weights: RewardWeights,
         seed: int,
-        people: Split = "dev",
-        measure: Split = "fresh",
-        now: Callable[[], float] = time.time,
-        entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         rng, other = Random(seed), Random(f"held out {seed}")
-        self.training: Sequence[Task] = tuple(world.task(people, rng) for _ in range(training))
-        self.held_out: Sequence[Task] = tuple(world.task(measure, other) for _ in range(held_out))
-        self._world, self._max_turns, self._weights, self._people = world, max_turns, weights, people
-        self._now, self._entropy, self._said = now, entropy, Random(f"said {seed}")
+        self.training: Sequence[Task] = tuple(world.task(PEOPLE, rng) for _ in range(training))
+        self.held_out: Sequence[Task] = tuple(world.task(MEASURE, other) for _ in range(held_out))
+        self._world, self._max_turns, self._weights = world, max_turns, weights
+        self._said = Random(f"said {seed}")
 
     async def play(self, item: Task, policy: Policy, *, measuring: bool) -> WorldAttempt:
         opening = (
             Message(role="system", content=self._world.system),
             Message(role="user", content=item.request),
         )
-        episode = Episode(opening, self._world.tools, policy, now=self._now, entropy=self._entropy)
+        episode = Episode(opening, self._world.tools, policy, now=time.time, entropy=secrets.token_bytes)
         with self._world.start(item) as state:
             await self._work(episode, state, watched=not measuring)
             failed = await asyncio.to_thread(state.check)
@@ -87,10 +86,10 @@ class WorldTasks:
 
     def _reaction(self, task: Task, state: TaskState, failed: str | None) -> str:
         if state.broken():
-            return self._world.complain(task, state.broken(), self._people, self._said)
+            return self._world.complain(task, state.broken(), PEOPLE, self._said)
         if failed is not None:
-            return self._world.fail(task, failed, self._people, self._said)
-        return self._world.approve(task, self._people, self._said)
+            return self._world.fail(task, failed, PEOPLE, self._said)
+        return self._world.approve(task, PEOPLE, self._said)
 
     def _reward(self, episode: Episode, state: TaskState, failed: str | None) -> Reward:
         done = failed is None

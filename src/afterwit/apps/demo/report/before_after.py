@@ -9,6 +9,9 @@ from afterwit.apps.demo.people import Score, Trial, calls
 from afterwit.apps.demo.report.conversations import Conversation
 from afterwit.apps.demo.world import Message
 
+SHOWN = 6
+"""Examples that a report shows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -38,14 +41,14 @@ class RuleLearned:
     """What the person said in the first of them."""
 
 
-def examples(before: Score, after: Score, number: int = 6) -> tuple[Example, ...]:
+def examples(before: Score, after: Score) -> tuple[Example, ...]:
     """Tasks side by side. First one of every kind that is done right only now, then what is still wrong."""
     pairs = list(zip(before.trials, after.trials, strict=True))
     learned = [pair for pair in pairs if not pair[0].kept and pair[1].kept and pair[1].passed]
     firsts = {new.task.kind: (old, new) for old, new in reversed(learned)}
     wrong = [(old, new) for old, new in pairs if not (new.kept and new.passed)]
-    chosen = [pair for pair in learned if pair in firsts.values()][: number - 1]
-    return tuple(_example(*pair) for pair in [*chosen, *wrong[: number - len(chosen)]])
+    chosen = [pair for pair in learned if pair in firsts.values()][: SHOWN - 1]
+    return tuple(_example(*pair) for pair in [*chosen, *wrong[: SHOWN - len(chosen)]])
 
 
 def _example(old: Trial, new: Trial) -> Example:

@@ -61,11 +61,9 @@ def read_seconds(shape: ModelShape, speed: Speed, tokens: float, before: float) 
     return tokens * token_operations(shape, before) / (speed.operations * speed.computes)
 
 
-def sampled_seconds(
-    shape: ModelShape, speed: Speed, tokens: float, before: float, dtype: str = "bfloat16"
-) -> float:
+def sampled_seconds(shape: ModelShape, speed: Speed, tokens: float, before: float) -> float:
     """Of so many sampled tokens: each step reads the weights once for all streams, and each one's keys."""
-    each = WIDTHS[dtype] * (shape.weights / speed.streams + before * shape.kept_per_token)
+    each = WIDTHS["bfloat16"] * (shape.weights / speed.streams + before * shape.kept_per_token)
     return tokens * each / (speed.bandwidth * speed.reads)
 
 

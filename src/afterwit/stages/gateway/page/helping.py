@@ -60,9 +60,9 @@ def shares(held: Sequence[bool], size: int = BIN) -> list[tuple[float, float]]:
     return [(float(end), sum(held[end - size : end]) / size) for end in ends][::-1]
 
 
-def intervals(points: Sequence[tuple[float, float]], size: int = BIN) -> Band:
+def intervals(points: Sequence[tuple[float, float]]) -> Band:
     """The interval of each share, in 95 of 100 cases."""
-    found = [(x, wilson_interval(round(share * size), size)) for x, share in points]
+    found = [(x, wilson_interval(round(share * BIN), BIN)) for x, share in points]
     return [(x, interval.low, interval.high) for x, interval in found]
 
 

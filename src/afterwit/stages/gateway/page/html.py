@@ -50,10 +50,10 @@ def rendered(template: str, facts: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(facts)
 
 
-def html(text: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def html(text: str, *, status: int = 200) -> Response:
     """A page that is kept by nobody."""
-    more = {"cache-control": "no-store", **(headers or {})}
-    return Response(text, status_code=status, media_type="text/html", headers={**HEADERS, **more})
+    headers = {**HEADERS, "cache-control": "no-store"}
+    return Response(text, status_code=status, media_type="text/html", headers=headers)
 
 
 @cache

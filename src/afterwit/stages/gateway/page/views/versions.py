@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.promotion import Event, EventKind, Standing
+from afterwit.core.promotion import Event, EventKind
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page.views.view import NotFound, Wanted, before, number
 from afterwit.store import Filter, Store, VersionRecord
@@ -96,11 +96,3 @@ def _served(store: Store, versions: Sequence[VersionRecord]) -> frozenset[int]:
 
 def _confirmed(events: Sequence[Event]) -> frozenset[int]:
     return frozenset(event.version for event in events if event.kind is EventKind.CONFIRM)
-
-
-STANDINGS: Mapping[Standing, str] = {
-    Standing.HELD: "held back",
-    Standing.DOUBTFUL: "serves, but nothing returns to it",
-    Standing.CLEAN: "kept what people approved",
-    Standing.CONFIRMED: "confirmed by people",
-}
