@@ -98,7 +98,7 @@ class Versions:
         return (number for number in numbers if self._manifest(number).exists())
 
     def _folders(self) -> list[int]:
-        """The numbers of all folders, also of those that have no manifest yet; in any order."""
+        """The numbers of all folders, with or without a manifest, in any order."""
         try:
             names = os.listdir(self.root)
         except FileNotFoundError:

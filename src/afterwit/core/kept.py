@@ -26,7 +26,7 @@ class Kept(Generic[K, V]):
         self._results: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
         self.bytes = 0
-        """What is kept takes so many, at most `most_bytes`."""
+        """Bytes of what is kept, at most `most_bytes`."""
 
     def __call__(self, key: K) -> V:
         with self._lock:

@@ -56,7 +56,7 @@ class Effect:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From the JSON of its fields; what else stands there is left out."""
+        """From the JSON of its fields; anything else in it is left out."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         return cls(**{**known, "advantages": tuple(data.get("advantages", ()))})
 

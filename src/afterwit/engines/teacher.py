@@ -40,7 +40,7 @@ class ServedTeacher:
         patience_s: float,
     ) -> None:
         """`folder` is the policy's model: the server's has its tokenizer. `k` ids of each place are told;
-        `given`: about so many others it is asked.
+        `given`: of how many other ids it is asked.
 
         `silence_s`: seconds without a byte after which the server counts as gone. `patience_s`: seconds that
         `open` waits for it to answer at all.

@@ -1,4 +1,4 @@
-"""What stands in a message in place of something that a text model cannot read.
+"""The note in a message in place of something that a text model cannot read.
 
 A request is not refused for it: agents keep a screenshot in their history and would send the same request
 for ever.
@@ -27,7 +27,7 @@ _PLACEHOLDER = re.compile(rf"\[({'|'.join(sorted({*_NAMES.values(), 'part'}))}){
 
 
 def omitted(kind: str) -> str:
-    """What stands for a part of this type."""
+    """The note in place of a part of this type."""
     return f"[{_NAMES.get(kind, 'part')}{_REASON}"
 
 

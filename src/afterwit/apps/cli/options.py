@@ -26,7 +26,7 @@ Home = Annotated[
 Config = Annotated[Path | None, typer.Option(help="A TOML file in place of HOME/config.toml.")]
 Recipe = Annotated[
     str | None,
-    typer.Option(help=f"A published recipe beneath your settings: {', '.join(recipes.every())}."),
+    typer.Option(help=f"A published recipe, which your own settings override: {', '.join(recipes.every())}."),
 ]
 Set = Annotated[
     list[str] | None,

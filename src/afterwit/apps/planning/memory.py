@@ -60,7 +60,7 @@ def learner_memory(
 
 
 def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> int:
-    """Bytes that a pass of so many tokens keeps for its way back: an estimate.
+    """Bytes that a pass of `tokens` keeps for its way back: an estimate.
 
     A layer keeps its states around norms and sums, and what its linear maps read and give. Adapters on a
     rounded model read each map's input in the masters' precision. With checkpointing each layer's input
@@ -78,7 +78,7 @@ def activations(shape: ModelShape, settings: LearnerSettings, tokens: int) -> in
 def server_memory(
     shape: ModelShape, dtype: str, *, tokens: int, over: int = 1, adapters: int = 0, rank: int = 0
 ) -> Memory:
-    """Of each card of a server: the model over so many cards, one request of so many tokens, adapters."""
+    """Bytes on each card of a server: the model `over` cards, one request of `tokens`, adapters."""
     width = WIDTHS[dtype]
     heads = -(-shape.kv_heads // over) / shape.kv_heads  # a card has at least one head of the keys
     return {
@@ -91,7 +91,7 @@ def server_memory(
 def embedded_memory(shape: ModelShape, dtype: str, *, kept: int, tokens: int, rank: int) -> Memory:
     """Of the embedded engine: base, live and staged weights, and keys and values.
 
-    These are `kept` bytes, or those of one request of so many tokens if they are more.
+    The last are `kept` bytes, or those of one request of `tokens` if that is more.
     """
     width = WIDTHS[dtype]
     moving = shape.adapter(rank) if rank else shape.weights

@@ -42,8 +42,8 @@ def starts_ranks(settings: Settings) -> bool:
 
 
 def launch(processes: int, work: Callable[..., None], *args: object, signals: str) -> None:
-    """Run `work(*args)` in so many processes, with torchrun's launcher; return when they end well, or when
-    one of `signals` came, which all of them get.
+    """Run `work(*args)` in this number of processes, by torchrun's launcher. Returns when they end well, or
+    when one of `signals` came, which all of them get.
 
     If one ends otherwise, all are ended: SystemExit with its code, or 128 and its signal.
     """

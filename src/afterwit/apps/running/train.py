@@ -62,7 +62,7 @@ def run(settings: Settings, home: Path, *, forever: bool, kind: Kind | None = No
 
 
 def run_atropos(settings: Settings, home: Path, *, steps: int | None) -> None:
-    """Train on an Atropos server's batches, for so many updates or until SIGINT or SIGTERM.
+    """Train on an Atropos server's batches, for `steps` updates or until SIGINT or SIGTERM.
 
     The first signal lets an update that has begun finish, the second ends it. Raises AlreadyRunning if the
     home has another learner.

@@ -18,7 +18,7 @@ Said = Sequence[tuple[str, ...]]
 
 
 def calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
-    """Whether a reply stands behind the first `depth` segments that calls, under ids that are not ours."""
+    """Whether a reply follows the first `depth` segments that calls, under ids that are not ours."""
     for segment in incoming.segments[depth:]:
         if segment.parts[0] == CALL:
             return turn_of_call(segment.parts[1]) is None
@@ -28,7 +28,7 @@ def calls_under_other_ids(incoming: IncomingRequest, depth: int) -> bool:
 
 
 def renamed(incoming: IncomingRequest, depth: int, said: Said) -> bool:
-    """Whether the response `said` stands behind the first `depth` segments, its calls under ids not ours."""
+    """Whether the response `said` follows the first `depth` segments, its calls under ids not ours."""
     if not calls_under_other_ids(incoming, depth):
         return False
     return list(map(_without_id, _behind(incoming, depth, said))) == list(map(_without_id, said))

@@ -8,7 +8,7 @@ from afterwit.core.message import Message
 
 
 def repeats_a_call(earlier: Iterable[Message], response: Message) -> bool:
-    """Whether any call of the response, name and arguments, stands in an earlier message."""
+    """Whether any call of the response, name and arguments, is in an earlier message."""
     made = {(call.name, call.arguments) for call in response.tool_calls}
     if not made:
         return False

@@ -20,7 +20,7 @@ class Watch:
     confirm_after: int
     """Episodes in a row that must not end badly before a version is confirmed."""
     newest: int = 24
-    """Of so many episodes before a confirmation no larger share may have ended badly than the bound."""
+    """Episodes before a confirmation of which no larger share than the bound may have ended badly."""
 
     def evidence(self, bad: Sequence[bool], *, before: tuple[int, int]) -> float:
         """The evidence of the episodes since the last alarm, oldest first, against "no worse than before".

@@ -1,7 +1,7 @@
-"""Whether a verdict stands against what several other sources said. Pure.
+"""Whether a verdict contradicts what several other sources said. Pure.
 
 A source is who speaks: a key and its client. One source that rewards what harms and punishes what is right
-can turn a model, so a word that stands alone against several waits for a person. Who speaks first is not seen
+can turn a model, so a verdict of one source against several waits for a person. Who speaks first is not seen
 here: what no two others spoke of is free to anyone.
 """
 
@@ -64,7 +64,7 @@ def _kind(call: ToolCall) -> str:
 
 
 def several(said: Mapping[str, Votes], *, source: str) -> bool:
-    """Whether so many others than `source` spoke that what they said counts."""
+    """Whether enough sources other than `source` spoke that what they said counts."""
     others = (votes for name, votes in said.items() if name != source)
     return sum(bool(votes.approved or votes.rejected) for votes in others) >= OTHERS
 

@@ -149,7 +149,7 @@ class VllmServer:
         await self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, within_s=UNLOAD_S)
 
     async def load_weights(self, folder: Path, label: str) -> None:
-        """The server stands still meanwhile, and goes on whatever happens."""
+        """The server pauses meanwhile, and goes on whatever happens."""
         await self._client.post("/pause?mode=abort")
         try:
             files = list(map(str, weights_of(folder)))

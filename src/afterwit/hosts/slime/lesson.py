@@ -18,7 +18,7 @@ from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 
 UNLESS_SAID = {"learner": {"lora_rank": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
-"""Settings of a home that slime trains, beneath its own `config.toml` and the environment."""
+"""Settings of a home that slime trains, overridden by its own `config.toml` and the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ class Turns(DataSource):  # type: ignore[misc]  # slime has no types
         self._numbers = count()
 
     def get_samples(self, num_samples: int) -> list[list[Sample]]:
-        """So many turns, once they are there: they are held until slime has trained on them."""
+        """`num_samples` turns, once they are there: they are held until slime has trained on them."""
         if self._lessons is None:
             self._lessons = Lessons.of_home(self._home, num_samples)
         return [[self._sample(lesson)] for lesson in self._lessons.next()]

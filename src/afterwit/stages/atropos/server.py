@@ -30,12 +30,12 @@ class Registration:
     """What a trainer tells the server; environments read most of it."""
 
     batch_size: int
-    """Sequences of a batch: the server gives out whole groups that make exactly so many."""
+    """Sequences of a batch: the server gives out whole groups that add up to exactly this number."""
     max_token_len: int
     starting_step: int
     checkpoint_dir: str
     num_steps: int
-    """Environments stop after so many batches."""
+    """Environments stop after this number of batches."""
     save_checkpoint_interval: int = 1
     wandb_group: str = "afterwit"
     wandb_project: str = "afterwit"

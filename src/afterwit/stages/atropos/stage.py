@@ -63,7 +63,7 @@ class Consumer:
         steps: int | None = None,
         rest: Callable[[float], object],
     ) -> int:
-        """Train on batches until `stop` returns True, or for so many updates; returns how many there were.
+        """Train on batches until `stop` returns True, or for `steps` updates; returns how many there were.
 
         An update that has begun is finished: its batch is nowhere else. What fails again and again is raised.
         """

@@ -24,10 +24,10 @@ def of_hints(record: Record, verdict: Verdict) -> tuple[Flag, ...]:
 
 
 def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
-    """Whether the reward is against what other sources said, of those that teach the same adapter. Ask in the
+    """Whether the reward is against what other sources that teach the same adapter said. Ask in the
     verdict's transaction.
 
-    A call that fails is nobody's word: it waits, and makes its source no liar.
+    No person said anything about a call that failed: the turn waits, and does not count against its source.
     """
     kind, source = signature(record.turn.message), record.turn.scope
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
@@ -41,7 +41,7 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
 
 
 def _said(store: Store, kind: str, record: Record) -> Mapping[str, Votes]:
-    """Of such calls after the same call, if several others spoke of those; else of such calls after any."""
+    """The votes on such calls after the same earlier call, if several others gave any; else on all such calls."""
     adapter = record.turn.adapter if isinstance(record.turn, Turn) else SHARED
     said = store.votes_on(kind, after=call_before(record), adapter=adapter)
     return said if several(said, source=record.turn.scope) else store.votes_on(kind, adapter=adapter)

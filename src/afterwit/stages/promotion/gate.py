@@ -32,7 +32,7 @@ class Gate:
         self._adapter, self._versions = adapter, versions.of(adapter)
 
     def items(self, batch: Collection[str], *, work: int) -> list[Item]:
-        """What an update of these turns, whose work is that of reading so many tokens, is asked for.
+        """What an update of these turns is asked for. `work` is the update's own, in tokens that are read.
 
         What versions said that were taken back is no skill of the present one.
         """

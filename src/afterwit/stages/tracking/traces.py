@@ -1,4 +1,4 @@
-"""Which turns' traces are sent, and where that stands."""
+"""Which turns' traces are sent, and how far that has come."""
 
 from __future__ import annotations
 

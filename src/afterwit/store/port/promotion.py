@@ -32,7 +32,7 @@ class Promotion(Protocol):
         ...
 
     def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
-        """All episodes, or the newest or the first so many, in the order in which they ended."""
+        """All episodes, or `limit` of them, the newest or the first, in the order in which they ended."""
         ...
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:

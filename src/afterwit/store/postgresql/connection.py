@@ -40,7 +40,7 @@ class Link:
     def __init__(self, url: str) -> None:
         self.url, self._conninfo = url, conninfo_of(url)
         self._places: dict[str, tuple[int, dict[str, int]]] = {}
-        """Of each statement, how many values a row has, and where each name's stands."""
+        """Of each statement, how many values a row has, and the place of each name's."""
         self._connect()
 
     def _connect(self) -> None:

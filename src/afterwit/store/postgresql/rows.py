@@ -35,7 +35,7 @@ class Named:
 
 
 def places_of(names: Sequence[str]) -> dict[str, int]:
-    """Where each name's value stands; of equal names the first counts, as in SQLite."""
+    """The place of each name's value; of equal names the first counts, as in SQLite."""
     return {name: len(names) - 1 - back for back, name in enumerate(reversed(names))}
 
 

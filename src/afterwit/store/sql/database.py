@@ -94,7 +94,7 @@ class Database(ABC):
 
     @abstractmethod
     def turns_beyond(self, max_bytes: int) -> int:
-        """About how many turns are stored beyond so many bytes; 0 if `size` is within them."""
+        """About how many turns are stored beyond `max_bytes`; 0 if `size` is within it."""
 
     @abstractmethod
     def wipe(self) -> None:

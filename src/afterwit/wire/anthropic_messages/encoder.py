@@ -31,7 +31,7 @@ ID_PREFIX = "msg_"
 STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
 PING: JsonObject = {"type": "ping"}
 PING_EVERY = 64
-"""Pieces of reasoning that the client did not ask for: a ping in place of so many shows that work goes on."""
+"""Pieces of reasoning that the client did not ask for: after this number a ping shows that work goes on."""
 
 
 def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:

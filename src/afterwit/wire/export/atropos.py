@@ -11,7 +11,7 @@ from afterwit.wire.export.example import Example, LeftOut, Sampled, messages_of,
 NOT_TRAINED = -100
 """The mask of a position that does not train; elsewhere it is the id."""
 PROMPT_LOGPROB = 1.0
-"""What stands where there is no log-prob, as the library writes it: no probability has this logarithm."""
+"""In place of a log-prob that is not there, as the library writes it: no probability has this logarithm."""
 
 
 def rows(examples: Iterable[Example]) -> Iterator[Mapping[str, Any] | LeftOut]:

@@ -10,7 +10,7 @@ from afterwit.wire.export.demonstration import Demonstration, demonstrations
 from afterwit.wire.export.example import Example, LeftOut, messages_of
 
 TEST_OF = 10
-"""One session in so many is held out: its lines have the split TEST."""
+"""One session in this number is held out: its lines have the split TEST."""
 
 
 def rows(examples: Iterable[Example]) -> Iterator[Mapping[str, Any] | LeftOut]:

@@ -27,7 +27,7 @@ def text_of(value: Any, where: str) -> str | None:
 def _part(value: Any, where: str) -> str | None:
     """A part's text, None for reasoning: templates get it from its own field, if at all.
 
-    In place of anything else stands that it was left out.
+    Anything else becomes a note that it was left out.
     """
     if isinstance(value, str):
         return value

@@ -55,7 +55,7 @@ def run(
     environment: Mapping[str, object] = MappingProxyType({}),
     trainer: Sequence[str] = (),
 ) -> list[Measured]:
-    """Train for so many updates, and say how the policy did on tasks that it never saw. Leaves logs in `out`.
+    """Train for `steps` updates, and say how the policy did on tasks that it never saw. Logs go to `out`.
 
     `environment` are more flags of the environment by their names (`env.engine`), `trainer` more of the
     trainer's. DemoFailed if a process ends too early.

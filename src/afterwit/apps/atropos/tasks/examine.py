@@ -62,7 +62,7 @@ async def _install(box: Box, program: str) -> None:
 
 
 def _deadline(clock: Callable[[], float], seconds: float) -> Callable[[], bool]:
-    """Whether so many seconds have passed since now."""
+    """A function that says whether this many seconds have passed since now."""
     until = clock() + seconds
     return lambda: clock() > until
 

@@ -18,7 +18,7 @@ def plan(
     ] = None,
     cards: Annotated[int, typer.Option(min=1, help="How many cards of that size there are.")] = 1,
     turns_per_day: Annotated[
-        int | None, typer.Option(min=1, help="Also say what a day of so many turns asks of each part.")
+        int | None, typer.Option(min=1, help="Also say what a day with this many turns asks of each part.")
     ] = None,
     card_hour: Annotated[
         float | None, typer.Option(min=0.0, help="What an hour of a card costs, for the cost of that day.")

@@ -37,7 +37,7 @@ def train(
         str | None, typer.Option(help="Where the Atropos server answers. Default: atropos.url.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="With --from atropos: stop after so many updates.")
+        int | None, typer.Option(min=1, help="With --from atropos: stop after this many updates.")
     ] = None,
     follow: Annotated[bool, typer.Option(help="Go on and wait for more turns until stopped.")] = False,
     learner_processes: LearnerProcesses = None,

@@ -94,8 +94,8 @@ def of_kind(kind: str, split: Split, rng: Random) -> Task:
 def notes_and_questions(
     number: int, split: Split, rng: Random
 ) -> tuple[str, list[tuple[str, tuple[str, ...]]]]:
-    """So many notes, each of another kind, as one text; and a question about each of them with the facts that
-    answer it, in another order.
+    """`number` notes, each of another kind, as one text; and a question about each with the facts that answer
+    it, in another order.
     """
     known = [_FACTS[kind](thing(split, rng), split, rng) for kind in rng.sample(tuple(_FACTS), number)]
     noted = [f"{_say(_NOTES[one.kind], one, split, rng)}." for one in known]

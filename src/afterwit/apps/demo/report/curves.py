@@ -26,7 +26,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that happened after so many conversations."""
+    """Something that happened, and after how many conversations."""
 
     after: int
     style: str

@@ -1,4 +1,4 @@
-"""A day of so many turns, on paper: what each part holds and does, what that costs, and what breaks first.
+"""A day with a given number of turns, on paper: what each part holds, does and costs, and what breaks first.
 
 traffic    the day: how many turns, of which sessions, when
 storing    what the store keeps, and what it and the gateway compute

@@ -52,17 +52,17 @@ class Seconds(NamedTuple):
 
 
 def token_operations(shape: ModelShape, before: float) -> float:
-    """Of a token that is read behind so many others: multiplications and additions, without the head."""
+    """Multiplications and additions for a token that is read behind `before` others, without the head."""
     return 2.0 * shape.layers * (shape.layer + 2 * shape.heads * shape.head_width * before)
 
 
 def read_seconds(shape: ModelShape, speed: Speed, tokens: float, before: float) -> float:
-    """Of so many tokens of a prompt, with so many before each in the mean."""
+    """Seconds to read `tokens` of a prompt, with `before` others before each in the mean."""
     return tokens * token_operations(shape, before) / (speed.operations * speed.computes)
 
 
 def sampled_seconds(shape: ModelShape, speed: Speed, tokens: float, before: float) -> float:
-    """Of so many sampled tokens: each step reads the weights once for all streams, and each one's keys."""
+    """Seconds to sample `tokens`: each step reads the weights once for all streams, and each one's keys."""
     each = WIDTHS["bfloat16"] * (shape.weights / speed.streams + before * shape.kept_per_token)
     return tokens * each / (speed.bandwidth * speed.reads)
 
@@ -79,7 +79,7 @@ def seconds_of(day: Day, served: ModelShape, judge: ModelShape, asks: JudgeSetti
 
 
 def pace_of(day: Day, shape: ModelShape, speed: Speed, cards: int = 1) -> Pace:
-    """Of a learner with so many cards, each with a copy."""
+    """The pace of a learner with `cards`, each with a copy of the model."""
     together = cards * BESIDE ** math.log2(cards)
     return Pace(fixed_s=BETWEEN_UPDATES_S, token_s=read_seconds(shape, speed, 1.0, day.prompt / 2) / together)
 

@@ -95,7 +95,7 @@ class Learning:
         return replace(self, pace=pace)
 
     def tokens(self, day: Day, rate: float, batch: float) -> Tokens:
-        """Of an update while so many turns come a second."""
+        """Of an update while `rate` turns come a second."""
         sessions = sessions_in(day, rate, batch, self.settings)
         return tokens_of(day, batch, sessions, at_end=self.at_end, reads_own=self.reads_own)
 

@@ -83,7 +83,7 @@ class Day:
         return max(self.rates)
 
     def at_once(self, rate: float) -> float:
-        """Sessions that go on at one time while so many turns come a second, as a turn of one finds them.
+        """Sessions that go on at one time while `rate` turns come a second, as a turn of one finds them.
 
         Long sessions have more turns than others, so a whole day's count for fewer than there are.
         """

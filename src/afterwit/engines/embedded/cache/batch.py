@@ -27,7 +27,7 @@ class Beginning(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A beginning, and the places of those in the forward that attend to it, [B]."""
+    """A beginning, and the places of the rows in the forward that attend to it, [B]."""
 
     beginning: Beginning
     members_B: Tensor

@@ -14,7 +14,7 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 
 GIB = 2**30
 SHARE = 8
-"""`keep_gib` unset: one part in so many of the device's memory. The engine's weights, those that it stages,
+"""`keep_gib` unset: the device's memory is divided by this. The engine's weights, those that it stages,
 and the learner need the rest."""
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 """The limit of a container on Linux; a number, or the word `max`."""
@@ -43,7 +43,7 @@ def machine_memory(container: Path) -> int:
 
 
 def in_words(budget: int, token: int, context_length: int) -> str:
-    """What the budget is, for a model whose tokens take so many bytes, and what its longest text takes."""
+    """What the budget is, for a model whose tokens take `token` bytes each, and what its longest text takes."""
     holds = f"{budget / GIB:.1f} GiB" + (f", {budget // token:,} tokens" if budget else ": nothing is reused")
     whole = token * context_length / GIB
     return (

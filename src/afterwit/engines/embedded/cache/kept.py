@@ -77,12 +77,12 @@ class KeptRows:
         self._owners = {row: other for row, other in self._owners.items() if other is not owner}
 
     def has_room(self, tokens: int) -> bool:
-        """Whether a row of so many tokens can be added, if older ones are dropped."""
+        """Whether a row of this number of tokens can be added, if older ones are dropped."""
         in_use = sum(row.nbytes for row in self._owners if row.users)
         return in_use + self._bytes(tokens) <= self._budget
 
     def make_room(self, tokens: int = 0) -> None:
-        """Drop the oldest rows that nobody uses until one of so many tokens fits."""
+        """Drop the oldest rows that nobody uses until one of this number of tokens fits."""
         total, rows = self.nbytes + self._bytes(tokens), len(self._owners)
         for row in [row for row in self._owners if not row.users]:
             if total <= self._budget and rows <= MOST:
@@ -91,5 +91,5 @@ class KeptRows:
             del self._owners[row]
 
     def _bytes(self, tokens: int) -> float:
-        """Storage of a row of so many tokens; 0 before any row was read."""
+        """Storage of a row of this number of tokens; 0 before any row was read."""
         return tokens * max((row.bytes_per_position for row in self._owners), default=0.0)
