@@ -26,8 +26,8 @@ def add_up(tensors: Sequence[Tensor], *, bucket: int = BUCKET) -> None:
 
 
 def buckets(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """The tensors in order, those of one dtype and device together: at most `most` numbers in a bucket, unless
-    one tensor has more."""
+    """The tensors in order, those of one dtype and device together: at most `most` numbers in a bucket,
+    unless one tensor has more."""
     for _, alike in groupby(tensors, key=lambda tensor: (tensor.dtype, tensor.device)):
         part, size = list[Tensor](), 0
         for tensor in alike:

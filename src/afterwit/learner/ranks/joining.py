@@ -47,7 +47,7 @@ class Facts:
 
 
 def placed_settings(settings: LearnerSettings, placed: Placed) -> LearnerSettings:
-    """The settings as this rank uses them. SettingError with the numbers if the ranks are not as many as the settings say."""
+    """The settings as this rank uses them. SettingError with both numbers if the settings want others."""
     if settings.processes not in (1, placed.size):
         raise SettingError(
             f"learner.processes is {settings.processes}, but torchrun started {placed.size}: make them equal,"

@@ -41,7 +41,7 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
 
 
 def _said(store: Store, kind: str, record: Record) -> Mapping[str, Votes]:
-    """The votes on such calls after the same earlier call, if several others gave any; else on all such calls."""
+    """Votes on such calls after the same earlier call, if several others gave any; else on all such calls."""
     adapter = record.turn.adapter if isinstance(record.turn, Turn) else SHARED
     said = store.votes_on(kind, after=call_before(record), adapter=adapter)
     return said if several(said, source=record.turn.scope) else store.votes_on(kind, adapter=adapter)

@@ -1,6 +1,6 @@
 """Forgets sessions: their content, and their part in the weights.
 
-The manifest of the version without them is the commit. Before it nothing has changed, and the order is still open;
+The manifest of the version without them is the commit. Before it nothing has changed, and the order is open;
 after it the store deletes the content when it follows the folder of versions, whoever does that.
 """
 

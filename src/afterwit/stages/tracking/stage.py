@@ -1,4 +1,4 @@
-"""The loop that tells trackers and a collector what is new, in order. The store holds how far each has come."""
+"""Tells trackers and a collector what is new, in order. The store holds how far each has come."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def machine_memory(container: Path) -> int:
 
 
 def in_words(budget: int, token: int, context_length: int) -> str:
-    """What the budget is, for a model whose tokens take `token` bytes each, and what its longest text takes."""
+    """The budget, and what the longest text takes, of a model whose tokens take `token` bytes each."""
     holds = f"{budget / GIB:.1f} GiB" + (f", {budget // token:,} tokens" if budget else ": nothing is reused")
     whole = token * context_length / GIB
     return (

@@ -27,7 +27,7 @@ class Prompts:
         self._kept, self._context_length, self._pace = kept, context_length, pace
         self._reading: list[ResponseSequence] = []
         self._waiting: dict[ResponseSequence, tuple[ResponseSequence, int] | None] = {}
-        """Those without a row: which other prompt each waits for, and until how many of its tokens are read."""
+        """Those without a row: which prompt each waits for, and until how many of its tokens are read."""
 
     @property
     def sequences(self) -> list[ResponseSequence]:
