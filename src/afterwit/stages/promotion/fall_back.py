@@ -53,7 +53,7 @@ def _clean_until(
 
 
 def _standing(number: int, versions: Mapping[int, Version]) -> Standing:
-    """A rollback has the standing of what it restores. The base and versions that were not asked are clean."""
+    """Of a rollback that of what it restores. The base and a version that was not asked are clean."""
     version = versions.get(number)
     while version is not None and version.restores is not None:
         version = versions.get(version.restores)

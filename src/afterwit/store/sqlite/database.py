@@ -119,7 +119,7 @@ class SqliteDatabase(Database):
         return int((pages - free) * size)
 
     def turns_beyond(self, max_bytes: int) -> int:
-        """A fixed number: the size is always known exactly, so asking again is cheap beside removing turns."""
+        """A fixed number: the size is known exactly, so asking again is cheap beside removing turns."""
         return 32 if self.size() > max_bytes else 0
 
     def wipe(self) -> None:
