@@ -11,7 +11,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.promotion import Episode, Event, EventKind, Standing, SuiteResult
 from afterwit.core.teaching import Flag
-from afterwit.core.turn import Finish, Sampled, Sampling, Turn
+from afterwit.core.turn import Finish, Kind, Sampled, Sampling, Turn
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 from afterwit.core.version import Effect, Origin, Probe, Version
 from afterwit.store import Store
@@ -130,7 +130,7 @@ class History:
             scope=self.random.choice(("local/opencode", "local/opencode", "local/openclaw")),
             session=session,
             parent=None,
-            kind="main",
+            kind=Kind.MAIN,
             created=self.now,
             model="policy",
             conversation=Conversation(messages=tuple(messages)),
