@@ -76,7 +76,7 @@ def _answer(whole: Progress) -> str:
     first, last = whole.periods[0].share, whole.periods[-1].share
     return (
         f"{ANSWER[whole.trend]}: {first:.0%} of the first sessions had a complaint, {last:.0%} of the last"
-        f" (change {low:+.0%} to {high:+.0%})."
+        f" (change {100 * low:+.0f} to {100 * high:+.0f} points)."
     )
 
 

@@ -107,3 +107,4 @@ def progress(
             console.print(line)
     if png is not None:
         draw(parts["all"]["all"], png)
+        print(f"wrote {png}", file=sys.stderr)
