@@ -10,7 +10,6 @@ import io
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from afterwit.apps.build import versions_of
 from afterwit.apps.config import versions_settings
 from afterwit.apps.home import STORE, VERSIONS
 from afterwit.apps.keeping.archive import HEADER, SMALL_FILES, Header
+from afterwit.apps.keeping.drafts import draft_beside
 from afterwit.checkpoints import Versions
 from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.hashes import hashes_of
@@ -53,7 +53,9 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
     versions = versions_of(home, home, versions_settings(home))
     versions.follow()
     try:
-        with _replacing(file) as stream, _beside(file) as place:
+        with draft_beside(file) as draft, _replacing(file, draft / "backup") as stream:
+            place = draft / "home"
+            place.mkdir(mode=0o700)
             store.copy_to(place / STORE)
             for small in SMALL_FILES:
                 if (home / small).exists():
@@ -72,25 +74,13 @@ def back_up(home: Path, store: Store, file: Path, *, now: float) -> Copied:
 
 
 @contextmanager
-def _beside(file: Path) -> Iterator[Path]:
-    """A folder for its owner alone on the same disk, for as long as it is needed."""
-    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.absolute().parent) as name:
-        yield Path(name)
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `file` once it is written whole and flushed to the disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "w+b") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _replacing(file: Path, draft: Path) -> Iterator[BinaryIO]:
+    """The file `draft`, which takes the place of `file` once it is written whole and flushed to the disk."""
+    with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, file)
 
 
 def _add_header(tar: tarfile.TarFile, header: Header) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
+from afterwit.apps.keeping.drafts import draft_beside
 from afterwit.checkpoints import MODEL, Versions
 from afterwit.checkpoints.manifest import NAME as MANIFEST
 from afterwit.core.errors import SettingError
@@ -29,14 +30,15 @@ def merge(versions: Versions, number: int, out: Path) -> None:
         raise SettingError(f"{out} is not empty: name another folder")
     versions.verify(number)
     try:
-        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
-    except OSError as error:
-        raise SettingError(f"{out} cannot be made: {error.strerror}") from error
-    try:
-        _write(versions.base, folder, draft)
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with draft_beside(out) as draft:
+            _write(versions.base, folder, draft)
+            draft.rename(out)
+    except (OSError, SafetensorError) as error:
+        raise SettingError(f"{out} cannot be written: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @torch.no_grad()

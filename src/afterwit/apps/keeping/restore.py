@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-import tempfile
 from pathlib import Path
 
 from afterwit.apps.build import store_at, versions_of
 from afterwit.apps.home import STORE, VERSIONS, store_url
 from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
+from afterwit.apps.keeping.drafts import draft_beside
 from afterwit.apps.running.runtime import STAGES
 from afterwit.checkpoints import Versions, held
 from afterwit.checkpoints.files import is_state
@@ -30,19 +30,14 @@ def restore(file: Path, home: Path) -> Header:
         raise SettingError(f"{home} is not empty: move it away first, or name another --home")
     try:
         home.absolute().parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.absolute().parent))  # mode 0700
-    except OSError as error:
-        raise SettingError(f"{home} cannot be made: {error.strerror}; choose another --home") from error
-    try:
-        header = _unpack(file, draft)
-        _check(file, draft, header)
-        draft.rename(home)
+        with draft_beside(home) as draft:
+            header = _unpack(file, draft)
+            _check(file, draft, header)
+            draft.rename(home)
     except (tarfile.TarError, EOFError) as error:
         raise SettingError(f"{file} is no backup of Afterwit, or damaged: {error}") from error
     except OSError as error:
         raise SettingError(f"{file} cannot be restored to {home}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return header
 
 
