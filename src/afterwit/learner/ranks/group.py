@@ -62,6 +62,12 @@ class Group:
             with self.together():
                 yield
             return
+        with self._lost_alone("in a pass that all run"):
+            yield
+
+    @contextmanager
+    def _lost_alone(self, where: str) -> Iterator[None]:
+        """RankLost for a failure that the other ranks do not know of: they would wait for this one."""
         try:
             yield
         except RankLost:
@@ -69,7 +75,7 @@ class Group:
         except Exception as error:
             if self.is_shared(error):
                 raise
-            raise RankLost(f"rank {self.rank} failed in a pass that all run: {_words(error)}") from error
+            raise RankLost(f"rank {self.rank} failed {where}: {_words(error)}") from error
 
     def in_step(self) -> AbstractContextManager[None]:
         return self.together() if self.lockstep else nullcontext()
@@ -129,14 +135,8 @@ class Group:
     @contextmanager
     def leading(self, order: object) -> Iterator[None]:
         self._of_first(order, self._orders)
-        try:
+        with self._lost_alone("while the others went on"):
             yield
-        except RankLost:
-            raise
-        except Exception as error:
-            if self.is_shared(error):
-                raise
-            raise RankLost(f"rank 0 failed while the others went on: {_words(error)}") from error
 
     def end(self) -> None:
         self._of_first(None, self._orders)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from afterwit.core.adapters import AdapterPolicy
+from afterwit.core.errors import StoreUnavailable
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import KeyCache
 from afterwit.stages.gateway.deliveries import Deliveries
 from afterwit.stages.gateway.http import InFlight
 from afterwit.stages.gateway.metrics import Metrics
 from afterwit.stages.gateway.settings import GatewaySettings
-from afterwit.store import AsyncStore
+from afterwit.store import AsyncStore, Store
 from afterwit.wire.dialect import Dialect
 from afterwit.wire.model_text.render import Renderer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,14 @@ class Gateway:
     """Of the servers that this process started: why one is gone, by its name."""
     omitted: set[str] = field(default_factory=set)
     """What was left out of a request first because the model reads text: the log says it once."""
+
+    async def read(self, work: Callable[[Store], T], *, within_s: float) -> T:
+        """What the store says. Raises StoreError, also if it takes longer than this."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await self.store.call(work)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer within {within_s:g} seconds") from error
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,12 +11,7 @@ WORDINGS = wordings_beside(__file__)
 _PERSON, _COMPLAINTS = WORDINGS["person"], WORDINGS["complaints"]
 JOINERS = (", and", ". Also,", ";")
 
-AFTERWARDS = Phrases(
-    thanks=_PERSON["thanks"],
-    moving_on=_PERSON["moving_on"],
-    failed=_PERSON["failed"],
-    unclear=_PERSON["unclear"],
-)
+AFTERWARDS = Phrases.of(_PERSON)
 approval, failure, unclear = AFTERWARDS.approval, AFTERWARDS.failure, AFTERWARDS.nothing
 
 

@@ -1,7 +1,9 @@
 """What a person says when a task is over, in every world: lists of wordings, cut into three parts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from random import Random
 
 from afterwit.apps.demo.world import Split, drawn
@@ -31,6 +33,11 @@ class Phrases:
     moving_on: Sequence[str]
     failed: Sequence[str]
     unclear: Sequence[str]
+
+    @classmethod
+    def of(cls, person: Mapping[str, Sequence[str]]) -> Phrases:
+        """Those among all that a world's person says."""
+        return cls(**{each.name: person[each.name] for each in fields(cls)})
 
     def approval(self, split: Split, rng: Random) -> str:
         """Thanks, perhaps with what comes next."""

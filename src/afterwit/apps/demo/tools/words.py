@@ -14,12 +14,7 @@ from afterwit.apps.demo.world import Split, drawn
 WORDINGS = wordings_beside(__file__)
 _PERSON, _COMPLAINTS = WORDINGS["person"], WORDINGS["complaints"]
 
-AFTERWARDS = Phrases(
-    thanks=_PERSON["thanks"],
-    moving_on=_PERSON["moving_on"],
-    failed=_PERSON["failed"],
-    unclear=_PERSON["unclear"],
-)
+AFTERWARDS = Phrases.of(_PERSON)
 approval, failure, unclear = AFTERWARDS.approval, AFTERWARDS.failure, AFTERWARDS.nothing
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from afterwit.core.errors import AfterwitError, RequestError, StoreError, StoreUnavailable, TurnNotFound
+from afterwit.core.errors import AfterwitError, RequestError, StoreError, TurnNotFound
 from afterwit.stages.gateway.auth import Caller, Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page import html
@@ -18,7 +18,6 @@ from afterwit.stages.gateway.page.actions import Action, Actions
 from afterwit.stages.gateway.page.controls import Controls
 from afterwit.stages.gateway.page.door import Door, see
 from afterwit.stages.gateway.page.views import VIEWS, NotFound, View
-from afterwit.store import Store
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ class UserPage:
                 return self._door.way_in(request)
             try:
                 wanted = view(request, self._gateway)
-                found = await self._read(wanted.read)
+                found = await self._gateway.read(wanted.read, within_s=PATIENCE_S)
             except (NotFound, TurnNotFound) as error:
                 return await self._message(request, caller, 404, "There is nothing here", str(error))
             except StoreError as error:
@@ -79,13 +78,6 @@ class UserPage:
                 return await self._message(request, caller, 409, "Nothing was changed", str(error))
 
         return endpoint
-
-    async def _read(self, work: Callable[[Store], T]) -> T:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self._gateway.store.call(work)
-        except TimeoutError as error:
-            raise StoreUnavailable(f"no answer within {PATIENCE_S:g} seconds") from error
 
     async def _message(
         self, request: Request, caller: Caller, status: int, title: str, words: str

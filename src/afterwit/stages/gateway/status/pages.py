@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -11,21 +10,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from afterwit import __version__
-from afterwit.core.errors import RequestError, StoreError, StoreUnavailable
+from afterwit.core.errors import RequestError, StoreError
 from afterwit.stages.gateway.auth import Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.middleware import CALLER
 from afterwit.stages.gateway.status.health import health_of
 from afterwit.stages.judge_checks import judge_shares
 from afterwit.stages.tracking import Newest, newest
-from afterwit.store import Counts, Pause, Status, Store
+from afterwit.store import Counts, Pause, Status
 
 T = TypeVar("T")
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 PATIENCE_S = 2.0
-"""Seconds that a page waits for the store."""
+"""Seconds that a page waits for the store: a probe does not wait for ever."""
 
 
 class Pages:
@@ -98,7 +97,9 @@ class Pages:
 
     async def _statuses(self) -> tuple[list[Status] | StoreError, Pause | None]:
         try:
-            return await self._read(lambda store: (store.statuses(), store.paused()))
+            return await self._gateway.read(
+                lambda store: (store.statuses(), store.paused()), within_s=PATIENCE_S
+            )
         except StoreError as error:
             return error, None
 
@@ -106,17 +107,11 @@ class Pages:
         """What the store counts, what the judge's last check said and what was learned; nothing if it cannot
         be asked."""
         try:
-            return await self._read(lambda store: (store.counts(), judge_shares(store), newest(store)))
+            return await self._gateway.read(
+                lambda store: (store.counts(), judge_shares(store), newest(store)), within_s=PATIENCE_S
+            )
         except StoreError:
             return Counts(), {}, Newest()
-
-    async def _read(self, work: Callable[[Store], T]) -> T:
-        """What the store says. Raises StoreError, also if it takes long: a probe does not wait for ever."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self._gateway.store.call(work)
-        except TimeoutError as error:
-            raise StoreUnavailable(f"no answer within {PATIENCE_S:g} seconds") from error
 
 
 def _turns(counts: Counts) -> dict[tuple[str, str], int]:
