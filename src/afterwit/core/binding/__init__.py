@@ -5,7 +5,9 @@ In the order in which a request passes them:
 client_ids    the client's own ids, if it sends any
 client_text   text that clients add to what was said
 segments      a conversation in a form for comparing
-request       the incoming request, read once; next states
+read_message  what a message alone decides
+request       the incoming request, read once
+next_state    which of its messages answer a turn
 renamed_calls calls under ids that a client gave them
 parents       the stored turns that it follows, repeats, rejects or quotes
 retelling     a known conversation inside one message, or continued without its beginning
@@ -19,14 +21,10 @@ from afterwit.core.binding.bind import Binding, bind
 from afterwit.core.binding.client_ids import ClientSession, client_session_of
 from afterwit.core.binding.client_text import without_client_text
 from afterwit.core.binding.errands import errand_of, errands_of, may_be_errand, may_have_errands
+from afterwit.core.binding.next_state import added_messages
 from afterwit.core.binding.parents import LONG_REPLY, Candidate, continued_sessions, with_replies
-from afterwit.core.binding.request import (
-    IncomingRequest,
-    added_messages,
-    message_text,
-    read_request,
-    reply_segments,
-)
+from afterwit.core.binding.read_message import message_text, reply_segments
+from afterwit.core.binding.request import IncomingRequest, read_request
 from afterwit.core.binding.retelling import LONGEST, Recent, resumed
 from afterwit.core.binding.segments import plain_text
 from afterwit.core.binding.siblings import Branch, Resolution, resolve

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterwit.core.binding.errands import errand_of, looks_back
+from afterwit.core.binding.next_state import next_state
 from afterwit.core.binding.parents import (
     Candidate,
     Followed,
@@ -24,7 +25,7 @@ from afterwit.core.binding.parents import (
     words_behind,
 )
 from afterwit.core.binding.renamed_calls import with_our_ids
-from afterwit.core.binding.request import IncomingRequest, next_state
+from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
 from afterwit.core.binding.side_turns import Patterns, alike, classify, known_patterns, open_messages
 from afterwit.core.lifecycle import Reason

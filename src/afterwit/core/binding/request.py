@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from sys import getsizeof
 
 from afterwit.core.binding.client_ids import ClientSession
-from afterwit.core.binding.client_text import is_boilerplate
-from afterwit.core.binding.segments import (
-    Segment,
-    extend,
-    fingerprints,
-    parts_of,
-    plain_text,
-    segments_of,
-)
+from afterwit.core.binding.read_message import mentions, read_message
+from afterwit.core.binding.segments import Segment, extend, fingerprints
 from afterwit.core.binding.side_turns import Shape, shape_of
-from afterwit.core.ids import calls_in, turn_of_call
-from afterwit.core.kept import Kept
-from afterwit.core.message import SYSTEM, Conversation, Message, observed
-from afterwit.core.turn import Kind, RecordedTurn
+from afterwit.core.message import Conversation, Message
 
 MOST_NAMED = 64
 """Most turns that are looked up by the calls that a request names, the latest first."""
-MOST_READ_BYTES = 32 * 2**20
-"""Bytes of messages that are known when they come again: 200 conversations of 100 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +74,11 @@ class IncomingRequest:
 
     def after_call(self, index: int) -> int:
         """Index of the first message after a call, given the first message that names the call."""
-        return _after_call(self.messages, index)
+        return after_call(self.messages, index)
 
     def full(self, response: Message) -> tuple[bytes, int]:
         """The fingerprint and the number of segments of the prompt with its response."""
-        said = _read_message(response).segments
+        said = read_message(response).segments
         return extend(self.prompt_hash, said), self.depth + len(said)
 
 
@@ -106,7 +93,7 @@ def read_request(
 ) -> IncomingRequest:
     """Read a request for binding. Nothing of another `scope` or another explicit id can match it."""
     messages = conversation.messages
-    read = [_read_message(message) for message in messages]
+    read = [read_message(message) for message in messages]
     segments = tuple(
         Segment(parts=parts, message=index) for index, one in enumerate(read) for parts in one.segments
     )
@@ -118,47 +105,9 @@ def read_request(
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
         fingerprints=fingerprints(segments, f"{scope}\0{client.session or ''}"),
-        mentions=_mentions(read),
+        mentions=mentions(read),
         follows=follows,
     )
-
-
-def message_text(message: Message) -> str:
-    """`plain_text` of a message that is likely to come again, or came before."""
-    return _read_message(message).text
-
-
-def reply_segments(message: Message) -> tuple[tuple[str, ...], ...]:
-    """The segments of a response, by their parts."""
-    return _read_message(message).segments
-
-
-def next_state(
-    incoming: IncomingRequest, after: int, kind: Kind, behind: tuple[Message, ...] = ()
-) -> tuple[Message, ...]:
-    """The next state: what is `behind` a summary, and the messages from `after` to the assistant's next one.
-
-    Messages that hold only the client's text are left out, the system's if anybody else spoke. A side turn
-    keeps only its tool results: its other messages were written to obtain a title or a summary.
-    """
-    return (*_reaction(behind, 0, kind), *_reaction(incoming.messages, after, kind))
-
-
-def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int) -> tuple[Message, ...]:
-    """The next state of `parent` in the prompt of its child.
-
-    It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.
-    """
-    called = _mentions(map(_read_message, messages)).get(parent.id)
-    if called is not None:
-        return _reaction(messages, _after_call(messages, called), Kind.MAIN)
-    reply, last = plain_text(parent.message), last_reply(messages)
-    if reply and last is not None and plain_text(messages[last]) == reply:
-        return _reaction(messages, last + 1, Kind.MAIN)
-    segments = segments_of(messages, tuple(plain_text(message) for message in messages))
-    if not 0 < depth <= len(segments):
-        return ()
-    return _reaction(messages, segments[depth - 1].message + 1, Kind.MAIN)
 
 
 def last_reply(messages: Sequence[Message]) -> int | None:
@@ -166,73 +115,6 @@ def last_reply(messages: Sequence[Message]) -> int | None:
     return next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), None)
 
 
-def _after_call(messages: Sequence[Message], index: int) -> int:
+def after_call(messages: Sequence[Message], index: int) -> int:
     """Index after the call, or of its result if the call itself is gone."""
     return index + 1 if messages[index].role == "assistant" else index
-
-
-def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
-    roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
-    kept, told = [], []
-    for index in range(after, len(messages)):
-        message, before = messages[index], messages[index - 1].content if index > after else None
-        if _speaks(message, before):
-            break
-        if message.role in roles and (message.role == "tool" or plain_text(message)):
-            kept.append(message)
-        elif message.role in SYSTEM and plain_text(message):
-            told.append(message)
-    return tuple(kept) if kept or kind is Kind.SIDE else observed(told)
-
-
-def _speaks(message: Message, before: str | None) -> bool:
-    """Whether the assistant said this, and not the client in its place."""
-    if message.role != "assistant":
-        return False
-    return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")
-
-
-def _mentions(messages: Iterable[_ReadMessage]) -> dict[str, int]:
-    """Turns whose tool-call ids a message holds: as a call, as a result's, or written out in the text."""
-    first: dict[str, int] = {}
-    for index, message in enumerate(messages):
-        for turn in message.turns:
-            first.setdefault(turn, index)
-    return first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadMessage:
-    """What a message alone decides. Agents send each message again with every request."""
-
-    text: str
-    """As it is compared."""
-    segments: tuple[tuple[str, ...], ...]
-    turns: tuple[str, ...]
-    """Whose tool calls it names."""
-
-
-def _read(message: Message) -> _ReadMessage:
-    text = plain_text(message)
-    turns = (turn_of_call(identifier) for identifier in _named_calls(message))
-    return _ReadMessage(
-        text=text,
-        segments=tuple(parts_of(message, text)),
-        turns=tuple(turn for turn in turns if turn is not None),
-    )
-
-
-def _bytes(message: Message, read: _ReadMessage) -> int:
-    """The segments hold the text or pieces of it again; a call's arguments are kept twice."""
-    arguments = sum(getsizeof(call.arguments) for call in message.tool_calls)
-    return getsizeof(message.content) + getsizeof(message.reasoning) + getsizeof(read.text) + 2 * arguments
-
-
-_read_message = Kept(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
-
-
-def _named_calls(message: Message) -> Iterable[str]:
-    yield from (call.id for call in message.tool_calls)
-    if message.tool_call_id is not None:
-        yield message.tool_call_id
-    yield from calls_in(message.content or "")
