@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app
-from afterwit.apps.printing.tables import short_ids
+from afterwit.apps.printing.turns import short_ids
 from afterwit.core.turn import Kind
 from tests.store.examples import add, add_judged
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeVar
 
 import typer
 
 from afterwit import recipes
 from afterwit.core.errors import SettingError
+
+Member = TypeVar("Member", bound=StrEnum)
 
 Model = Annotated[
     str | None,
@@ -90,3 +93,16 @@ def private(path: Path) -> BinaryIO:
     except OSError as error:
         raise SettingError(f"{path} cannot be written: {error.strerror}") from error
     return os.fdopen(handle, "wb")
+
+
+def choice(kind: type[Member], value: str | None, flag: str) -> Member | None:
+    """The member that `value` names; None if it is None."""
+    return None if value is None else named(kind, value, flag)
+
+
+def named(kind: type[Member], value: str, flag: str) -> Member:
+    """The member that `value` names in any case; SettingError that lists all members."""
+    for member in kind:
+        if member.value.lower() == value.lower():
+            return member
+    raise SettingError(f"{flag} {value}: it must be one of {', '.join(kind)}")

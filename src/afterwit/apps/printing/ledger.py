@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from afterwit.apps.printing.tables import one_line
+from afterwit.apps.printing.turns import one_line
 from afterwit.core.errors import SettingError, TurnNotFound
 from afterwit.core.verdict import Question, Verdict
 from afterwit.core.version import Effect, Origin

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from afterwit.apps.printing.tables import short_moment
+from afterwit.apps.printing.moments import short_moment
 from afterwit.core.errors import SettingError
 from afterwit.core.progress import Period, Progress, Request, Trend, by, progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from afterwit.apps.printing.tables import one_line
+from afterwit.apps.printing.turns import one_line
 from afterwit.stages.review import WORDS
 from afterwit.store import Record
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+WIDE = 100
+"""Columns from which reasons are listed at length."""
 _SHOWN = "\n\t"
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 _DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, LearnedIn, Set, private
+from afterwit.apps.cli.options import Config, Home, LearnedIn, Set, choice, private
 
 if TYPE_CHECKING:
     from afterwit.store import Filter, Store
@@ -40,7 +40,6 @@ def export(
     It says how many rows it wrote, and how many turns it left out for which reason.
     """
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import choice
     from afterwit.core.errors import SettingError
     from afterwit.core.lifecycle import State
     from afterwit.store import Filter

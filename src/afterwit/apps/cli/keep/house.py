@@ -41,7 +41,7 @@ def restore(
     from afterwit.apps.config import home_of, store_settings
     from afterwit.apps.home import remembered_model
     from afterwit.apps.keeping.restore import restore as restored
-    from afterwit.apps.printing.tables import moment
+    from afterwit.apps.printing.moments import moment
 
     folder = home_of(home)
     header = restored(file, folder)

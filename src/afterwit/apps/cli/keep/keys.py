@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home
+from afterwit.apps.cli.options import Home, named
 
 app = typer.Typer(
     help="API keys: who may call, and for what. Without any key only this machine may call.",
@@ -29,7 +29,6 @@ def add(
 ) -> None:
     """Make a key and print it once; only its hash is kept."""
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import named
     from afterwit.stages.gateway.auth import Permission, check_name, hash_key, new_key
 
     scopes = {named(Permission, one, "--scope") for one in scope or ("chat", "teach")}
@@ -46,7 +45,7 @@ def list_keys(home: Home = None) -> None:
     from rich.table import Table
 
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import moment
+    from afterwit.apps.printing.moments import moment
     from afterwit.apps.printing.terminal import Terminal
 
     table = Table("name", "scopes", "made", "revoked", box=None, pad_edge=False)

@@ -37,8 +37,8 @@ def ledger(
 
     from afterwit.apps.build import store_of_home
     from afterwit.apps.printing import ledger as entries
-    from afterwit.apps.printing.tables import version_table
     from afterwit.apps.printing.terminal import Terminal
+    from afterwit.apps.printing.versions import version_table
     from afterwit.core.errors import SettingError
 
     if session is not None and (version is not None or answers):

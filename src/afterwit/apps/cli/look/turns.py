@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Config, Home, Json, LearnedIn
+from afterwit.apps.cli.options import Config, Home, Json, LearnedIn, choice
 
 if TYPE_CHECKING:
     from afterwit.store import Counts, Record, Store
@@ -32,7 +32,6 @@ def turns(
 ) -> None:
     """List turns: the state of each, the reason, and why those without a parent have none."""
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import choice
     from afterwit.core.lifecycle import Reason, State
     from afterwit.core.turn import Kind
     from afterwit.store import Filter
@@ -66,8 +65,8 @@ def _print_lines(records: Iterable[Record]) -> None:
 
 
 def _print_table(records: list[Record], counts: Counts, kind: str) -> None:
-    from afterwit.apps.printing.tables import counts_line, turn_table, unbound_lines
     from afterwit.apps.printing.terminal import Terminal
+    from afterwit.apps.printing.turns import counts_line, turn_table, unbound_lines
 
     console = Terminal()
     console.print(turn_table(records, width=console.width))

@@ -20,8 +20,8 @@ def versions(adapter: Adapter = None, json_: Json = False, home: Home = None) ->
     import orjson
 
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import event_lines, version_table
     from afterwit.apps.printing.terminal import Terminal
+    from afterwit.apps.printing.versions import event_lines, version_table
     from afterwit.core.adapters import SHARED
     from afterwit.core.promotion import EventKind
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from afterwit.apps.cli.options import Home
+from afterwit.apps.cli.options import Home, choice
 
 
 def rollback(
@@ -47,7 +47,6 @@ def requeue(
 ) -> None:
     """Put failed turns back where their step failed."""
     from afterwit.apps.build import store_of_home
-    from afterwit.apps.printing.tables import choice
     from afterwit.core.lifecycle import Reason
 
     why = choice(Reason, reason, "--reason")
