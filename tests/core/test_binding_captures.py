@@ -190,6 +190,22 @@ def test_gptme_tells_what_came_of_a_command_in_a_message_of_the_system():
     assert rows[0].said == ("Ran command: `echo plum > note.txt; echo kept it`\n\n`kept it`\n\n",)
 
 
+def test_copilots_line_goes_on_through_compactions_that_it_asks_for_beside_it():
+    """Each compaction is asked behind the last reply, with all tools; the line keeps what was said last."""
+    rows = replay("copilot_compaction")
+    assert [(kind, session) for kind, _, session in tree(rows)] == [
+        ("side" if place in (2, 5, 6) else "main", 0) for place in range(10)
+    ]
+    line = [row for row in rows if row.kind is Kind.MAIN]
+    assert [row.binding.parent for row in line] == [None, *(row.id for row in line[:-1])]
+    asked = [text for row in line for text in row.said if "task-" in (text or "")]
+    assert [(text or "").split("\n")[-1] for text in asked] == [
+        "Thanks. Now task-B",
+        "No, that is wrong. Now task-C",
+        "Let somebody do task-D",
+    ]
+
+
 def anthropic(body: dict[str, Any]) -> Conversation:
     """A reply is read before a message of the user: at the end it would be the beginning of a response."""
     tools = [{"name": tool["function"]["name"]} for tool in body["tools"]]

@@ -48,6 +48,12 @@ def test_codex_says_when_it_compacts():
         assert client_session_of({"x-codex-turn-metadata": metadata}, {}).turn_type is None
 
 
+def test_copilot_says_what_a_request_is_for():
+    assert client_session_of({"x-interaction-type": "conversation-compaction"}, {}).turn_type is Kind.SIDE
+    for kind in ("conversation-user", "conversation-subagent", ""):
+        assert client_session_of({"x-interaction-type": kind}, {}).turn_type is None
+
+
 def test_a_sub_agent_is_a_session_of_its_own():
     own = client_session_of({"x-session-id": "child", "x-parent-session-id": "parent"}, {})
     assert own.session == "child"
@@ -57,6 +63,7 @@ def test_a_sub_agent_is_a_session_of_its_own():
 
 names = st.sampled_from(
     ["x-session-id", "session-id", "thread-id", "x-turn-type", "x-session-done", "x-codex-turn-metadata"]
+    + ["x-interaction-type"]
 )
 values = st.none() | st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=1)
 bodies = values | st.dictionaries(

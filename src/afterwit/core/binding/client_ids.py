@@ -25,11 +25,14 @@ _TELLING = frozenset(
         "x-session-done",
         "x-turn-type",
         "x-codex-turn-metadata",
+        "x-interaction-type",
     }
 )
 """All headers that are read."""
 _FIELDS = frozenset({"metadata", "prompt_cache_key", "session_id"})
 """All fields of a body that are read."""
+_BESIDE = frozenset({"conversation-compaction", "conversation-background"})
+"""Interaction types with which GitHub's Copilot asks for something beside its conversation."""
 _COUNTED = re.compile(r":\d+\Z")
 _LONGEST = 256
 _LONGEST_PACKED = 4096
@@ -110,6 +113,8 @@ def _turn_type(headers: Mapping[str, str]) -> Kind | None:
     said = headers.get("x-turn-type", "").strip().lower()
     if said in (Kind.MAIN, Kind.SIDE):
         return Kind(said)
+    if headers.get("x-interaction-type", "").strip().lower() in _BESIDE:
+        return Kind.SIDE
     metadata = headers.get("x-codex-turn-metadata")
     if metadata is None:
         return None
