@@ -7,8 +7,11 @@ import asyncio
 import pytest
 
 from afterwit.core.lifecycle import State
+from afterwit.core.message import Conversation, Message
+from afterwit.core.turn import Kind
 from afterwit.stages.worker import Signals
 from tests.stages.judge.house import House
+from tests.store.examples import add
 
 
 async def test_a_cancelled_step_gives_its_turn_back_at_once(house):
@@ -50,3 +53,28 @@ async def test_the_stage_wakes_judges_tells_how_it_is_and_stops(house):
     assert await house.statuses() == [(True, "working")]
     signals.stop.set()
     await asyncio.wait_for(running, 10)
+
+
+async def test_a_summary_that_the_session_wrote_itself_is_not_what_the_person_asked(house):
+    """The client wraps it in words that nobody knows; another session's summary proves nothing."""
+    asked = Message(role="user", content="Add the word pear.")
+    summary = "A word is kept in note.txt, and the person wants to see the file after each change of it."
+    written = Message(role="assistant", content=summary)
+    wrapped = Message(role="user", content=f"Context summary:\n\n{summary}")
+    conversation = Conversation(messages=(asked, Message(role="assistant", content="Yes."), wrapped))
+    for session in ("ours", "theirs"):
+        await house.answered(session, session=session, conversation=conversation)
+    await house.store.call(
+        lambda store: add(store, "beside", session="ours", kind=Kind.SIDE, message=written)
+    )
+    while await house.judge.step():
+        continue
+    seen = ["\n".join(one.content or "" for one in messages) for messages, *_ in house.client.asked]
+    requests = [_between(text, "REQUEST of the person", "RESPONSE of the assistant") for text in seen]
+    assert [summary in one for one in requests] == [False] * 6 + [True] * 6
+    assert [asked.content in one for one in requests] == [True] * 6 + [False] * 6
+    assert (await house.record("ours")).turn.conversation == conversation, "what was recorded stays"
+
+
+def _between(text: str, begins: str, ends: str) -> str:
+    return text.rpartition(begins)[2].partition(ends)[0]

@@ -10,6 +10,7 @@ request       the incoming request, read once
 next_state    which of its messages answer a turn
 renamed_calls calls under ids that a client gave them
 parents       the stored turns that it follows, repeats, rejects or quotes
+summaries     messages that stand in the place of a compacted conversation
 retelling     a known conversation inside one message, or continued without its beginning
 side_turns    requests beside the conversation
 errands       small requests about a conversation
@@ -29,6 +30,7 @@ from afterwit.core.binding.retelling import LONGEST, Recent, resumed
 from afterwit.core.binding.segments import plain_text
 from afterwit.core.binding.siblings import Branch, Resolution, resolve
 from afterwit.core.binding.side_turns import Shape
+from afterwit.core.binding.summaries import with_summaries_told
 
 __all__ = [
     "LONGEST",
@@ -56,5 +58,6 @@ __all__ = [
     "resolve",
     "resumed",
     "with_replies",
+    "with_summaries_told",
     "without_client_text",
 ]

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from afterwit.core.binding import with_summaries_told
 from afterwit.core.lifecycle import Reason
+from afterwit.core.message import Message
 from afterwit.core.teaching import signature
 from afterwit.core.terms import Reads
+from afterwit.core.turn import Kind
 from afterwit.core.verdict import Verdict
 from afterwit.stages.judge import doubts
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import renewing
-from afterwit.store import AsyncStore, Record, Store
+from afterwit.store import AsyncStore, Filter, Record, Store
 
 STAGE: Literal["judge"] = "judge"
 GIVE_UP_AFTER = 8
 """Failed attempts after which a turn ends as `judge_failed`; `requeue` puts it back. An attempt fails if the
 judge refuses the question, or by a fault of ours. A judge that does not answer never ends a turn."""
+
+
+MOST_BESIDE = 16
+"""Side turns of a session whose replies are looked up, the newest first."""
 
 
 class AfterVerdict(Protocol):
@@ -70,6 +77,15 @@ class Claims:
             lambda store: store.claim(STAGE, owner=owner, limit=1, lease_s=lease_s, now=now)
         )
         return claimed[0] if claimed else None
+
+    async def told(self, record: Record) -> Record:
+        """The turn as the judge is to see it: what its session's side turns wrote is no person's word."""
+        session = record.turn.session
+        beside = await self._store.call(
+            lambda store: store.turn_lines(Filter(session=session, kind=Kind.SIDE), limit=MOST_BESIDE)
+        )
+        replies = [line.message for line in beside]
+        return await asyncio.to_thread(_told, record, replies) if replies else record
 
     def held(self, record: Record) -> AbstractAsyncContextManager[None]:
         """Keeps the lease while the body runs."""
@@ -134,3 +150,12 @@ class Claims:
         """Say how the stage is."""
         now = self._now()
         await self._store.call(lambda store: store.set_status(STAGE, ok, message, now=now))
+
+
+def _told(record: Record, replies: Sequence[Message]) -> Record:
+    """A turn with its next state, where a message that quotes one of the `replies` is the assistant's."""
+    conversation, next_state = record.turn.conversation, record.next_state
+    told = replace(conversation, messages=with_summaries_told(conversation.messages, replies))
+    if next_state is not None:
+        next_state = replace(next_state, messages=with_summaries_told(next_state.messages, replies))
+    return replace(record, turn=replace(record.turn, conversation=told), next_state=next_state)

@@ -92,6 +92,7 @@ class Judge:
         return True
 
     async def _settle(self, record: Record) -> None:
+        record = await self._claims.told(record)
         reason = unjudged(record.turn)
         if reason is None and await asyncio.to_thread(self._redaction.in_message, record.turn.message):
             reason = Reason.HOLDS_SECRET
