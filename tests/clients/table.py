@@ -6,6 +6,7 @@ from tests.clients import sdks
 from tests.clients.claude_code import CLAUDE_CODE
 from tests.clients.client import Client
 from tests.clients.codex import CODEX
+from tests.clients.copilot import COPILOT
 from tests.clients.hermes import HERMES
 from tests.clients.kimi_code import KIMI_CODE
 from tests.clients.openclaw import OPENCLAW, OPENCLAW_MESSAGES, OPENCLAW_RESPONSES
@@ -29,6 +30,7 @@ CLIENTS: tuple[Client, ...] = (
     OPENCODE,
     QWEN_CODE,
     KIMI_CODE,
+    COPILOT,
     HERMES,
     OPENCLAW,
     OPENCLAW_RESPONSES,
