@@ -62,8 +62,15 @@ def test_a_sub_agent_is_a_session_of_its_own():
 
 
 names = st.sampled_from(
-    ["x-session-id", "session-id", "thread-id", "x-turn-type", "x-session-done", "x-codex-turn-metadata"]
-    + ["x-interaction-type"]
+    [
+        "x-session-id",
+        "session-id",
+        "thread-id",
+        "x-turn-type",
+        "x-session-done",
+        "x-codex-turn-metadata",
+        "x-interaction-type",
+    ]
 )
 values = st.none() | st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=1)
 bodies = values | st.dictionaries(

@@ -1,7 +1,7 @@
 """Summaries that stand in the place of a conversation: known by the side turn of the session that wrote them.
 
-A client sends a summary under the person's name, in words of its own around it. The judge must not take it for
-what a person said.
+A client sends a summary under the person's name, in words of its own around it. The judge must not take it
+for what a person said.
 """
 
 from __future__ import annotations
