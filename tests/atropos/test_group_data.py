@@ -10,8 +10,7 @@ import pytest
 from afterwit.apps.atropos.environment.metrics import RolloutMetrics, evaluated
 from afterwit.apps.atropos.environment.player import group_data
 from afterwit.apps.atropos.reward import Reward, RewardWeights
-from afterwit.core.rollout import Rollout
-from afterwit.core.scored_rollout import ScoredRollout
+from afterwit.core.rollout import Rollout, ScoredRollout
 from afterwit.wire.atropos import Profile, read
 from tests.fakes.rollouts import a_scored_rollout
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 from tests.fakes.rollouts import a_scored_rollout, rows_of
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.token_sequence import Span, TokenSequence, sequences
+from afterwit.core.rollout import Span, TokenSequence, sequences
 from tests.fakes.rollouts import a_rollout
 from tests.fakes.turns import a_turn
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.rollout import Rollout
-from afterwit.core.scored_rollout import ScoredRollout, ScoredTurn, TeacherRow, Unscored
+from afterwit.core.rollout import Rollout, ScoredRollout, ScoredTurn, TeacherRow, Unscored
 from afterwit.core.turn import Sampled, Turn
 from afterwit.core.verdict import Feedback, Source, Verdict
 from tests.fakes.turns import a_turn

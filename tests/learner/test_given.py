@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 from afterwit.learner.batch import Item
 from afterwit.learner.scoring import response_logits
 from afterwit.learner.update.given import given_rows

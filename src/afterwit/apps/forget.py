@@ -11,7 +11,7 @@ from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.model import model_folder
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import AlreadyRunning, NotReplayable, SettingError
+from afterwit.core.errors import AlreadyRunning, NotRepeatable, SettingError
 from afterwit.core.lifecycle import Reason
 from afterwit.store import Filter, Store
 
@@ -21,7 +21,7 @@ POLL_S = 0.5
 def forget(settings: Settings, home: Path, session: str, *, replay: bool) -> str:
     """Forget a session; a sentence on what was done.
 
-    SettingError if there is no such session, or it is forgotten already. NotReplayable if a later update
+    SettingError if there is no such session, or it is forgotten already. NotRepeatable if a later update
     cannot be run again: nothing has changed then.
     """
     return _forgotten(settings, home, lambda store: _required(store, session), replay=replay)
@@ -97,11 +97,11 @@ def _named(sessions: Sequence[str]) -> str:
 
 
 def _raise_error(store: Store, sessions: Sequence[str]) -> None:
-    """NotReplayable if an order failed; it is taken back."""
+    """NotRepeatable if an order failed; it is taken back."""
     for order in store.forget_orders():
         if order.session in sessions and order.error is not None:
             store.cancel_forgetting(order.session)
-            raise NotReplayable(
+            raise NotRepeatable(
                 f"{order.error}; nothing was changed. `afterwit forget {order.session} --no-replay` takes"
                 " back all that was learned since, and forgets it"
             )

@@ -185,7 +185,7 @@ class VersionsRefused(VersionsUnavailable):
     """It will not, until somebody changes something: rights, room, the place's name."""
 
 
-class NotReplayable(AfterwitError):
+class NotRepeatable(AfterwitError):
     """An update cannot be run again as it was: it says why."""
 
 

@@ -10,7 +10,7 @@ from afterwit.core.adapters import SHARED
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
 from afterwit.core.lifecycle import Reason
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 from afterwit.core.terms import Carried, confidence
 from afterwit.core.turn import Turn
 from afterwit.core.version import versions_between

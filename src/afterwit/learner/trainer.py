@@ -26,8 +26,7 @@ from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Examine as ExamineOrder
 from afterwit.learner.ranks.orders import Follower, Prepare, Update
-from afterwit.learner.recipe import recipe_of
-from afterwit.learner.replay import Again, context_of, run_again
+from afterwit.learner.rerun import Again, context_of, recipe_of, run_again
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
@@ -222,10 +221,10 @@ class Trainer:
             watch=watch,
         )
 
-    def replay(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
+    def rerun(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
         """The policy at `start` after these updates, which are run again as they were; nothing is written.
 
-        Raises NotReplayable if an update would read something else than it did. The policy in memory is
+        Raises NotRepeatable if an update would read something else than it did. The policy in memory is
         forgotten.
         """
         self.drop()

@@ -19,7 +19,7 @@ from afterwit.apps.atropos.demo.run import MODEL
 from afterwit.apps.atropos.environment.env import AgenticOPDEnv
 from afterwit.apps.atropos.environment.player import Done, group_data
 from afterwit.core.judging import Placement, splice
-from afterwit.core.scored_rollout import ScoredTurn
+from afterwit.core.rollout import ScoredTurn
 from afterwit.wire.atropos import Profile, read
 from afterwit.wire.model_text.render import Renderer
 from tests.atropos.environment.stock import fields, stock

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 from afterwit.learner.batch import Item
 from afterwit.wire.atropos import GroupNotes, Profile, ScoredGroup, ScoredSequence, write
 

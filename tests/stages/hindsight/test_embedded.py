@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from afterwit.core.judging import Placement, splice
 from afterwit.core.message import Conversation
-from afterwit.core.scored_rollout import ScoredRollout
+from afterwit.core.rollout import ScoredRollout
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.wire.atropos import Profile, group_of, read, write

@@ -21,8 +21,7 @@ from afterwit.core.errors import (
 )
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
-from afterwit.core.rollout import Rollout
-from afterwit.core.scored_rollout import ScoredRollout
+from afterwit.core.rollout import Rollout, ScoredRollout
 from afterwit.core.turn import Sampling
 from afterwit.core.verdict import Feedback, Source
 from afterwit.engines.port import Weights

@@ -10,14 +10,14 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
-from afterwit.core.errors import NotReplayable
+from afterwit.core.errors import NotRepeatable
 from afterwit.hosts.verl.policy import load
 from afterwit.hosts.verl.settings import Options
 from afterwit.hosts.verl.step import epoch
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import Ranks
 from afterwit.learner.ranks.orders import Follower
-from afterwit.learner.replay import Again
+from afterwit.learner.rerun import Again
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Progress
@@ -36,9 +36,9 @@ class VerlTrainer(Trainer):
         with self._ranks.leading(order):
             return order.run(self.versions.base, self.settings, self._ranks)
 
-    def replay(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
-        """Raises NotReplayable: updates are run again by the learner itself."""
-        raise NotReplayable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
+    def rerun(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
+        """Raises NotRepeatable: updates are run again by the learner itself."""
+        raise NotRepeatable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

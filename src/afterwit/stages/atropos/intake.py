@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 from afterwit.learner.batch import Item
 from afterwit.learner.behaviour import Behaviour
 from afterwit.learner.scoring import Row

@@ -10,8 +10,7 @@ from dataclasses import replace
 from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeUnavailable, SettingError
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
 from afterwit.core.lifecycle import Reason
-from afterwit.core.rollout import Rollout, pairs
-from afterwit.core.scored_rollout import ScoredRollout, ScoredTurn, Unscored
+from afterwit.core.rollout import Rollout, ScoredRollout, ScoredTurn, Unscored, pairs
 from afterwit.core.terms import untrainable
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import NextState

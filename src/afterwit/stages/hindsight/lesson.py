@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.scored_rollout import ScoredTurn, TeacherRow, Unscored, is_logprob
+from afterwit.core.rollout import ScoredTurn, TeacherRow, Unscored, is_logprob
 from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import Verdict
 from afterwit.engines.port import Score, Scored

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from afterwit.core.errors import TooManyUnscored
 from afterwit.core.lifecycle import CLASS_OF, Reason, ReasonClass
-from afterwit.core.scored_rollout import ScoredTurn, Unscored
+from afterwit.core.rollout import ScoredTurn, Unscored
 
 REMEMBERED = 400
 """Turns."""

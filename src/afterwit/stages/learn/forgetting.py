@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from afterwit.checkpoints import roll_back
 from afterwit.checkpoints.forgetting import Plan, Step, plan
-from afterwit.core.errors import AfterwitError, NotReplayable, RankLost, TurnNotFound
+from afterwit.core.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Origin, Recipe, Version
 from afterwit.learner.policy import Policy
-from afterwit.learner.recipe import settings_of
-from afterwit.learner.replay import Again
+from afterwit.learner.rerun import Again, settings_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
@@ -103,7 +102,7 @@ class Forgetter:
         self, forgets: tuple[str, ...], turns: Sequence[str], without: tuple[str, ...], found: Plan
     ) -> Version:
         trainer = self._trainer
-        policy = trainer.replay(found.start, map(self._again, found.steps), progress=self._progress)
+        policy = trainer.rerun(found.start, map(self._again, found.steps), progress=self._progress)
         version = Version(
             number=trainer.versions.next(),
             parent=trainer.versions.newest(),
@@ -122,10 +121,10 @@ class Forgetter:
         return written
 
     def _again(self, step: Step) -> Again:
-        """The step with its samples. NotReplayable if something of it is gone."""
+        """The step with its samples. NotRepeatable if something of it is gone."""
         version, recipe = step.version, step.version.recipe
         if recipe is None or version.parent is None:
-            raise NotReplayable(
+            raise NotRepeatable(
                 f"version {version.number} cannot be run again: its manifest does not say how, because it"
                 " learned from an Atropos server, or was written by an older Afterwit"
             )
@@ -143,7 +142,7 @@ class Forgetter:
         try:
             record = self._store.turn(turn)
         except TurnNotFound as error:
-            raise NotReplayable(
+            raise NotRepeatable(
                 f"version {number} cannot be run again: the content of turn {turn} is gone"
             ) from error
         return sample_of(record, tuple(map(int, recipe.groups.get(turn, ()))), settings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterwit.core.scored_rollout import TeacherRow, is_logprob
+from afterwit.core.rollout import TeacherRow, is_logprob
 
 COLDEST, HOTTEST = 0.01, 100.0
 """Temperatures of log-probs."""

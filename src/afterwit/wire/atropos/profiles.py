@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from afterwit.core.scored_rollout import TeacherRow
+from afterwit.core.rollout import TeacherRow
 
 SENTINEL = 1.0
 """`inference_logprobs` of a token that the policy did not sample. No log-prob is above 0."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.errors import RequestError
-from afterwit.core.scored_rollout import TeacherRow, is_logprob
+from afterwit.core.rollout import TeacherRow, is_logprob
 from afterwit.wire.atropos.columns import (
     BadGroup,
     Refusal,

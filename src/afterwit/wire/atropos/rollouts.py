@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from afterwit.core.scored_rollout import ScoredRollout, ScoredTurn, TeacherRow, Unscored
-from afterwit.core.token_sequence import Span, TokenSequence
+from afterwit.core.rollout import ScoredRollout, ScoredTurn, Span, TeacherRow, TokenSequence, Unscored
 from afterwit.core.turn import scoring_temperature
 from afterwit.wire.atropos.group import GroupNotes, ScoredGroup, ScoredSequence, SequenceNotes, TurnNotes
 

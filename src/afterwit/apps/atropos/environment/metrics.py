@@ -9,7 +9,7 @@ from statistics import fmean
 
 from afterwit.apps.atropos.reward import Reward
 from afterwit.core.lifecycle import Reason
-from afterwit.core.scored_rollout import ScoredRollout
+from afterwit.core.rollout import ScoredRollout
 
 PARTS = ("correctness", "efficiency", "tool_usage")
 

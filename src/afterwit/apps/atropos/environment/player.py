@@ -11,7 +11,7 @@ from afterwit.apps.atropos.agent.policy import Policy
 from afterwit.apps.atropos.task_sets import Attempt, TaskSet
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Conversation
-from afterwit.core.scored_rollout import ScoredRollout, Unscored
+from afterwit.core.rollout import ScoredRollout, Unscored
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Weights
 from afterwit.stages.hindsight import Hindsight

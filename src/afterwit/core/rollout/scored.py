@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from afterwit.core.lifecycle import Reason
-from afterwit.core.rollout import Rollout
+from afterwit.core.rollout.rollout import Rollout
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Verdict
 

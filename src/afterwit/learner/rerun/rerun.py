@@ -10,7 +10,7 @@ from pathlib import Path
 from afterwit.checkpoints import Versions
 from afterwit.checkpoints.files import is_state
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import NotReplayable
+from afterwit.core.errors import NotRepeatable
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import Rendering
 from afterwit.core.teacher import TeacherServer
@@ -21,7 +21,7 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Update
-from afterwit.learner.recipe import digest, settings_of
+from afterwit.learner.rerun.recipe import digest, settings_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Progress
 
@@ -56,7 +56,7 @@ def run_again(
     """The policy at `start` after the steps. `frozen` belongs to the present `settings`, `server` holds the
     teacher of steps whose settings say so.
 
-    Raises NotReplayable, with the update's number.
+    Raises NotRepeatable, with the update's number.
     """
     policy: Policy | None = None
     present = settings
@@ -79,15 +79,15 @@ def run_again(
             )
             items, refused = build([*step.new, *step.replayed], rendering, placement, limits, objective)
             if refused:
-                raise NotReplayable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
+                raise NotRepeatable(f"turn {refused[0].turn} would be refused now ({refused[0].reason})")
             _check_unchanged(items, step.recipe)
             order = Update(items=items, objective=objective, settings=then, measured=0)
             with ranks.leading(order):
                 order.run(policy, models, then, progress, ranks)
             if step.probe is not None and probed(policy, ranks) != step.probe:
-                raise NotReplayable(_differs(then.processes, ranks.size))
-        except NotReplayable as error:
-            raise NotReplayable(f"version {step.number} cannot be run again: {error}") from error
+                raise NotRepeatable(_differs(then.processes, ranks.size))
+        except NotRepeatable as error:
+            raise NotRepeatable(f"version {step.number} cannot be run again: {error}") from error
         present = then
     return load(versions, start, settings, ranks) if policy is None else policy
 
@@ -111,7 +111,7 @@ def context_of(policy: Policy, settings: LearnerSettings, served: TeacherServer 
 def _check_unchanged(items: Sequence[Item], recipe: Recipe) -> None:
     for item in items:
         if item.turn is None or recipe.digests.get(item.turn) != digest(item):
-            raise NotReplayable(f"turn {item.turn} is not what it was: it was judged again since")
+            raise NotRepeatable(f"turn {item.turn} is not what it was: it was judged again since")
 
 
 def _reloaded(

@@ -14,8 +14,8 @@ from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, c
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.recording import following
+from afterwit.core.rollout.token_sequence import TokenSequence, sequences
 from afterwit.core.terms import Reads, untrainable
-from afterwit.core.token_sequence import TokenSequence, sequences
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Feedback, NextState, Verdict
 

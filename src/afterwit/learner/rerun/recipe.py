@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
-from afterwit.core.errors import NotReplayable
+from afterwit.core.errors import NotRepeatable
 from afterwit.core.judging import Placement
 from afterwit.core.version import Recipe
 from afterwit.learner.batch import Item
@@ -47,7 +47,7 @@ def digest(item: Item) -> str:
 
 
 def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:
-    """The settings of an update. NotReplayable if they are not those that this Afterwit knows."""
+    """The settings of an update. NotRepeatable if they are not those that this Afterwit knows."""
     try:
         return (
             _read(LearnerSettings, recipe.learner),
@@ -55,7 +55,7 @@ def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Pla
             Placement(recipe.placement),
         )
     except (TypeError, ValueError) as error:
-        raise NotReplayable(f"its settings are those of another version of Afterwit ({error})") from error
+        raise NotRepeatable(f"its settings are those of another version of Afterwit ({error})") from error
 
 
 def _read(kind: type[Settings], data: Mapping[str, Any]) -> Settings:
