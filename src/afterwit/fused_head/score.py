@@ -49,7 +49,7 @@ def score(
 
 
 @torch.no_grad()
-def score_logits(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int = 0) -> Scores:
+def score_logits(logits_NV: Tensor, tau_N: Tensor, ids_NJ: Tensor, *, k: int) -> Scores:
     """`score` of logits that exist already."""
     logits_NV = full_precision(logits_NV)
     return _scores(_read(logits_NV, tau_N.to(logits_NV.dtype), ids_NJ, k))

@@ -66,7 +66,7 @@ def in_their_chains(waiting: Sequence[Waiting], chains: Mapping[str, Sequence[in
 def next_of_all(
     settings: LearnerSettings,
     waiting: Sequence[Waiting],
-    paused: Collection[str] = (),
+    paused: Collection[str],
     *,
     now: float,
     drain: bool = False,

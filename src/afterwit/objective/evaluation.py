@@ -38,7 +38,7 @@ def evaluate_batch(
     arrays: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     settings: ObjectiveSettings | Mapping[str, Any],
     *,
-    running_mean: float = 0.0,
+    running_mean: float,
 ) -> Evaluation:
     """Evaluate a batch; `afterwit.objective.evaluate` documents the arrays."""
     chosen = settings_named(settings)

@@ -81,7 +81,7 @@ class Sample:
         temperature: float,
         *,
         behaviour_T: Tensor | None,
-        basis: Basis = "processed",
+        basis: Basis,
         scored_at_one: bool = False,
         **facts: object,
     ) -> Self:

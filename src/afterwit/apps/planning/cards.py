@@ -56,7 +56,7 @@ def named_cards(size: str, count: int) -> tuple[Card, ...]:
     return tuple(Card(name=str(index), size=int(float(found[1]) * unit)) for index in range(count))
 
 
-def found_cards(environment: Mapping[str, str] = os.environ) -> tuple[Card, ...]:
+def found_cards(environment: Mapping[str, str]) -> tuple[Card, ...]:
     """The cards that nvidia-smi lists and the environment lets through. SettingError if there are none."""
     if shutil.which(ASKED[0], path=environment.get("PATH")) is None:
         raise SettingError(f"no nvidia-smi is here to say which cards there are: {NAME_THEM}")

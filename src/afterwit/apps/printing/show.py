@@ -38,8 +38,8 @@ def show_turn(
     home: Path,
     *,
     advantages: bool,
-    group_rewards: tuple[int, ...] = (),
-    became: Sequence[Text] = (),
+    group_rewards: tuple[int, ...],
+    became: Sequence[Text],
 ) -> None:
     """Print a turn, and what `became` of it.
 

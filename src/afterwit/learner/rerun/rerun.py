@@ -18,7 +18,7 @@ from afterwit.core.version import Origin, Probe, Recipe, Version
 from afterwit.learner.batch import Item, TurnLimits, build
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.policy import Policy
-from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks import Ranks
 from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Update
 from afterwit.learner.rerun.recipe import digest, settings_of
@@ -51,7 +51,7 @@ def run_again(
     progress: Progress,
     *,
     server: TeacherServer | None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks,
 ) -> Policy:
     """The policy at `start` after the steps. `frozen` belongs to the present `settings`, `server` holds the
     teacher of steps whose settings say so.

@@ -10,7 +10,7 @@ from torch import Tensor
 from afterwit.core.teacher import Ids
 from afterwit.fused_head.score import score
 from afterwit.learner.policy import Policy
-from afterwit.learner.ranks import ALONE, Ranks
+from afterwit.learner.ranks import Ranks
 from afterwit.learner.ranks.lockstep import streamed
 from afterwit.learner.scoring import Row, stream_logits, stream_states
 from afterwit.learner.scoring.packing import NEVER
@@ -18,9 +18,7 @@ from afterwit.objective.logprobs import top_k
 
 
 @torch.no_grad()
-def likeliest(
-    policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks = ALONE
-) -> list[Sequence[Ids]]:
+def likeliest(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) -> list[Sequence[Ids]]:
     """At each place of each response `k` ids, or all that there are. `limit`: tokens of a pass.
 
     In lockstep every rank calls it at the same time.

@@ -34,7 +34,7 @@ class Judge:
         rules: VoteRules,
         owner: str,
         clock: Clock,
-        after: AfterVerdict = lambda store, turn, *, now: None,
+        after: AfterVerdict,
         redaction: Redaction = Redaction(),
     ) -> None:
         """`after` is called in the transaction of each verdict."""

@@ -52,7 +52,7 @@ def learning_of(settings: Settings, models: Models, day: Day) -> Learning:
     )
 
 
-def day_report(settings: Settings, models: Models, day: Day, *, card_hour: float | None = None) -> str:
+def day_report(settings: Settings, models: Models, day: Day, *, card_hour: float | None) -> str:
     """What the day asks of each part. `card_hour`: what an hour of a card costs, in any currency."""
     return "\n".join(_lines(settings, models, day, card_hour))
 

@@ -31,7 +31,7 @@ class Runners:
         slots: int,
         context_length: int,
         pace: Pace,
-        kept_bytes: int = 0,
+        kept_bytes: int,
         in_place: int | None = IN_PLACE,
     ) -> None:
         """`module` has the base's weights, `kept_bytes` is for earlier requests; else as in `ModelRunner`."""

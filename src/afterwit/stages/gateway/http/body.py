@@ -42,7 +42,7 @@ async def read_body(
     *,
     limit: int,
     pause_s: float,
-    hold: Callable[[int], None] = lambda size: None,
+    hold: Callable[[int], None],
 ) -> bytes:
     """The whole body. Raises 413 over `limit` bytes, 408 after `pause_s` seconds without a piece, and 415.
 

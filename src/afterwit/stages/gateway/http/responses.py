@@ -26,7 +26,7 @@ async def send_json(send: Send, status: int, data: Mapping[str, Any], headers: R
 
 
 async def send_error(
-    send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders = (), *, retry_after_s: int
+    send: Send, error: RequestError, dialect: Dialect, headers: RawHeaders, *, retry_after_s: int
 ) -> None:
     """An error in the dialect's form, with the headers that its status asks for beside those given."""
     by_status: dict[int, RawHeaders] = {
