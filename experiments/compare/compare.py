@@ -19,8 +19,9 @@ from afterwit.apps.demo.command import announce
 from afterwit.apps.demo.people import MEASURE
 from afterwit.apps.demo.worlds import world_named
 from afterwit.core.errors import SettingError
+from experiments.compare.curve import Curve
 from experiments.compare.plot import draw
-from experiments.simulation.plan import Plan, Point, RunResult
+from experiments.simulation.plan import Plan
 from experiments.simulation.processes import KeptRuns, play_all
 from experiments.simulation.progress import Bar
 
@@ -46,18 +47,6 @@ OBJECTIVES = (
 )
 """Alike in batch, replay, learning rate and everything else that the world's settings say. RL alone has the
 weight 1: the small one that the hybrid gives it is its share beside distillation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """An entry's runs, one for each seed."""
-
-    name: str
-    runs: tuple[RunResult, ...]
-
-    def points(self, interactions: int) -> list[Point]:
-        """The runs' measurements then."""
-        return [run.at(interactions, MEASURE) for run in self.runs]
 
 
 def run(

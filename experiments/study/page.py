@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from afterwit.apps.demo.people import MEASURE
-from experiments.compare.compare import Curve, spread
+from experiments.compare.compare import spread
+from experiments.compare.curve import Curve
 from experiments.simulation.plan import Point, RunResult
 from experiments.study.factors import FACTORS, MOMENTS, OWN, Factor
 from experiments.study.statistics import Difference, Measure, difference, measure

@@ -14,8 +14,10 @@ PLACES = ("", "src/afterwit", "src/afterwit/objective", "src/afterwit/objective/
 
 
 def files(page: Path) -> set[str]:
-    """Python files that it names, and files of tests."""
-    return set(re.findall(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py)`", page.read_text(encoding="utf-8")))
+    """Python files that it names, files of tests among them, and folders of the package."""
+    text = page.read_text(encoding="utf-8")
+    folders = re.findall(r"`(src/afterwit/[a-z_/]+)`", text)
+    return {*re.findall(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py)`", text), *folders}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from afterwit import recipes
 from afterwit.core.errors import SettingError
 from experiments.compare.__main__ import main
-from experiments.compare.compare import OBJECTIVES, Curve, facts, planned, run, table
+from experiments.compare.compare import OBJECTIVES, facts, planned, run, table
+from experiments.compare.curve import Curve
 from experiments.compare.plot import draw
 from experiments.simulation.plan import Plan, Point, RunResult
 from experiments.simulation.processes import KeptRuns
