@@ -191,6 +191,24 @@ async def test_an_unknown_path_is_a_404_in_json(gateway: Serving, path):
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_route")
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("//v1/responses", "/v1/responses"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/v1/completions", None),
+        ("/v1", None),
+    ],
+)
+async def test_a_base_url_that_is_nearly_right_is_told(gateway: Serving, path: str, meant: str | None):
+    answer = await gateway.http.post(root(gateway) + path, json={})
+    hint = "" if meant is None else f" {meant} is served: look at the client's base URL."
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == f"There is nothing at {path}.{hint}"
+
+
 async def test_a_wrong_method_is_a_405_in_json_and_head_is_answered(gateway: Serving):
     answer = await gateway.http.get("/chat/completions")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")

@@ -16,3 +16,13 @@ DIALECTS: tuple[Dialect, ...] = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAG
 def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
     """The dialect that a request at `path` speaks."""
     return next((dialect for dialect in dialects if dialect.owns(path)), dialects[0])
+
+
+def meant_by(path: str, dialects: Sequence[Dialect]) -> str | None:
+    """The route that a client means whose base URL leaves out `/v1`, has it twice, or has a slash too many."""
+    wanted = _without_version(path)
+    return next((dialect.path for dialect in dialects if _without_version(dialect.path) == wanted), None)
+
+
+def _without_version(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", "v1")]

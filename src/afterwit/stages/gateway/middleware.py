@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from afterwit.core.errors import RequestError
 from afterwit.stages.gateway.auth import check_host, check_origin, sent_key
 from afterwit.stages.gateway.context import Gateway
-from afterwit.stages.gateway.dialects import dialect_of
+from afterwit.stages.gateway.dialects import dialect_of, meant_by
 from afterwit.stages.gateway.http import INTERNAL, send_error
 from afterwit.wire.dialect import Dialect
 
@@ -79,7 +79,7 @@ class Middleware:
             return error
         except HTTPException as error:
             scope[ALLOW] = [(b"allow", methods.encode()) for methods in (error.headers or {}).values()]
-            return _routing_error(error, scope)
+            return _routing_error(error, scope, meant_by(scope["path"], self._gateway.dialects))
         except ClientDisconnect:
             return None
         except Exception as error:  # the boundary: our own fault, and the server goes on
@@ -119,11 +119,12 @@ def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or path == PAGE or path.startswith(PAGE + "/")
 
 
-def _routing_error(error: HTTPException, scope: Scope) -> RequestError:
+def _routing_error(error: HTTPException, scope: Scope, meant: str | None) -> RequestError:
     path = printable(scope["path"])
     if error.status_code == 405:
         return RequestError(405, "method_not_allowed", f"{path} does not answer to {scope['method']}.")
-    return RequestError(error.status_code, "unknown_route", f"There is nothing at {path}.")
+    hint = "" if meant is None else f" {meant} is served: look at the client's base URL."
+    return RequestError(error.status_code, "unknown_route", f"There is nothing at {path}.{hint}")
 
 
 def printable(text: str) -> str:
