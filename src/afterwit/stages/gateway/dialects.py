@@ -19,7 +19,7 @@ def dialect_of(path: str, dialects: Sequence[Dialect]) -> Dialect:
 
 
 def meant_by(path: str, dialects: Sequence[Dialect]) -> str | None:
-    """The route that a client means whose base URL leaves out `/v1`, has it twice, or has a slash too many."""
+    """The route that a client means whose base URL has no `/v1`, has it twice, or has a slash too many."""
     wanted = _without_version(path)
     return next((dialect.path for dialect in dialects if _without_version(dialect.path) == wanted), None)
 
