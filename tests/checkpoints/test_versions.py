@@ -223,6 +223,19 @@ def test_two_learners_cannot_share_a_folder(versions: Versions) -> None:
         pass
 
 
+def test_the_scratch_of_a_killed_learner_goes_with_the_next_one(versions: Versions) -> None:
+    grow(versions, 1)
+    with versions.learning(), versions.scratch() as scratch:
+        left = scratch.root.with_name(scratch.root.name + "left")
+        (left / "000001").mkdir(parents=True)
+        assert scratch.root.parent == versions.root
+    assert not scratch.root.exists()
+    assert left.exists()
+    with versions.learning():
+        assert not left.exists()
+    assert versions.newest() == 1
+
+
 def test_a_second_writer_waits_for_the_first(versions: Versions) -> None:
     grow(versions, 1)
     rolled = threading.Thread(target=lambda: roll_back(versions, 1, now=9.0))

@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
 
 FOLDER = re.compile("[0-9]{6}")
+SCRATCH = ".scratch-"
+"""How a folder of versions that do not stay is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +44,6 @@ class Versions:
     def of(self, adapter: str | None) -> Versions:
         """The same folder as an adapter sees it; None: as it is."""
         return replace(self, adapter=adapter)
-
-    def elsewhere(self, root: Path) -> Versions:
-        """Versions of the same base in another folder, on this disk alone."""
-        return Versions(root=root, base=self.base)
 
     def chains(self) -> dict[str, list[int]]:
         """By adapter with a version of its own, the numbers of the base and of its versions, ascending."""
@@ -197,9 +196,22 @@ class Versions:
             number = version.restores
         return True
 
-    def learning(self) -> AbstractContextManager[None]:
-        """The lock of the only learner of these versions. AlreadyRunning if another process holds it."""
-        return exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False)
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """The lock of the only learner of these versions. AlreadyRunning if another process holds it.
+
+        What a killed learner left in its `scratch` is removed.
+        """
+        with exclusive(self.root / ".learner.lock", purpose="only one learner may run", wait=False):
+            for left in self.root.glob(f"{SCRATCH}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            yield
+
+    @contextmanager
+    def scratch(self) -> Iterator[Versions]:
+        """Versions of the same base on this disk alone, gone at the end. Call it while `learning`."""
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=SCRATCH) as folder:
+            yield Versions(root=Path(folder), base=self.base)
 
     @property
     def _lock(self) -> Path:

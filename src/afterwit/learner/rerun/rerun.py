@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +117,7 @@ def _reloaded(
     policy: Policy, versions: Versions, settings: LearnerSettings, ranks: Ranks, *, state: bool = True
 ) -> Policy:
     """The policy as a learner finds it that starts anew: through its files, those of its state or without."""
-    with tempfile.TemporaryDirectory(dir=versions.root, prefix=".replay-") as folder:
-        scratch = versions.elsewhere(Path(folder))
+    with versions.scratch() as scratch:
         version = Version(number=1, parent=0, origin=Origin.REPLAY, created=0.0, probe=probed(policy, ranks))
 
         def fill(place: Path) -> None:
