@@ -207,8 +207,8 @@ def _require_kind(folder: Path, number: int, settings: LearnerSettings) -> None:
         needed = "0" if there is None else f"{there.rank} and learner.lora_alpha = {there.alpha:g}"
         raise SettingError(
             f"version {number} holds {_kind(there)}, but the settings train {_kind(wanted)}: set "
-            f"learner.lora_rank = {needed}, in config.toml or the file that --config names, or begin anew "
-            "with `afterwit rollback 0`"
+            f"learner.lora_rank = {needed} to learn on from it (in config.toml, or the file that --config "
+            "names), or begin anew with `afterwit rollback 0`"
         )
 
 
