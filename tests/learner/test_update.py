@@ -85,7 +85,7 @@ def plain_update(
     items: list[Item],
     objective: ObjectiveSettings,
 ) -> tuple[dict[str, Tensor], float]:
-    """Every row alone through the whole model, the loss by the outside door, AdamW by hand.
+    """Every row alone through the whole model, the loss by `evaluate`, AdamW by hand.
 
     The weights of `model` that train, by name, after the step from them; and the loss before it.
     """

@@ -1,4 +1,4 @@
-"""The outside door: names, kinds and dtypes."""
+"""`evaluate`: names, kinds and dtypes."""
 
 import subprocess
 import sys

@@ -19,7 +19,7 @@ WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class LedgerEntry:
     """A turn, and the versions that learned from it."""
 
     turn: str
@@ -28,34 +28,34 @@ class Lesson:
     learned: tuple[LearnedTurn, ...]
 
 
-def lessons_of_version(store: Store, number: int) -> list[Lesson]:
+def of_version(store: Store, number: int) -> list[LedgerEntry]:
     """What a version was trained on: new turns first, then replayed ones."""
     found = store.learned(version=number)
     return [
-        Lesson(turn=each.turn, record=_record(store, each.turn), learned=(each,))
+        LedgerEntry(turn=each.turn, record=_record(store, each.turn), learned=(each,))
         for each in sorted(found, key=lambda each: (each.replayed, each.turn))
     ]
 
 
-def lessons_of_turns(store: Store, records: Sequence[Record]) -> list[Lesson]:
+def of_turns(store: Store, records: Sequence[Record]) -> list[LedgerEntry]:
     """These turns, each with all versions that learned from it."""
     learned: dict[str, list[LearnedTurn]] = {record.turn.id: [] for record in records}
     for each in store.learned(turns=list(learned)):
         learned[each.turn].append(each)
     return [
-        Lesson(turn=record.turn.id, record=record, learned=tuple(learned[record.turn.id]))
+        LedgerEntry(turn=record.turn.id, record=record, learned=tuple(learned[record.turn.id]))
         for record in records
     ]
 
 
-def lessons_of_session(store: Store, session: str) -> list[Lesson]:
+def of_session(store: Store, session: str) -> list[LedgerEntry]:
     """The turns of a session, oldest first. SettingError if it has none whose content is there."""
     records = list(store.turns(Filter(session=session)))
     if not records:
         raise SettingError(
             f"no turn of session {session} is in the store: `afterwit show TURN` names a turn's session"
         )
-    return lessons_of_turns(store, records)
+    return of_turns(store, records)
 
 
 def chosen_version(versions: Sequence[VersionRecord], number: int | None) -> VersionRecord:
@@ -81,21 +81,21 @@ def fate(number: int, versions: Sequence[VersionRecord], serving: int) -> str:
 
 
 def lines(
-    lesson: Lesson, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
+    entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
 ) -> Iterator[Text]:
-    """What people read of a lesson."""
-    record = lesson.record
+    """What people read of an entry."""
+    record = entry.record
     if record is None:
-        yield Text(f"{lesson.turn}  its content is gone", style="dim")
+        yield Text(f"{entry.turn}  its content is gone", style="dim")
     else:
         reason = f" ({record.reason})" if record.reason else ""
-        head = f"{lesson.turn}  {record.state}{reason} · session {record.turn.session}"
+        head = f"{entry.turn}  {record.state}{reason} · session {record.turn.session}"
         yield Text(head, style="bold")
         yield Text(f"  response: {one_line(record.turn.message, WIDTH)}")
         for text in said(record):
             yield Text(f"  then: {text}", style="magenta")
         yield from (Text(f"  {text}") for text in judged(record.verdict))
-    yield from _learned(lesson, fates)
+    yield from _learned(entry, fates)
     if answers is not None:
         yield Text(f"  before: {answers[0]}", style="cyan")
         yield Text(f"  after:  {answers[1]}", style="cyan")
@@ -103,12 +103,12 @@ def lines(
 
 def became(store: Store, record: Record) -> list[Text]:
     """The versions that learned from a turn, what that did, and what became of them."""
-    (lesson,) = lessons_of_turns(store, [record])
-    return list(_learned(lesson, all_fates({each.version for each in lesson.learned}, store)))
+    (entry,) = of_turns(store, [record])
+    return list(_learned(entry, all_fates({each.version for each in entry.learned}, store)))
 
 
-def _learned(lesson: Lesson, fates: Mapping[int, str]) -> Iterator[Text]:
-    for each in lesson.learned:
+def _learned(entry: LedgerEntry, fates: Mapping[int, str]) -> Iterator[Text]:
+    for each in entry.learned:
         again = " again" if each.replayed else ""
         end = fates.get(each.version, "which is lost")
         yield Text(f"  learned{again} in version {each.version}, {end}", style="green")
@@ -152,13 +152,13 @@ def effect_line(effect: Effect) -> str:
 
 
 def as_json(
-    lesson: Lesson, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
+    entry: LedgerEntry, fates: Mapping[int, str], *, answers: tuple[str, str] | None = None
 ) -> dict[str, Any]:
-    """A lesson for programs."""
-    record, verdict = lesson.record, None if lesson.record is None else lesson.record.verdict
+    """A entry for programs."""
+    record, verdict = entry.record, None if entry.record is None else entry.record.verdict
     feedback = None if record is None or record.next_state is None else record.next_state.feedback
     return {
-        "turn": lesson.turn,
+        "turn": entry.turn,
         "session": None if record is None else record.turn.session,
         "state": None if record is None else record.state,
         "reason": None if record is None else record.reason,
@@ -175,7 +175,7 @@ def as_json(
                 "fate": fates.get(each.version),
                 "effect": None if each.effect is None else asdict(each.effect),
             }
-            for each in lesson.learned
+            for each in entry.learned
         ],
         "answers": None if answers is None else {"before": answers[0], "after": answers[1]},
     }

@@ -1,7 +1,7 @@
 """A whole rollout in hindsight: each turn is judged by what followed, then scored by who has the hint.
 
 hindsight   a rollout in, teacher rows for each position out
-lesson      what one judged turn asks of the teacher, and the rows from its answer
+hinted_turn what one judged turn asks of the teacher, and the rows from its answer
 tally       what could not be scored, and when that is too much
 settings    the teacher, and how its rows are made
 """

@@ -16,7 +16,7 @@ from afterwit.core.turn import Turn, scoring_temperature
 from afterwit.core.verdict import NextState
 from afterwit.engines.port import Engine, Scored
 from afterwit.stages.hindsight.doubts import sound_hints
-from afterwit.stages.hindsight.lesson import Lesson, learned, lesson_of
+from afterwit.stages.hindsight.hinted_turn import HintedTurn, hinted_turn_of, scored_turn
 from afterwit.stages.hindsight.settings import HindsightSettings
 from afterwit.stages.hindsight.tally import Tally
 from afterwit.stages.judge.verdicts import Verdicts
@@ -59,13 +59,13 @@ class Hindsight:
         Raises TooManyUnscored if that is too seldom, and ValueError for a turn of another temperature.
         """
         opened = await asyncio.gather(*(self._opened(turn, following) for turn, following in pairs(rollout)))
-        lessons = [each for each in opened if isinstance(each, Lesson)]
-        taught = {each.turn.id: each for each in await self._taught(lessons)}
-        turns = tuple(taught[each.turn.id] if isinstance(each, Lesson) else each for each in opened)
+        hinted = [each for each in opened if isinstance(each, HintedTurn)]
+        taught = {each.turn.id: each for each in await self._taught(hinted)}
+        turns = tuple(taught[each.turn.id] if isinstance(each, HintedTurn) else each for each in opened)
         self.tally.add(turns)
         return ScoredRollout(rollout=rollout, turns=turns, teacher=self._settings.weights)
 
-    async def _opened(self, turn: Turn, next_state: NextState | None) -> Lesson | Unscored:
+    async def _opened(self, turn: Turn, next_state: NextState | None) -> HintedTurn | Unscored:
         """What the turn asks of the teacher, or why it asks nothing."""
         if scoring_temperature(turn.sampling.temperature) != self._tau:
             raise ValueError(
@@ -94,30 +94,29 @@ class Hindsight:
         )
         if missing is not None:
             return Unscored(turn=turn, reason=missing, verdict=verdict)
-        return lesson_of(turn, verdict, hinted, self._settings.hint_rule)
+        return hinted_turn_of(turn, verdict, hinted, self._settings.hint_rule)
 
-    async def _taught(self, lessons: Sequence[Lesson]) -> list[ScoredTurn | Unscored]:
-        """All lessons in one call, so that they share their beginnings.
+    async def _taught(self, turns: Sequence[HintedTurn]) -> list[ScoredTurn | Unscored]:
+        """All turns in one call, so that they share their beginnings.
 
         If it fails, each in a call of its own: one that the engine refuses takes no other with it.
         """
-        if not lessons:
+        if not turns:
             return []
         try:
-            scored = await self._asked(lessons)
+            scored = await self._asked(turns)
         except EngineError as error:
-            if len(lessons) > 1 and not isinstance(error, EngineUnavailable):
-                return [turn for lesson in lessons for turn in await self._taught([lesson])]
-            for lesson in lessons:
-                log.warning("hindsight: the teacher does not score turn %s: %s", lesson.turn.id, error)
+            if len(turns) > 1 and not isinstance(error, EngineUnavailable):
+                return [turn for each in turns for turn in await self._taught([each])]
+            for each in turns:
+                log.warning("hindsight: the teacher does not score turn %s: %s", each.turn.id, error)
             return [
-                Unscored(turn=lesson.turn, reason=Reason.TEACHER_FAILED, verdict=lesson.verdict)
-                for lesson in lessons
+                Unscored(turn=each.turn, reason=Reason.TEACHER_FAILED, verdict=each.verdict) for each in turns
             ]
-        return await asyncio.to_thread(self._learned, lessons, scored)
+        return await asyncio.to_thread(self._scored, turns, scored)
 
-    async def _asked(self, lessons: Sequence[Lesson]) -> list[Scored]:
-        rows = [row for lesson in lessons for row in lesson.rows]
+    async def _asked(self, turns: Sequence[HintedTurn]) -> list[Scored]:
+        rows = [row for each in turns for row in each.rows]
         top = max(self._top_k, min(self._settings.overlap_k, self._engine.capabilities.scored_ids))
         return await retrying(
             lambda: self._engine.score(rows, top=top, weights=self._settings.weights),
@@ -127,14 +126,14 @@ class Hindsight:
             on=EngineUnavailable,
         )
 
-    def _learned(self, lessons: Sequence[Lesson], scored: Sequence[Scored]) -> list[ScoredTurn | Unscored]:
+    def _scored(self, turns: Sequence[HintedTurn], scored: Sequence[Scored]) -> list[ScoredTurn | Unscored]:
         found, begin = list[ScoredTurn | Unscored](), 0
-        for lesson in lessons:
-            part = scored[begin : begin + len(lesson.rows)]
-            begin += len(lesson.rows)
+        for each in turns:
+            part = scored[begin : begin + len(each.rows)]
+            begin += len(each.rows)
             found.append(
-                learned(
-                    lesson,
+                scored_turn(
+                    each,
                     part,
                     self._settings.hint_rule,
                     top_k=self._top_k,

@@ -12,7 +12,7 @@ import typer
 from afterwit.apps.cli.options import Config, Home, Json
 
 if TYPE_CHECKING:
-    from afterwit.apps.printing.ledger import Lesson
+    from afterwit.apps.printing.ledger import LedgerEntry
 
 
 def ledger(
@@ -46,28 +46,28 @@ def ledger(
     console, sampled = Terminal(), dict[str, tuple[str, str]]()
     with store_of_home(home) as store:
         if session is not None:
-            lessons = entries.lessons_of_session(store, session)
+            listed = entries.of_session(store, session)
         else:
             chosen = entries.chosen_version(store.versions(), version)
-            lessons = entries.lessons_of_version(store, chosen.number)
+            listed = entries.of_version(store, chosen.number)
             if answers:
-                sampled = _answers(chosen.number, lessons, home, config)
+                sampled = _answers(chosen.number, listed, home, config)
             if not json_:
                 console.print(
                     version_table([chosen], {store.latest_published(chosen.adapter)}, width=console.width)
                 )
-        fates = entries.all_fates({each.version for one in lessons for each in one.learned}, store)
-    for lesson in lessons:
+        fates = entries.all_fates({each.version for one in listed for each in one.learned}, store)
+    for entry in listed:
         if json_:
-            line = entries.as_json(lesson, fates, answers=sampled.get(lesson.turn))
+            line = entries.as_json(entry, fates, answers=sampled.get(entry.turn))
             sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
         else:
-            for text in entries.lines(lesson, fates, answers=sampled.get(lesson.turn)):
+            for text in entries.lines(entry, fates, answers=sampled.get(entry.turn)):
                 console.print(text)
 
 
 def _answers(
-    number: int, lessons: Sequence[Lesson], home: Path | None, config: Path | None
+    number: int, listed: Sequence[LedgerEntry], home: Path | None, config: Path | None
 ) -> dict[str, tuple[str, str]]:
     from afterwit.apps.config import home_of, load
     from afterwit.apps.model import model_folder
@@ -76,7 +76,7 @@ def _answers(
 
     folder = home_of(home)
     settings = load(home=folder, file=config)
-    found = [each.record.turn for each in lessons if each.record is not None]
+    found = [each.record.turn for each in listed if each.record is not None]
     turns = [turn for turn in found if isinstance(turn, Turn)]
     return answers(settings, folder, model_folder(settings.model, folder), number, turns)
 

@@ -14,9 +14,9 @@ from afterwit.core.errors import AfterwitError, RequestError, StoreError, TurnNo
 from afterwit.stages.gateway.auth import Caller, Permission
 from afterwit.stages.gateway.context import Gateway
 from afterwit.stages.gateway.page import html
+from afterwit.stages.gateway.page.access import Access, see
 from afterwit.stages.gateway.page.actions import Action, Actions
 from afterwit.stages.gateway.page.controls import Controls
-from afterwit.stages.gateway.page.door import Door, see
 from afterwit.stages.gateway.page.views import VIEWS, NotFound, View
 
 T = TypeVar("T")
@@ -32,15 +32,15 @@ class UserPage:
     def __init__(self, gateway: Gateway, controls: Controls | None) -> None:
         """Without `controls`, the page only shows."""
         self._gateway = gateway
-        self._door = Door(gateway)
+        self._access = Access(gateway)
         self._actions = {} if controls is None else Actions(gateway, controls).routes()
 
     def routes(self) -> list[Route]:
         """All of them; the last answers for every other address, so that nobody learns which there are."""
         return [
             Route("/ui/static/{name}", _static),
-            Route("/ui/sign-in", self._door.sign_in, methods=["POST"]),
-            Route("/ui/sign-out", self._door.sign_out, methods=["POST"]),
+            Route("/ui/sign-in", self._access.sign_in, methods=["POST"]),
+            Route("/ui/sign-out", self._access.sign_out, methods=["POST"]),
             *(Route(path, self._done(act), methods=["POST"]) for path, act in self._actions.items()),
             *(Route(path, self._shown(view)) for path, view in VIEWS.items()),
             Route("/ui/{rest:path}", self._shown(_nothing), methods=METHODS),
@@ -48,9 +48,9 @@ class UserPage:
 
     def _shown(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            caller = self._door.caller(request)
+            caller = self._access.caller(request)
             if caller is None:
-                return self._door.way_in(request)
+                return self._access.sign_in_page(request)
             try:
                 wanted = view(request, self._gateway)
                 found = await self._gateway.read(wanted.read, within_s=PATIENCE_S)
@@ -64,11 +64,11 @@ class UserPage:
 
     def _done(self, act: Action) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            caller = self._door.caller(request)
+            caller = self._access.caller(request)
             if caller is None:
-                return self._door.way_in(request)
+                return self._access.sign_in_page(request)
             try:
-                fields = await self._door.form(request)
+                fields = await self._access.form(request)
                 caller.require(Permission.ADMIN)
                 return see(await act(request, fields))
             except RequestError as error:
@@ -97,7 +97,7 @@ class UserPage:
         """What every page shows around its own."""
         return {
             "path": request.url.path,
-            "form_token": self._door.form_token(request),
+            "form_token": self._access.form_token(request),
             "steers": caller.may(Permission.ADMIN) and bool(self._actions),
             "signed_in": caller.name if self._gateway.keys.keyed else None,
             "serving": self._gateway.engine.version,

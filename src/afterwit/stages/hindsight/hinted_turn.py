@@ -14,7 +14,7 @@ from afterwit.objective.choices.hint_selection import HintRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class HintedTurn:
     """A turn with the hints that may teach it."""
 
     turn: Turn
@@ -24,16 +24,16 @@ class Lesson:
     """The response after each hint's prompt; then after its own, if the hints are compared with that."""
 
 
-def lesson_of(
+def hinted_turn_of(
     turn: Turn, verdict: Verdict, hinted: Sequence[tuple[str, tuple[int, ...]]], rule: HintRule
-) -> Lesson:
-    """The lesson of hints with their prompts, shortest first: those whose teachers the rule asks."""
+) -> HintedTurn:
+    """Of hints with their prompts, shortest first, those whose teachers the rule asks."""
     ids, tau = turn.sampled.ids, scoring_temperature(turn.sampling.temperature)
     chosen = [hinted[at] for at in rule.teachers([len(hint) for hint, _ in hinted], ids)]
     prompts = [prompt for _, prompt in chosen]
     if len(chosen) > 1:
         prompts.append(turn.prompt_ids)
-    return Lesson(
+    return HintedTurn(
         turn=turn,
         verdict=verdict,
         hints=tuple(hint for hint, _ in chosen),
@@ -41,16 +41,16 @@ def lesson_of(
     )
 
 
-def learned(
-    lesson: Lesson, scored: Sequence[Scored], rule: HintRule, *, top_k: int, overlap_k: int
+def scored_turn(
+    hinted: HintedTurn, scored: Sequence[Scored], rule: HintRule, *, top_k: int, overlap_k: int
 ) -> ScoredTurn | Unscored:
-    """The turn with a row for each of its tokens, by the answer to each of the lesson's rows."""
-    ids, hints = lesson.turn.sampled.ids, len(lesson.hints)
+    """The turn with a row for each of its tokens, by the answer to each of its `rows`."""
+    ids, hints = hinted.turn.sampled.ids, len(hinted.hints)
     teachers = scored[:hints]
     chosen = rule.choose_by_ids(
         _cut(scored[-1].top_ids, overlap_k),
         [_cut(teacher.top_ids, overlap_k) for teacher in teachers],
-        [not forced for forced in lesson.turn.sampled.forced],
+        [not forced for forced in hinted.turn.sampled.forced],
     )
     rows = [
         row_of(
@@ -63,11 +63,11 @@ def learned(
     ]
     found = tuple(row for row in rows if row is not None)
     if len(found) < len(ids):
-        return Unscored(turn=lesson.turn, reason=Reason.NOT_FINITE, verdict=lesson.verdict)
+        return Unscored(turn=hinted.turn, reason=Reason.NOT_FINITE, verdict=hinted.verdict)
     return ScoredTurn(
-        turn=lesson.turn,
-        verdict=lesson.verdict,
-        hints=lesson.hints,
+        turn=hinted.turn,
+        verdict=hinted.verdict,
+        hints=hinted.hints,
         chosen=chosen,
         rows=found,
         teacher_version=scored[0].version,

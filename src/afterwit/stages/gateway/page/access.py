@@ -19,7 +19,7 @@ from afterwit.stages.gateway.page.visits import COOKIE, LIFE_S, Visits
 UNFIT_KEY = "This key does not open the page. It takes a key with the scope read or admin."
 
 
-class Door:
+class Access:
     """Lets in who may read: by a key in a header, by a visit, or from this machine if there are no keys."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -34,7 +34,7 @@ class Door:
             caller = None if key_hash is None else self._gateway.keys.holder(key_hash)
         return caller if caller is not None and caller.may(Permission.READ) else None
 
-    def way_in(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
+    def sign_in_page(self, request: Request, *, problem: str | None = None, status: int = 401) -> Response:
         """The same for every address, whatever is there, and for every key that does not open it."""
         text = html.rendered("sign_in.html", {"form_token": self.form_token(request), "problem": problem})
         return html.html(text, status=status)
@@ -52,15 +52,15 @@ class Door:
         return fields
 
     async def sign_in(self, request: Request) -> Response:
-        """Begin a visit with a key. A form that cannot be taken leads back to the way in, with the reason."""
+        """Begin a visit with a key. A form that is not taken leads back to the sign-in page, and says why."""
         try:
             fields = await self.form(request)
         except RequestError as error:
-            return self.way_in(request, problem=error.message, status=error.status)
+            return self.sign_in_page(request, problem=error.message, status=error.status)
         key_hash = hash_key(fields.get("key", "").strip())
         caller = self._gateway.keys.holder(key_hash)
         if caller is None or not caller.may(Permission.READ):
-            return self.way_in(request, problem=UNFIT_KEY)
+            return self.sign_in_page(request, problem=UNFIT_KEY)
         response = see("/ui")
         cookie = self._visits.begin(key_hash)
         response.set_cookie(COOKIE, cookie, max_age=LIFE_S, **_cookie_of(request))
@@ -71,7 +71,7 @@ class Door:
         try:
             await self.form(request)
         except RequestError as error:
-            return self.way_in(request, problem=error.message, status=error.status)
+            return self.sign_in_page(request, problem=error.message, status=error.status)
         self._visits.end(request.cookies.get(COOKIE))
         response = see("/ui")
         response.delete_cookie(COOKIE, **_cookie_of(request))
