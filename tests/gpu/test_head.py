@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from afterwit.fused_head.collect import collect_rows
-from afterwit.fused_head.dense_terms import dense_tile
 from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.loss import FusedLoss, Reference, fused_loss
 from afterwit.fused_head.matmuls import MIXED, UPCAST, matmuls_for
@@ -19,6 +18,7 @@ from afterwit.fused_head.scoring_input import ScoringInput
 from afterwit.fused_head.sizes import sizes_on
 from afterwit.fused_head.softmax import exp_sums
 from afterwit.fused_head.targets import targets
+from afterwit.fused_head.terms.dense import dense_tile
 from afterwit.objective.denominators import denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings

@@ -10,9 +10,8 @@
     score               without gradient: top-K and log-probs at ids
     scoring_input, targets      phase one of the objective, from hidden states
     rows, collect       the rows of a micro-batch that train, with their weights
-    sparse_terms        the terms that read a few ids of a row, and their gradient
-    dense_terms         the terms that read its whole distribution, and the gradient of all terms
-    chunk_loss, loss    phase two of the objective: the loss, and its gradient in the same walk
+    terms               the terms of a chunk of rows, and their gradient
+    loss                phase two of the objective: the loss, and its gradient in the same walk
 
 The reference, and the fallback, is `objective.target.prepare` with `objective.sample_loss`.
 """

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.chunk_loss import chunk_loss, weighted
-from afterwit.fused_head.dense_terms import LogitsChunk
 from afterwit.fused_head.head import Head, HeadGradients
 from afterwit.fused_head.rows import Rows
 from afterwit.fused_head.sizes import sizes_on
+from afterwit.fused_head.terms.chunk import chunk_loss, weighted
+from afterwit.fused_head.terms.dense import LogitsChunk
 from afterwit.objective.choices.objectives import TERMS
 from afterwit.objective.settings import ObjectiveSettings
 

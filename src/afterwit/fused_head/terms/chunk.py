@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from afterwit.fused_head.dense_terms import LogitsChunk, dense_terms
 from afterwit.fused_head.head import Head
 from afterwit.fused_head.rows import Rows
-from afterwit.fused_head.sparse_terms import sparse_terms
+from afterwit.fused_head.terms.dense import LogitsChunk, dense_terms
+from afterwit.fused_head.terms.sparse import sparse_terms
 from afterwit.objective.settings import ObjectiveSettings
 
 
