@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
 
 import pytest
 
-from afterwit.core.errors import StoreError, StoreMismatch
+from afterwit.core.errors import StoreError, StoreMismatch, StoreUnavailable
 from afterwit.store import Store
 from afterwit.store.sql.schema import MIGRATIONS, SCHEMA
 from afterwit.store.sqlite import SqliteStore
@@ -104,6 +105,22 @@ def test_a_damaged_store_is_refused_in_plain_words(path: Path, store: Store) -> 
 def test_a_folder_in_the_stores_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be opened"):
         SqliteStore.open(tmp_path, fingerprint=None)
+
+
+def test_a_store_that_is_moved_while_it_is_open_takes_nothing_until_it_is_back(
+    path: Path, store: Store
+) -> None:
+    add(store, "before")
+    home, away = path.parent, path.parent.with_name("away")
+    home.rename(away)
+    for _ in range(2):  # nothing there, then a store of somebody else
+        with pytest.raises(StoreUnavailable, match="was moved, replaced or deleted while it is open"):
+            add(store, "lost")
+        SqliteStore.open(path, fingerprint="model").close()
+    shutil.rmtree(home)
+    away.rename(home)
+    add(store, "after")
+    assert [record.turn.id for record in store.turns()] == ["before", "after"]
 
 
 def test_migrations_run_in_order_from_the_version_of_the_store_and_keep_its_rows(path: Path) -> None:

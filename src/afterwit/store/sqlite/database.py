@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -33,12 +34,14 @@ class SqliteDatabase(Database):
         """Why SQLite itself ended the transaction: a full disk does."""
         self._log_to_empty = False
         self.path = path
+        self._opened = _file_at(path)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         if self._depth:
             yield
             return
+        self._check_in_place()
         self.execute("BEGIN IMMEDIATE")
         self._depth += 1
         try:
@@ -79,6 +82,15 @@ class SqliteDatabase(Database):
         """Raises what ended the transaction early: nothing of it is stored, whichever part failed."""
         if self._ended_by is not None:
             raise self._ended_by
+
+    def _check_in_place(self) -> None:
+        """Raises StoreUnavailable if the file that is open stands elsewhere by now, or nowhere: SQLite would
+        go on writing into it, and the next start would not find what was stored."""
+        if self._opened is not None and _file_at(self.path) != self._opened:
+            raise StoreUnavailable(
+                f"{self.path} was moved, replaced or deleted while it is open: put it back, or stop what "
+                "runs over it and start again"
+            )
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -162,6 +174,15 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file stands there; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def in_plain_words(error: Exception, path: Path) -> StoreError:
