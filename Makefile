@@ -107,7 +107,7 @@ $(VENV)/.installed-browser: pyproject.toml constraints.txt
 
 ## Several processes of one part, as on several machines: learners, and what they share; and a learner in verl.
 test-cluster: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" --timeout 1200
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and not slow" -vv --timeout 1200
 	@$(MAKE) --no-print-directory test-verl
 
 ## Learners in the trainers of others: verl's engine, installed in build/servers, against ours; the plugin for slime, with
@@ -123,7 +123,7 @@ test-verl: $(VENV)/.installed-test
 
 ## Thirty kills of each: of the learner's processes, of the database and its clients, of gateways, of engine servers.
 test-storms: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and slow" --timeout 7200
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster and slow" -vv --timeout 7200
 
 ## The page in the system's Chromium (Debian: `apt-get install chromium`), with axe-core from npm in build/page.
 test-browser: $(VENV)/.installed-browser $(AXE)

@@ -3,8 +3,9 @@
 Sixteen turns of sixteen sessions with a hint each, of unequal lengths, so that little is shared; a small
 random Qwen3 with a real vocabulary, under an adapter (r 16) and with full weights. What is timed is an update
 as a learner makes it: passes, the sum of the gradients, AdamW's step, the effects. Each process has one
-thread; while one learns alone, the other waits. Wall clock: run it while nothing else runs, on at least two
-cores.
+thread; while one learns alone, the other waits. Both ways have a policy of their own, which has learned once
+before it is timed: its optimiser's state is in memory, as in a learner that runs. Wall clock: run it while
+nothing else runs, on at least two cores.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def rows(asked: Asked) -> Iterator[Figure]:
 
 def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Times:
     torch.set_num_threads(1)
-    policy = Policy.load(Versions(root=base / "none", base=base), 0, settings)
+    versions = Versions(root=base / "none", base=base)
+    single, policy = (Policy.load(versions, 0, settings) for _ in range(2))
     frozen = FrozenModels(base, settings)
     items = _items(shape.vocabulary)
     order = Update(items=items, objective=OBJECTIVE, settings=settings, measured=TURNS)
@@ -81,13 +83,10 @@ def _timed(base: Path, settings: LearnerSettings, shape: Shape, runs: int) -> Ti
         for _ in range(runs + 1):
             began = time.perf_counter()
             if group.rank == 0:
-                order.run(policy, frozen, settings, lambda phase: None, ALONE)
+                order.run(single, frozen, settings, lambda phase: None, ALONE)
             times["alone"].append(time.perf_counter() - began)
             with group.together():
                 """The other waits."""
-            policy = Policy.load(Versions(root=base / "none", base=base), 0, settings)
-            with group.together():
-                """Both begin alike."""
             began = time.perf_counter()
             order.run(policy, frozen, settings, lambda phase: None, group)
             times["shared"].append(time.perf_counter() - began)

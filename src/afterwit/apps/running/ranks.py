@@ -47,7 +47,7 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
 
     If one ends otherwise, all are ended: SystemExit with its code, or 128 and its signal.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -63,6 +63,7 @@ def launch(processes: int, work: Callable[..., None], *args: object, signals: st
         local_addr="localhost",
         max_restarts=0,
         signals_to_handle=signals,
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # else each launch leaves an empty folder in /tmp
     )
     try:
         elastic_launch(config, _rank)(os.getpid(), work, *args)

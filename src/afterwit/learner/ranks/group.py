@@ -184,6 +184,11 @@ def _place(master: Tensor) -> int:
 
 
 def _digest(tensor: Tensor) -> int:
-    """The sum of all weights' bits as whole numbers: two copies that drifted apart have different ones."""
-    tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return int(tensor.contiguous().view(BITS[tensor.element_size()]).sum(dtype=torch.int64).item())
+    """The sum of all weights' bits as whole numbers of 64 bits: two copies that drifted apart have different
+    ones."""
+    flat = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).contiguous().flatten()
+    each = 8 // flat.element_size()
+    flat = flat.clone() if flat.storage_offset() % each else flat
+    words, rest = flat.split([len(flat) - len(flat) % each, len(flat) % each])
+    narrow = rest.view(BITS[flat.element_size()])
+    return int(words.view(torch.int64).sum().item() + narrow.sum(dtype=torch.int64).item())
