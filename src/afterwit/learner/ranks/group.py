@@ -189,6 +189,6 @@ def _digest(tensor: Tensor) -> int:
     flat = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).contiguous().flatten()
     each = 8 // flat.element_size()
     flat = flat.clone() if flat.storage_offset() % each else flat
-    words, rest = flat.split([len(flat) - len(flat) % each, len(flat) % each])
+    words, rest = torch.split(flat, [len(flat) - len(flat) % each, len(flat) % each])
     narrow = rest.view(BITS[flat.element_size()])
     return int(words.view(torch.int64).sum().item() + narrow.sum(dtype=torch.int64).item())
