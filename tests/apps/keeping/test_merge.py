@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 from afterwit.apps.cli import app
 from afterwit.apps.home import remember_model
 from afterwit.checkpoints import Versions
+from afterwit.core.errors import SettingError
 from afterwit.learner.policy import Policy
 from afterwit.learner.settings import LearnerSettings
 from tests.store.examples import a_version
@@ -70,3 +74,27 @@ def test_what_cannot_be_merged_is_said(home: Path, model: Path, tmp_path: Path) 
     assert "the weights of version 7 are not in" in refused(str(tmp_path / "m"), "--version", "7")
     assert "is not empty: name another folder" in refused(str(model))
     assert "cannot be written" in refused(str(tmp_path / "no" / "folder"))
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file that is written in the body becomes larger, as on a disk that is full then."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_version_that_finds_no_room_is_a_line_and_leaves_nothing(
+    home: Path, model: Path, tmp_path: Path, rank: int
+) -> None:
+    trained(home, model, lora_rank=rank)
+    out = tmp_path / "merged"
+    with room_for(100_000):
+        failed = run.invoke(app, ["merge", str(out), "--home", str(home)]).exception
+    assert isinstance(failed, SettingError)
+    assert f"{out} cannot be written: " in str(failed)
+    assert not [path for path in tmp_path.iterdir() if "merged" in path.name]
