@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,13 @@ def answers(
     found = []
     for each in (version.parent, number):
         policy = Policy.load(versions, each, learner)
-        found.append([" ".join(renderer.decode(_greedy(policy, turn)).split()) for turn in turns])
+        said = (_greedy(policy, turn, renderer.end_ids) for turn in turns)
+        found.append([" ".join(renderer.decode(ids).split()) for ids in said])
     return {turn.id: pair for turn, pair in zip(turns, zip(*found, strict=True), strict=True)}
 
 
-def _greedy(policy: Policy, turn: Turn) -> list[int]:
-    """The ids that the policy finds likeliest, up to its end of turn."""
+def _greedy(policy: Policy, turn: Turn, end_ids: Collection[int]) -> list[int]:
+    """The ids that the policy finds likeliest, without its end of turn and what is behind."""
     import torch
 
     prompt = torch.tensor([turn.prompt_ids], device=policy.model.device)
@@ -52,5 +54,4 @@ def _greedy(policy: Policy, turn: Turn) -> list[int]:
             max_new_tokens=MOST_TOKENS,
             pad_token_id=0,
         )
-    found: list[int] = ids[0, prompt.shape[1] :].tolist()
-    return found
+    return list(takewhile(lambda token: token not in end_ids, ids[0, prompt.shape[1] :].tolist()))

@@ -105,6 +105,8 @@ def _learning(found: Overview) -> str:
         return "on; no update is under way"
     if not found.enabled:
         return "off (learner.enabled = false)"
+    if found.serving and any(status.stage == "learn" for status in found.stages):
+        return "no learner runs here now; the line `learn` says why"
     return "no learner runs over this home: `afterwit serve` or `afterwit train` starts one"
 
 
