@@ -30,6 +30,7 @@ class Shape:
     vocabulary: int = VOCABULARY
 
 
+QWEN3_06B = Shape(width=1024, layers=28, heads=16, kv_heads=8, head_dim=128, inner=3072)
 SHAPES = {
     "qwen3-4b": (
         Shape(width=2560, layers=36, heads=32, kv_heads=8, head_dim=128, inner=9728),
