@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar, Literal
 
 from afterwit.core.adapters import AdapterPolicy, Division
@@ -171,6 +172,7 @@ class LearnerSettings:
         at_least(self, 1, "micro_batch_tokens", "max_tokens", "keep_versions", "max_attempts")
         at_least(self, 1, "processes", "shards")
         at_least(self, 0, "replay", "max_staleness", "max_wait_s", "weight_decay")
+        below(self, inf, "max_wait_s")
         at_least(self, 0, "mismatch_alarm", "threads", "source_turns_a_day", "lora_rank", "beta1", "beta2")
         above(self, 0, "lr", "lora_alpha", "clip", "poll_s", "lease_s", "retry_s", "patience_s")
         below(self, 1, "beta1", "beta2")

@@ -77,3 +77,12 @@ def test_every_section_is_refused_what_it_does_not_know(tmp_path: Path) -> None:
     for section in sections:
         with pytest.raises(SettingError, match=f"unknown setting {section}.nonsense"):
             load(home=tmp_path, pairs=[f"{section}.nonsense=1"], environment={})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store.keep_gb", "store.keep_days", "store.next_state_hours", "engine.keep_gib", "learner.max_wait_s"],
+)
+def test_what_is_counted_in_whole_units_has_an_end(home: Path, name: str) -> None:
+    with pytest.raises(SettingError, match=f"{name.partition('.')[2]} is inf, but must be below inf"):
+        load(home=home, pairs=[f"{name}=inf"], environment={})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.core.ranges import above, at_least, one_of_its_choices, within
+from afterwit.core.ranges import above, at_least, below, one_of_its_choices, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +52,4 @@ class StoreSettings:
     def __post_init__(self) -> None:
         one_of_its_choices(self)
         above(self, 0, "keep_days", "keep_gb", "next_state_hours")
+        below(self, inf, "keep_days", "keep_gb", "next_state_hours")

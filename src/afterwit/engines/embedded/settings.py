@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
-from afterwit.core.ranges import at_least, one_of_its_choices
+from afterwit.core.ranges import at_least, below, one_of_its_choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +43,4 @@ class EmbeddedSettings:
         one_of_its_choices(self)
         at_least(self, 1, "slots", "prefill_chunk")
         at_least(self, 0, "context_length", "prefill_beside", "threads", "keep_gib")
+        below(self, inf, "keep_gib")
