@@ -6,6 +6,7 @@ import logging
 import time
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.text import Text
@@ -15,6 +16,7 @@ from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app, main
 from afterwit.apps.printing.terminal import Terminal, plain
 from afterwit.apps.running.logs import PlainFormatter
+from afterwit.apps.running.serve import greet
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.promotion import Event, EventKind
 from afterwit.core.verdict import Question, Source, Verdict, Vote
@@ -100,6 +102,22 @@ def test_a_panel_of_it_keeps_its_shape() -> None:
 def test_a_line_of_the_log_is_plain() -> None:
     record = logging.LogRecord("a", logging.INFO, "", 0, "the judge says %s\nsecond line", (HOSTILE,), None)
     assert PlainFormatter("%(message)s").format(record) == f"the judge says {SEEN}\nsecond line"
+
+
+def test_a_home_is_shown_as_it_is_called() -> None:
+    runtime = SimpleNamespace(
+        off={"judge": HOSTILE},
+        url="http://[::1]:1/v1",
+        engine=SimpleNamespace(facts=SimpleNamespace(model=HOSTILE), version=3),
+    )
+    console = Terminal()
+    console.file = StringIO()
+    greet(console, runtime, Path("/homes/[v2]"))  # type: ignore[arg-type] # what it reads of one
+    assert console.file.getvalue().splitlines() == [
+        f"judge: {SEEN}",
+        f"serving {SEEN}, version 3",
+        "point an agent at http://[::1]:1/v1, model name afterwit; home /homes/[v2]",
+    ]
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a\nb", "\x1b[31m", "\u202e", "x" * 65, "\ud800"])

@@ -15,6 +15,7 @@ from rich.status import Status
 from rich.text import Text
 
 from afterwit.apps.config import Settings
+from afterwit.apps.printing.terminal import Terminal
 from afterwit.apps.running.collector import spare_what_stays
 from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.apps.running.logs import log_plainly
@@ -40,7 +41,7 @@ def run(
 async def _serve(
     settings: Settings, home: Path, stages: tuple[str, ...], servers: Sequence[EngineProcess]
 ) -> None:
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stopping, stop, number)
@@ -53,7 +54,7 @@ async def _serve(
             gone = partial(_gone, servers)
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=gone))
         spare_what_stays()
-        _greet(console, runtime, home)
+        greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first")
 
@@ -66,7 +67,7 @@ async def _started(
     within_s = settings.engine.start_s
     with console.status("starting the servers") as status:
         for server in servers:
-            console.print(f"the {server.name} server writes its log to {server.log}", highlight=False)
+            console.print(f"the {server.name} server writes its log to {server.log}")
         stopped = asyncio.create_task(stop.wait())
         left = {
             asyncio.create_task(each.start(within_s=within_s, progress=partial(_show, status, each.name)))
@@ -105,13 +106,14 @@ def _stopping(stop: asyncio.Event, number: int) -> None:
     stop.set()
 
 
-def _greet(console: Console, runtime: Runtime, home: Path) -> None:
+def greet(console: Console, runtime: Runtime, home: Path) -> None:
+    """Say what is served, and where."""
     for stage, why in runtime.off.items():
-        console.print(f"{stage}: {why}", highlight=False)
+        console.print(f"{stage}: {why}")
     if runtime.url is None or runtime.engine is None:
         console.print(f"running {', '.join(runtime.stages)} over {home}")
         return
-    console.print(f"serving [bold]{runtime.engine.facts.model}[/bold], version {runtime.engine.version}")
-    console.print(
-        f"point an agent at [bold]{runtime.url}[/bold], model name afterwit; home {home}", soft_wrap=True
-    )
+    model, version = runtime.engine.facts.model, runtime.engine.version
+    console.print(Text.assemble("serving ", (model, "bold"), f", version {version}"))
+    where = Text.assemble("point an agent at ", (runtime.url, "bold"), f", model name afterwit; home {home}")
+    console.print(where, soft_wrap=True)
