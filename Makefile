@@ -180,6 +180,7 @@ study: $(VENV)/.installed-demo
 ## What promotion saves and what it costs, on seeds that its rules never saw; finished runs are kept in docs/data.
 safety: $(VENV)/.installed-demo
 	$(BIN)/python -m experiments.safety --jobs $$(getconf _NPROCESSORS_ONLN)
+	$(BIN)/python -m experiments.live.ruin
 
 ## What a judge that is often wrong costs, and what is learned from whom: plays what is missing, and writes the tables.
 judges: $(VENV)/.installed-demo

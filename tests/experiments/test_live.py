@@ -9,6 +9,7 @@ import pytest
 
 from afterwit.apps.demo.live import Measurement
 from experiments.live import tables
+from experiments.live.ruin import Half, Ruin, table
 from experiments.live.runs import LiveResult, LiveRuns, result_of
 
 
@@ -58,3 +59,19 @@ def test_the_table_of_both_worlds_leaves_out_what_one_was_not_measured_at() -> N
     assert lines[0] == "| share of held-out tasks, mean of 1 seed | 0 | 12 | 24 |"
     assert lines[2] == "| tools: keeps the owner's house rules | 0.00 | 0.50 | 0.90 |"
     assert lines[4] == "| chat: answers as this person likes it | 0.10 | 1.00 |  |"
+
+
+def test_a_ruinous_run_is_kept_with_both_halves_and_has_two_rows() -> None:
+    curve = [
+        {"interactions": at, "seconds": 9.0, "preference": share, "task_success": 0.5}
+        for at, share in ((0, 0.0), (12, 0.75))
+    ]
+    report = {"world": "tools", "curve": curve, "versions": 3, "held": 1, "alarms": 2, "seconds": 90.0}
+    half = Half.of(json.dumps(report))
+    run = Ruin(seed=4, guarded=half, unguarded=half)
+    assert Ruin.from_line(run.to_line()) == run
+    assert table([run]).splitlines()[0] == "| seed | promotion | start | 12 | versions | holds | alarms |"
+    assert table([run]).splitlines()[2:] == [
+        "| 4 | with | 0.00 / 0.50 | 0.75 / 0.50 | 3 | 1 | 2 |",
+        "| 4 | without | 0.00 / 0.50 | 0.75 / 0.50 | 3 | 1 | 2 |",
+    ]
