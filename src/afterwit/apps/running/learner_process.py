@@ -23,7 +23,7 @@ LOST = 4
 """Exit code of a learner of several processes that lost one."""
 STEADY_S = 60.0
 """A process that lived this long was healthy: the next pause is the shortest again."""
-LONGEST_PAUSE_S = 20.0
+LONGEST_PAUSE_S = 10.0
 """Of one that was killed: loading included, it is back within a minute, however often it is."""
 LONGEST_PAUSE_REFUSED_S = 300.0
 """One that cannot start only takes memory and cores from what serves: a person has to do something."""
