@@ -31,9 +31,10 @@ SHIPPED = WORLD.folder / "model"
 TAU, TOKENS = 0.6, 24
 """Talk of hints opens a response, if there is any."""
 OPENING = "As the hint says"
-SHARES = {"none": 0.2, "clean": 0.05, "talk": 0.9}
+SHARES = {"none": 0.2, "clean": 0.0, "talk": 0.9}
 """How often the talkative model opens with talk: without a hint, with one, with one that talks itself."""
-STEPS, ROWS = 100, 16
+STEPS, ROWS = 300, 16
+"""So many that it tells a clean hint from one that talks: else its own teacher talks as much as it does."""
 SETTINGS = LearnerSettings(lora_rank=0, lr=4e-4, weight_decay=0.0, device="cpu", threads=1, max_tokens=1024)
 OBJECTIVE = ObjectiveSettings(objective="topk_opd", hint_selection="longest", diff_clip=0.0, beta=0.0)
 
