@@ -22,7 +22,7 @@ class ServeSettings:
     drain_s: float = 30.0
     """Seconds that running requests may take to finish after SIGTERM."""
     learner_restart_s: float = 5.0
-    """Seconds before a learner that died is started again; doubles up to 20 s, or five minutes if it
+    """Seconds before a learner that died is started again; doubles up to 10 s, or five minutes if it
     cannot start."""
 
     def __post_init__(self) -> None:
