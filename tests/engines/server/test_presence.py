@@ -41,9 +41,9 @@ async def test_a_server_that_is_not_there_yet_is_waited_for_and_the_log_says_so_
     caplog.set_level("INFO", logger="afterwit")
     client = ServerClient("http://127.0.0.1:9", key=None, silence_s=60)
     with pytest.raises(SettingError, match=r"no vLLM server answered"):
-        await answered(client, "/health", called="vLLM", patience_s=1.2)
+        await answered(client, "/health", called="vLLM", patience_s=3)
     await client.close()
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "waiting up to 1.2 s for a vLLM server: the server at http://127.0.0.1:9"
+        "waiting up to 3 s for a vLLM server: the server at http://127.0.0.1:9"
     )
