@@ -93,7 +93,7 @@ def _shares(base: Path, home: Path) -> Shares:
     trainer.begin(now=0.0)
     items, _ = trainer.build([_turn(renderer, number) for number in range(TURNS)])
     gate = Gate(store, versions, PromotionSettings())
-    asked_for = gate.items((), work=work(items))
+    asked_for = gate.items((), work=work(items), shared=trainer.packs(trainer.policy()))
     update = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
     asking = cpu_seconds(lambda: kept(trainer.policy(), asked_for, settings))
     store.close()

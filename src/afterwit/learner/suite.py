@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from afterwit.core.promotion import Item
 from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.ranks.lockstep import streamed
 from afterwit.learner.scoring import Packing, Row, stream_logits
 from afterwit.learner.settings import LearnerSettings
+from afterwit.objective.logprobs import at, logprobs
+
+ROWS = 256
+"""Tokens whose log-probs over the vocabulary are held at once."""
 
 
 def kept(
     policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks = ALONE
 ) -> list[tuple[Item, bool]]:
-    """Each item with whether the policy still takes it: its choices behind the approved ids, in one pass.
+    """Each item with whether the policy still takes it: the log-probs of the approved ids, in one pass.
 
     Each rank reads its share of them.
     """
@@ -31,6 +38,11 @@ def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings, rank
     packing = Packing.of(settings, policy.model)
     limit = settings.micro_batch_tokens
     found = streamed(stream_logits, policy.model, rows, limit, packing, ranks)
-    return [
-        item.kept(logits_TV.argmax(dim=-1).tolist()) for item, logits_TV in zip(items, found, strict=True)
-    ]
+    return [item.kept(_logprobs(logits_TV, item)) for item, logits_TV in zip(items, found, strict=True)]
+
+
+def _logprobs(logits_TV: Tensor, item: Item) -> list[float]:
+    """The log-prob of each of the item's T ids at temperature 1, some rows at a time."""
+    ids_T = torch.tensor(item.ids, device=logits_TV.device)
+    parts = zip(logits_TV.split(ROWS), ids_T.split(ROWS), strict=True)
+    return torch.cat([at(logprobs(rows, tau=1.0), ids) for rows, ids in parts]).tolist()

@@ -27,6 +27,7 @@ from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Examine as ExamineOrder
 from afterwit.learner.ranks.orders import Follower, Prepare, Update
 from afterwit.learner.rerun import Again, context_of, recipe_of, run_again
+from afterwit.learner.scoring import Packing
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
@@ -196,6 +197,10 @@ class Trainer:
         policy.number, policy.anew = number, False
         progress(Phase.WRITTEN)
         return written
+
+    def packs(self, policy: Policy) -> bool:
+        """Whether it reads once what several rows begin with."""
+        return Packing.of(self.settings, policy.model).allowed
 
     def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
         """Each item with whether the updated policy still says it."""

@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -9,7 +10,7 @@ from afterwit.core.turn import Sampled
 from afterwit.stages.promotion.settings import PromotionSettings
 from tests.fakes.turns import a_turn
 
-SUITE = PromotionSettings().suite
+SUITE = PromotionSettings(per_kind=8, per_source=3).suite
 
 
 def item(number: int, stratum: str = "write", source: str = "me") -> Item:
@@ -112,21 +113,29 @@ def test_an_item_is_what_the_policy_was_sure_of():
 
 
 @pytest.mark.parametrize(
-    ("choices", "kept"), [((4, 5), True), ((4, 9), True), ((9, 5), False)], ids=["same", "unsure", "sure"]
+    ("probabilities", "kept"),
+    [
+        ((0.95, 0.9), True),
+        ((0.95, 0.01), True),
+        ((0.71, 0.9), True),
+        ((0.69, 0.9), False),
+        ((0.01, 0.9), False),
+    ],
+    ids=["same", "unsure", "a little less", "wavers", "another"],
 )
-def test_a_response_is_kept_if_what_was_sure_is_chosen_again(choices, kept):
-    assert item(1).kept(choices) is kept
+def test_a_response_is_kept_if_what_was_sure_still_is(probabilities, kept):
+    assert item(1).kept([math.log(each) for each in probabilities]) is kept
 
 
 def test_a_long_response_may_differ_in_a_fiftieth_of_what_was_sure():
     long = replace(item(1), ids=tuple(range(100)), sure=(True,) * 100)
-    assert long.kept((-1, -1, *range(2, 100)))
-    assert not long.kept((-1, -1, -1, *range(3, 100)))
+    assert long.kept([-1.0] * 2 + [-0.01] * 98)
+    assert not long.kept([-1.0] * 3 + [-0.01] * 97)
 
 
-def test_choices_of_another_length_are_refused():
-    with pytest.raises(ValueError, match="2 ids but 1 choices"):
-        item(1).kept((4,))
+def test_log_probs_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="2 ids but 1 log-probs"):
+        item(1).kept((-0.1,))
     with pytest.raises(ValueError, match="2 ids but 1 flags"):
         replace(item(1), sure=(True,))
 
@@ -135,6 +144,20 @@ def test_strata_take_turns_within_a_budget_of_tokens():
     items = [item(n, stratum, source=f"s{n}") for n in range(4) for stratum in ("a", "b", "c")]
     found = [(each.stratum, each.turn) for each in SUITE.chosen(items, tokens=20, turn=1)]
     assert found == [("b", "t3"), ("c", "t3"), ("a", "t3"), ("b", "t2")]
+
+
+def test_what_responses_begin_with_costs_once_where_it_is_read_once():
+    start = tuple(range(160))
+    items = [replace(item(n), prompt_ids=(*start, *[n] * 14), ids=(4, 5)) for n in range(6)]
+    assert len(SUITE.chosen(items, tokens=400)) == 2
+    assert len(SUITE.chosen(items, tokens=400, shared=True)) == 6
+    assert len(SUITE.chosen(items, tokens=200, shared=True)) == 2
+
+
+def test_sharing_is_found_in_time_proportional_to_the_ids():
+    start = tuple(range(20_000))
+    items = [replace(item(n), prompt_ids=(*start, n)) for n in range(8)]
+    assert len(SUITE.chosen(items, tokens=20_100, shared=True)) == 8
 
 
 def test_a_result_is_read_back_from_its_json():

@@ -12,6 +12,9 @@ from afterwit.core.turn import Turn
 
 SURE = 0.9
 """Probability from which the policy was sure of a token when it sampled it."""
+STILL_SURE = 0.7
+"""Probability at temperature 1 from which a version still takes such a token. It is less than `SURE`, because
+turns are also sampled at lower temperatures: 0.9 and 0.1 at temperature 0.5 are 0.75 and 0.25 at 1."""
 MAY_DIFFER = 0.02
 """Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
@@ -56,17 +59,17 @@ class Item:
             sure=tuple(not forced and logprob >= math.log(SURE) for logprob, forced in pairs),
         )
 
-    def kept(self, choices: Sequence[int]) -> bool:
-        """Whether a version that would choose these ids, each behind the approved ones, still takes it.
+    def kept(self, logprobs: Sequence[float]) -> bool:
+        """Whether a version that gives the ids these log-probs, each after those before it, still takes it.
 
+        The likeliest token says too little: a version that begins to waver still has it, and samples others.
         What the policy was not sure of says nothing: free text is sampled, not chosen.
         """
-        if len(choices) != len(self.ids):
-            raise ValueError(f"{len(self.ids)} ids but {len(choices)} choices")
-        differ = sum(
-            sure and chosen != id for id, sure, chosen in zip(self.ids, self.sure, choices, strict=True)
-        )
-        return differ <= MAY_DIFFER * sum(self.sure)
+        if len(logprobs) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids but {len(logprobs)} log-probs")
+        least = math.log(STILL_SURE)
+        lost = sum(sure and logprob < least for sure, logprob in zip(self.sure, logprobs, strict=True))
+        return lost <= MAY_DIFFER * sum(self.sure)
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.ids)

@@ -16,6 +16,9 @@ from typing import Any
 from afterwit.core.promotion.evidence import e_value
 from afterwit.core.promotion.items import Item
 
+BLOCK = 16
+"""Ids that items share are counted in parts of so many."""
+
 
 class Standing(StrEnum):
     """What a version may be used for."""
@@ -80,16 +83,18 @@ class Suite:
         without: Collection[str] = (),
         tokens: int | None = None,
         turn: int = 0,
+        shared: bool = False,
     ) -> list[Item]:
         """The items to score; turns in `without`, those of the batch itself, are left out.
 
         With `tokens`, the strata give one item each, again and again, while the next one fits. `turn` says
-        which stratum begins, so that none is always the one left out.
+        which stratum begins, so that none is always the one left out. `shared`: what several items begin
+        with is read once.
         """
         found = self._newest(items, without)
         if tokens is None:
             return found
-        return _within(found, tokens, turn)
+        return _within(found, tokens, turn, shared)
 
     def _newest(self, items: Iterable[Item], without: Collection[str]) -> list[Item]:
         left = sorted(
@@ -134,16 +139,27 @@ class Suite:
         return Standing.CLEAN if max(doubts, default=1.0) < self.clean_below else Standing.DOUBTFUL
 
 
-def _within(items: Sequence[Item], tokens: int, turn: int) -> list[Item]:
+def _within(items: Sequence[Item], tokens: int, turn: int, shared: bool) -> list[Item]:
     strata: dict[str, list[Item]] = defaultdict(list)
     for item in items:
         strata[item.stratum].append(item)
     names = sorted(strata)
     names = names[turn % len(names) :] + names[: turn % len(names)] if names else []
     rounds = (strata[name][at] for at in range(len(items)) for name in names if at < len(strata[name]))
-    found, left = [], tokens
+    found, left, read = [], tokens, set[int]()
     for item in rounds:
-        if len(item) <= left:
-            left -= len(item)
+        beginnings = _beginnings(item) if shared else []
+        cost = len(item) - BLOCK * sum(beginning in read for beginning in beginnings)
+        if cost <= left:
+            left -= cost
+            read.update(beginnings)
             found.append(item)
     return found
+
+
+def _beginnings(item: Item) -> list[int]:
+    """A hash of each beginning of whole blocks of the item's ids: items share those that are equal."""
+    ids, found = item.prompt_ids + item.ids, [0]
+    for end in range(BLOCK, len(ids) + 1, BLOCK):
+        found.append(hash((found[-1], ids[end - BLOCK : end])))
+    return found[1:]

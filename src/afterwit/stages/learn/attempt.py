@@ -119,9 +119,10 @@ class Attempts:
     def _updated(
         self, new: Sequence[Item], replayed: Sequence[Item], gate: Gate, progress: Progress
     ) -> Version:
-        items = gate.items([item.turn for item in new if item.turn is not None], work=work([*new, *replayed]))
+        own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
 
         def examine(policy: Policy) -> SuiteResult | None:
+            items = gate.items(own, work=cost, shared=self._trainer.packs(policy))
             found = gate.result(self._trainer.kept(policy, items))
             if found is not None and found.standing is Standing.HELD:
                 turns = len(new) or len(replayed)

@@ -150,7 +150,7 @@ class Forgetter:
     def _suite(self, policy: Policy, turns: Sequence[str]) -> SuiteResult | None:
         """What the version without the session lost. It serves whatever that is: at worst it is doubtful."""
         gate = self._gate_of(self._trainer.adapter)
-        items = gate.items(turns, work=0)
+        items = gate.items(turns, work=0, shared=self._trainer.packs(policy))
         found = gate.result(self._trainer.kept(policy, items))
         if found is None or found.standing is not Standing.HELD:
             return found

@@ -31,8 +31,9 @@ class Gate:
         self._store, self._settings = store, settings
         self._adapter, self._versions = adapter, versions.of(adapter)
 
-    def items(self, batch: Collection[str], *, work: int) -> list[Item]:
-        """What an update of these turns is asked for. `work` is the update's own, in tokens that are read.
+    def items(self, batch: Collection[str], *, work: int, shared: bool) -> list[Item]:
+        """What an update of these turns is asked for. `work` is the update's own, in tokens that are read;
+        `shared`: what several responses begin with is read once.
 
         What versions said that were taken back is no skill of the present one.
         """
@@ -42,7 +43,8 @@ class Gate:
         versions = self._versions.history()
         gone = {number for version in versions for number in version.reverts}
         found = [item for item in self._store.suite(self._adapter) if item.version not in gone]
-        return self._settings.suite.chosen(found, without=batch, tokens=budget, turn=len(versions))
+        suite, turn = self._settings.suite, len(versions)
+        return suite.chosen(found, without=batch, tokens=budget, turn=turn, shared=shared)
 
     def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
         """What the answers say; None if the gate is off."""

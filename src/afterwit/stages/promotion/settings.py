@@ -25,10 +25,10 @@ class PromotionSettings:
     clean_below: float = 3.0
     """A version is a place to return to if no kind of response has more evidence of loss than this. A kind of
     which only one response was approved is not counted."""
-    per_kind: int = 8
+    per_kind: int = 16
     """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
     or text."""
-    per_source: int = 3
+    per_source: int = 6
     """Of these, how many may come from one source (a key and its client) if others approved such responses
     too; an equal part of them if that is more."""
     share_of_update: float = 0.2
