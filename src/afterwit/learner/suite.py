@@ -44,5 +44,5 @@ def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings, rank
 def _logprobs(logits_TV: Tensor, item: Item) -> list[float]:
     """The log-prob of each of the item's T ids at temperature 1, some rows at a time."""
     ids_T = torch.tensor(item.ids, device=logits_TV.device)
-    parts = zip(logits_TV.split(ROWS), ids_T.split(ROWS), strict=True)
+    parts = zip(torch.split(logits_TV, ROWS), torch.split(ids_T, ROWS), strict=True)
     return torch.cat([at(logprobs(rows, tau=1.0), ids) for rows, ids in parts]).tolist()
