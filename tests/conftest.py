@@ -34,6 +34,13 @@ os.environ |= {
 }  # for the tests' own S3 server, and so that no test ever reaches another
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests measured, such as the seconds until something that was killed was back."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name} {value}")
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Starts engine servers, one at a time. For tests that are marked `engines`."""
