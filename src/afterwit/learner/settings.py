@@ -158,7 +158,8 @@ class LearnerSettings:
     All need the home on a disk that they share. 1: every process holds all."""
     patience_s: float = 600.0
     """Seconds that the processes of a learner wait for each other within an update. After that one of them
-    hangs: all end, and `serve` starts them again."""
+    hangs: all end, and `serve` starts them again. A learner of one process that gives no sign for so long is
+    said to hang by `/readyz` and `status`, and is left alone: its pass may be a long one."""
     lease_s: float = 900.0
     """Seconds until another learner may take over claimed turns; renewed while the update runs."""
     retry_s: float = 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import resource
 import signal
 import subprocess
@@ -121,3 +122,32 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def test_a_learner_that_hangs_is_said_to_and_so_is_that_it_works_again(tmp_path: Path) -> None:
+    said = asyncio.Queue[tuple[bool, str]]()
+
+    async def report(ok: bool, words: str) -> None:
+        said.put_nowait((ok, words))
+
+    base = tiny_qwen3(tmp_path / "base")
+    settings = load(home=tmp_path, environment={}, pairs=[f"model={base}", "learner.patience_s=3"])
+    kept = asyncio.create_task(
+        learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
+    )
+    async with asyncio.timeout(300):
+        while not (learners := multiprocessing.active_children()):
+            await asyncio.sleep(0.05)
+        (learner,) = learners
+        assert learner.pid is not None
+        os.kill(learner.pid, signal.SIGSTOP)
+        while "no sign for 3 s" not in (words := (await said.get())[1]):
+            pass
+        assert f"kill -9 {learner.pid}" in words
+        os.kill(learner.pid, signal.SIGCONT)
+        while await said.get() != (True, "working"):
+            pass
+    kept.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await kept
+    assert not learner.is_alive()

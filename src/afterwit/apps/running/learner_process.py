@@ -8,14 +8,16 @@ import multiprocessing
 import os
 import signal
 import threading
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from afterwit.apps.config import Settings
 from afterwit.apps.running.parent import end_with, is_gone
 from afterwit.apps.running.ranks import KILLED, launch, starts_ranks
+from afterwit.apps.running.signs_of_life import Giver, signs
 from afterwit.core.errors import AfterwitError, RankLost
-from afterwit.stages.worker import Report
+from afterwit.stages.worker import WORKING, Report
 
 REFUSED = 3
 """Exit code of a learner that could not start and has said why in its status."""
@@ -39,26 +41,42 @@ async def keep_alive(
     while True:
         started = loop.time()
         try:
-            code = await _life(settings, home, stop_s)
+            code = await _life(settings, home, stop_s, report)
             cause = None if code == REFUSED else _cause(code)
         except OSError as error:  # no process or no memory is left, for now
             cause = f"cannot be started: {error}"
         deaths = 1 if loop.time() - started > STEADY_S else deaths + 1
         wait_s = pause(deaths, pause_s, LONGEST_PAUSE_REFUSED_S if cause is None else LONGEST_PAUSE_S)
         if cause is not None:
-            await _say(report, f"the learner {cause}; it starts again in {wait_s:.0f} s")
+            await _say(report, False, f"the learner {cause}; it starts again in {wait_s:.0f} s")
         await asyncio.sleep(wait_s)
 
 
-async def _life(settings: Settings, home: Path, stop_s: float) -> int | None:
+async def _life(settings: Settings, home: Path, stop_s: float, report: Report) -> int | None:
     """Start the process and wait until it ends; if cancelled, end it. Returns its exit code."""
-    process = _start(settings, home)
-    try:
-        await _ended(process)
-    finally:
-        if process.is_alive():
-            await asyncio.to_thread(_stop, process, stop_s)
+    with signs() as (pipe, taker):
+        process = _start(settings, home, pipe)
+
+        async def told(silent: bool) -> None:
+            await _say(report, not silent, _silent(settings, process) if silent else WORKING)
+
+        watching = asyncio.create_task(taker.watch(settings.learner.patience_s, told))
+        if starts_ranks(settings):
+            watching.cancel()  # they watch each other
+        try:
+            await _ended(process)
+        finally:
+            watching.cancel()
+            if process.is_alive():
+                await asyncio.to_thread(_stop, process, stop_s)
     return process.exitcode
+
+
+def _silent(settings: Settings, process: BaseProcess) -> str:
+    return (
+        f"the learner has given no sign for {settings.learner.patience_s:g} s (learner.patience_s): it hangs, "
+        f"or one pass takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
+    )
 
 
 def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
@@ -66,20 +84,20 @@ def pause(deaths: int, first_s: float, longest_s: float = LONGEST_PAUSE_S) -> fl
     return min(first_s * 2.0 ** min(deaths - 1, 30), max(first_s, longest_s))
 
 
-async def _say(report: Report, words: str) -> None:
+async def _say(report: Report, ok: bool, words: str) -> None:
     log.warning("learn: %s", words)
     try:
-        await report(False, words)
+        await report(ok, words)
     except AfterwitError as error:  # learning goes on without a status
         log.warning("learn: its status cannot be stored: %s", error)
 
 
-def _start(settings: Settings, home: Path) -> BaseProcess:
+def _start(settings: Settings, home: Path, pipe: Connection | None = None) -> BaseProcess:
     context = multiprocessing.get_context("spawn")
     level = logging.getLogger().getEffectiveLevel()
     process = context.Process(
         target=_learn,
-        args=(settings, home, level, os.getpid()),
+        args=(settings, home, level, os.getpid(), pipe),
         name="afterwit-learner",
         daemon=settings.learner.processes == 1,  # a daemon may start no processes
     )
@@ -117,7 +135,9 @@ def _cause(code: int | None) -> str:
     return f"ended with code {code} (see the log)"
 
 
-def _learn(settings: Settings, home: Path, log_level: int, parent: int) -> None:
+def _learn(
+    settings: Settings, home: Path, log_level: int, parent: int, pipe: Connection | None = None
+) -> None:
     """What the process does. Until the model is in memory SIGTERM ends it at once; then it first finishes."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the parent
@@ -133,7 +153,11 @@ def _learn(settings: Settings, home: Path, log_level: int, parent: int) -> None:
     def loaded() -> None:
         signal.signal(signal.SIGTERM, lambda *_: told.set())
 
+    giver = None if pipe is None else Giver(pipe)
+
     def stop() -> bool:
+        if giver is not None:
+            giver.give()
         return told.is_set() or is_gone(parent)
 
     try:
