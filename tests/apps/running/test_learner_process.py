@@ -136,7 +136,7 @@ async def test_a_learner_that_hangs_is_said_to_and_so_is_that_it_works_again(tmp
         learner_process.keep_alive(settings, tmp_path, pause_s=0.01, stop_s=1.0, report=report)
     )
     async with asyncio.timeout(300):
-        while not (learners := multiprocessing.active_children()):
+        while not (learners := multiprocessing.active_children()):  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.05)
         (learner,) = learners
         assert learner.pid is not None
