@@ -75,8 +75,8 @@ async def _life(settings: Settings, home: Path, stop_s: float, report: Report) -
 def _silent(settings: Settings, process: BaseProcess) -> str:
     patience_s = settings.learner.patience_s
     return (
-        f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one pass takes "
-        f"longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
+        f"the learner has given no sign for {patience_s:g} s (learner.patience_s): it hangs, or one pass "
+        f"takes longer. Turns wait meanwhile; `kill -9 {process.pid}` has it started again"
     )
 
 
