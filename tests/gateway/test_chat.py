@@ -222,7 +222,7 @@ async def test_the_settings_may_force_the_main_lines_temperature(tmp_path, rende
 
 
 async def test_a_response_that_takes_too_long_is_delivered_with_what_was_sampled(tmp_path, renderer):
-    async with serving(tmp_path, renderer, settings=GatewaySettings(response_timeout_s=0.2)) as gateway:
+    async with serving(tmp_path, renderer, settings=GatewaySettings(response_timeout_s=1.0)) as gateway:
         gateway.engine.pause_after = 3
         answer = (await gateway.ask()).json()
         assert answer["choices"][0]["finish_reason"] == "length"
