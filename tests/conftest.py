@@ -6,6 +6,7 @@ Properties are never searched by the clock: cores may be busy.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{report.nodeid}: {name} {value}")
+
+
+@pytest.fixture(autouse=True)
+def _what_killed_processes_leave(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Processes of a cluster have temporary files in one folder, which goes with the test: torch's launcher
+    leaves its own when it is killed."""
+    if request.node.get_closest_marker("cluster") is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="afterwit-", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")
