@@ -3,10 +3,12 @@ import math
 from dataclasses import asdict, replace
 
 import pytest
+import torch
 
 from afterwit.core.message import Message, ToolCall
 from afterwit.core.promotion import Item, Standing, SuiteResult, stratum_of
-from afterwit.core.turn import Sampled
+from afterwit.core.promotion.items import sure_from
+from afterwit.core.turn import Basis, Sampled, Sampling
 from afterwit.stages.promotion.settings import PromotionSettings
 from tests.fakes.turns import a_turn
 
@@ -110,6 +112,26 @@ def test_an_item_is_what_the_policy_was_sure_of():
     found = Item.of(turn, since=3.0)
     assert (found.turn, found.ids, found.sure, found.since) == ("t", (7, 8, 9), (True, False, False), 3.0)
     assert (found.stratum, found.source, found.prompt_ids) == ("text", turn.scope, turn.prompt_ids)
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.2, 0.6, 1.0, 1.5])
+def test_the_policy_was_sure_of_what_is_sure_at_temperature_1(tau):
+    logits = torch.tensor([[0.89, 0.11], [0.91, 0.09]], dtype=torch.float64).log()
+    under, over = (logits / tau).log_softmax(dim=-1)[:, 0].tolist()
+    assert under < sure_from(tau) < over
+    sampled = Sampled(ids=(7, 8), logprobs=(under, over), versions=(0, 0), forced=(False, False))
+    turn = a_turn("t", sampled=sampled, sampling=Sampling(max_tokens=9, temperature=tau))
+    assert Item.of(turn, since=3.0).sure == (False, True)
+
+
+def test_raw_log_probs_and_greedy_turns_are_of_temperature_1():
+    sampled = Sampled(
+        ids=(7, 8), logprobs=(math.log(0.89), math.log(0.91)), versions=(0, 0), forced=(False, False)
+    )
+    greedy = a_turn("t", sampled=sampled, sampling=Sampling(max_tokens=9, temperature=0.0))
+    raw = replace(sampled, basis=Basis.RAW)
+    cool = a_turn("t", sampled=raw, sampling=Sampling(max_tokens=9, temperature=0.2))
+    assert Item.of(greedy, since=3.0).sure == Item.of(cool, since=3.0).sure == (False, True)
 
 
 @pytest.mark.parametrize(

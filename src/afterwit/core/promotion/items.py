@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.message import Message
-from afterwit.core.turn import Turn
+from afterwit.core.turn import Basis, Turn, scoring_temperature
 
 SURE = 0.9
-"""Probability from which the policy was sure of a token when it sampled it."""
+"""Probability at temperature 1 from which the policy was sure of a token when it sampled it."""
 STILL_SURE = 0.7
-"""Probability at temperature 1 from which a version still takes such a token. It is less than `SURE`, because
-turns are also sampled at lower temperatures: 0.9 and 0.1 at temperature 0.5 are 0.75 and 0.25 at 1."""
+"""Probability at temperature 1 from which a version still takes such a token."""
 MAY_DIFFER = 0.02
 """Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
@@ -47,6 +46,8 @@ class Item:
     def of(cls, turn: Turn, *, since: float) -> Item:
         """The item of a turn that was approved."""
         sampled = turn.sampled
+        tau = scoring_temperature(turn.sampling.temperature) if sampled.basis is Basis.PROCESSED else 1.0
+        least = sure_from(tau)
         pairs = zip(sampled.logprobs, sampled.forced, strict=True)
         return cls(
             turn=turn.id,
@@ -56,7 +57,7 @@ class Item:
             since=since,
             prompt_ids=turn.prompt_ids,
             ids=sampled.ids,
-            sure=tuple(not forced and logprob >= math.log(SURE) for logprob, forced in pairs),
+            sure=tuple(not forced and logprob >= least for logprob, forced in pairs),
         )
 
     def kept(self, logprobs: Sequence[float]) -> bool:
@@ -73,6 +74,14 @@ class Item:
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.ids)
+
+
+def sure_from(tau: float) -> float:
+    """The log-prob at temperature `tau` of a token that is at `SURE` at temperature 1, beside one other.
+
+    The odds of two tokens at `tau` are those at 1 to the power 1 / tau.
+    """
+    return -math.log1p(((1 - SURE) / SURE) ** (1 / tau))
 
 
 def stratum_of(response: Message) -> str:
