@@ -176,12 +176,6 @@ def test_what_responses_begin_with_costs_once_where_it_is_read_once():
     assert len(SUITE.chosen(items, tokens=200, shared=True)) == 2
 
 
-def test_sharing_is_found_in_time_proportional_to_the_ids():
-    start = tuple(range(20_000))
-    items = [replace(item(n), prompt_ids=(*start, n)) for n in range(8)]
-    assert len(SUITE.chosen(items, tokens=20_100, shared=True)) == 8
-
-
 def test_a_result_is_read_back_from_its_json():
     found = result(write=(2, 3), text=(0, 1))
     assert SuiteResult.from_dict(json.loads(json.dumps(asdict(found)))) == found

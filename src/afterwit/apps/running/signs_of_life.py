@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 EACH_S = 1.0
 """Signs are this far apart at least."""
 LOOK_S = 5.0
+"""How often the parent looks whether signs came."""
 
 
 class Giver:
