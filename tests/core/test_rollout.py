@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,13 +134,19 @@ def test_side_turns_are_not_put_before_the_judge():
     assert learned(given) == [Ended(turn=side, reason=Reason.SIDE_TURN)]
 
 
-def test_a_call_of_an_unknown_tool_is_bad_whatever_the_judge_thinks():
+@pytest.mark.parametrize(
+    ("said", "reward", "source"),
+    [(None, 1, Source.VOTES), ("Error: there is no such tool", -1, Source.SCHEMA)],
+)
+def test_a_call_of_a_tool_that_the_request_did_not_offer_is_bad_only_if_no_tool_took_it(said, reward, source):
     messages = transcript("hermes")
     at = min(rollout(messages).turns)
+    if said is not None:
+        messages = (*messages[: at + 1], replace(messages[at + 1], content=said), *messages[at + 2 :])
     turn = a_turn("t", conversation=Conversation(messages=messages[:at]), message=messages[at])
     (done,) = learned(Rollout(messages=messages, turns={at: turn}))
     assert isinstance(done, JudgedTurn)
-    assert (done.verdict.reward, done.verdict.source, done.opd) == (-1, Source.SCHEMA, False)
+    assert (done.verdict.reward, done.verdict.source) == (reward, source)
 
 
 @pytest.mark.parametrize(("at", "message"), [(9, "at index 9, but there are 1"), (0, "is said by user")])

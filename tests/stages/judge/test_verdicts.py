@@ -124,6 +124,41 @@ async def test_a_call_that_no_tool_takes_is_bad_without_a_vote(house, name, argu
     assert (len(house.client.asked), house.client.hints_asked) == (3, 3)
 
 
+STRICT = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}, "mode": {"type": "string"}},
+    "required": ["path", "mode"],
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"path": "a", "mode": "r", "lines": null}',
+        '{"path": "a", "mode": "r", "lines": "5"}',
+        '{"path": "a"}',
+    ],
+)
+@pytest.mark.parametrize(
+    ("result", "source", "asked"),
+    [("first line", Source.VOTES, 6), ("Error: lines must be a number", Source.SCHEMA, 3)],
+)
+async def test_a_schema_that_is_stricter_than_its_tool_decides_nothing_where_the_tool_answered(
+    house, arguments, result, source, asked
+):
+    tool = {"type": "function", "function": {"name": "read", "parameters": STRICT}}
+    message = Message(role="assistant", tool_calls=(ToolCall(id="c", name="read", arguments=arguments),))
+    prompt = Conversation(messages=(Message(role="user", content="Open it."),), tools=(tool,))
+    followed = (
+        Message(role="tool", content=result, tool_call_id="c"),
+        Message(role="user", content="perfect"),
+    )
+    await house.answered("t1", followed, conversation=prompt, message=message)
+    await house.judge.step()
+    record = await house.record("t1")
+    assert (record.verdict.source, len(house.client.asked)) == (source, asked)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

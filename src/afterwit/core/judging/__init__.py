@@ -5,8 +5,10 @@ voting       votes read and counted, and which hints are kept
 hint_rules   what a hint may not say
 hints        how a hint is put into a prompt; hinted_prompts: the prompts of a turn's teachers
 repeats      whether a response repeats a tool call
+answered     which of its calls a tool answered well
 """
 
+from afterwit.core.judging.answered import without_answered_calls
 from afterwit.core.judging.hindsight import (
     JudgeCall,
     JudgeCase,
@@ -43,4 +45,5 @@ __all__ = [
     "reactions",
     "repeats_a_call",
     "splice",
+    "without_answered_calls",
 ]

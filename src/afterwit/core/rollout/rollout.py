@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.judging import JudgeCall, JudgePrompts, VoteRules, case_of, conclude, questions
+from afterwit.core.judging import (
+    JudgeCall,
+    JudgePrompts,
+    VoteRules,
+    case_of,
+    conclude,
+    questions,
+    without_answered_calls,
+)
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.recording import following
@@ -93,7 +101,8 @@ def samples(
             return Ended(turn=turn, reason=reason)
         if next_state is None:
             return Ended(turn=turn, reason=Reason.NO_NEXT_STATE)
-        judged = case_of(turn, next_state, schema_error=schema_error(turn.message, turn.conversation.tools))
+        unanswered = without_answered_calls(turn.message, next_state.messages)
+        judged = case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
         answers = [(call, ask(turn, call)) for call in questions(judged, prompts, rules)]
         return sample_of(turn, conclude(judged, answers, rules), rules.reads)
 

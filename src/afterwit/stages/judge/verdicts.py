@@ -16,6 +16,7 @@ from afterwit.core.judging import (
     case_of,
     conclude,
     questions,
+    without_answered_calls,
 )
 from afterwit.core.turn import RecordedTurn
 from afterwit.core.verdict import NextState, Verdict
@@ -58,7 +59,8 @@ class Verdicts:
         return await asyncio.to_thread(conclude, judged, answers, rules)
 
     def _open(self, turn: RecordedTurn, next_state: NextState) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
-        error = schema_error(turn.message, turn.conversation.tools)
+        unanswered = without_answered_calls(turn.message, next_state.messages)
+        error = schema_error(unanswered, turn.conversation.tools)
         judged = case_of(turn, next_state, schema_error=error)
         return judged, questions(judged, self._prompts, self._rules)
 
