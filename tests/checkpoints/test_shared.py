@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from afterwit.checkpoints import MODEL, STATE, SharedVersions, Versions, manifest, roll_back
 from afterwit.checkpoints.forgetting import tainted
+from afterwit.checkpoints.remote.folder import FolderRemote
 from afterwit.core.errors import SettingError, VersionDamaged, VersionsRefused, VersionTaken
 from tests.checkpoints.places import PLACES, Place, opened
 from tests.checkpoints.test_versions import a_base, damage, fill, grow, version
@@ -226,6 +228,39 @@ def test_another_homes_versions_are_refused(machine: Machine, tmp_path: Path) ->
         ):
             what()
     assert two.newest() == 0
+
+
+@pytest.mark.parametrize("name", ["../../../there", "{tmp}/there", "..", "", "a/../../../../there", "x\x00y"])
+def test_a_manifest_from_there_writes_no_file_outside_of_its_version(
+    machine: Machine, tmp_path: Path, name: str
+) -> None:
+    attacker, other = machine("attacker"), machine("other")
+    grow(attacker, 1)
+    loot = tmp_path / "loot"
+    loot.write_text("written by a manifest")
+    attacker.remote.put("ab" * 32, loot)
+    data = json.loads(manifest.dump(version(2)))
+    data["files"] = {name.format(tmp=tmp_path): "ab" * 32}
+    attacker.remote.commit(2, json.dumps(data))
+    with pytest.raises(
+        VersionsRefused, match=r"manifest of version 2 at .* is refused .* cannot be the name of a version's"
+    ):
+        other.follow()
+    with pytest.raises(SettingError, match="version 2 are not in"):
+        other.weights(2)
+    assert not list(tmp_path.rglob("there"))
+    assert other.get(2) is None
+    attacker.remote.remove(["ab" * 32])
+
+
+def test_what_is_no_manifest_at_the_place_is_nobodys_version(machine: Machine, tmp_path: Path) -> None:
+    learner, other = machine("learner"), machine("other")
+    grow(learner, 1)
+    if isinstance(learner.remote, FolderRemote):
+        for name in (".DS_Store", "000001.json~", "-00001.json", "notes.txt"):
+            (tmp_path / "shared" / "manifests" / name).write_text("{}")
+    other.follow()
+    assert other.all() == learner.all()
 
 
 def test_a_damaged_file_is_brought_again_once_it_is_deleted(machine: Machine) -> None:

@@ -64,7 +64,7 @@ def add_judged(store: Store, id: str, verdict: Verdict = HINTED, *, now: float =
 def a_version(number: int, turns: Sequence[str] = (), **changes: Any) -> Version:
     fields: dict[str, Any] = {
         "number": number,
-        "parent": number - 1,
+        "parent": number - 1 if number else None,
         "origin": Origin.UPDATE,
         "created": 0.0,
         "turns": tuple(turns),

@@ -11,7 +11,7 @@ WEIGHTS = (".safetensors", ".bin")
 """Suffixes of files that hold weights, whole or an adapter's."""
 SHARD = ".distcp"
 """Suffix of a part of the state that one process of the learner wrote."""
-INDEX = ".metadata"
+INDEX = "learner.index"
 """The file that says what is in the parts: written last, read first."""
 
 

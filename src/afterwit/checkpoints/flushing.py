@@ -12,7 +12,7 @@ def draft(folder: Path, text: str) -> Path:
     """Flush every file of the folder to the disk, and the manifest under another name, which is returned."""
     for path in folder.iterdir():
         sync(path)
-    found = folder / f".{manifest.NAME}"
+    found = folder / manifest.DRAFT
     found.write_text(text)
     sync(found)
     sync(folder)

@@ -1,55 +1,75 @@
-"""A version's manifest: the JSON that makes its folder a version."""
+"""A version's manifest: the JSON that makes its folder a version.
+
+It may come from a place that others write, or out of a backup, and its names become files here: every reader
+goes through `parse`.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from afterwit.checkpoints.foreign import parsed
 from afterwit.core.adapters import SHARED
-from afterwit.core.promotion import SuiteResult
-from afterwit.core.version import Effect, Origin, Probe, Recipe, Version
+from afterwit.core.version import Version
 
 NAME = "manifest.json"
+DRAFT = f".{NAME}"
+"""The manifest until it is flushed to the disk."""
+NO_NAME = re.compile(r"\.{0,2}|.*[/\\:\x00-\x1f\x7f].*", re.DOTALL)
+"""What is not one plain component of a path, on any platform."""
+MOST_BYTES = 255
+"""Of a file's name."""
+DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")
+"""SHA-256, or the BLAKE2b of 16 bytes that older manifests have."""
 
 
-def dump(version: Version) -> str:
-    """The manifest's text."""
-    return json.dumps(asdict(version), indent=1)
-
-
-def parse(text: str) -> Version:
-    """The version in a manifest's text. The inverse of `dump`."""
-    data = json.loads(text)
-    probe = data.pop("probe")
-    return Version(
-        number=data["number"],
-        parent=data["parent"],
-        origin=Origin(data["origin"]),
-        created=data["created"],
-        turns=tuple(data["turns"]),
-        replayed=tuple(data["replayed"]),
-        restores=data["restores"],
-        reverts=tuple(data["reverts"]),
-        probe=Probe(ids=tuple(probe["ids"]), logprobs=tuple(probe["logprobs"])),
-        files=data["files"],
-        metrics=data["metrics"],
-        recipe=None if data.get("recipe") is None else _recipe(data["recipe"]),
-        begins=data.get("begins"),
-        replays=tuple(data.get("replays", ())),
-        forgets=tuple(data.get("forgets", ())),
-        without=tuple(data.get("without", ())),
-        effects=tuple(Effect.from_dict(each) for each in data.get("effects", ())),
-        suite=None if data.get("suite") is None else SuiteResult.from_dict(data["suite"]),
-        adapter=data.get("adapter", SHARED),
+def names_file(name: str) -> bool:
+    """Whether a file of a version may have this name, which lies in its folder and is not the manifest."""
+    return (
+        NO_NAME.fullmatch(name) is None
+        and name not in (NAME, DRAFT)
+        and len(name.encode(errors="replace")) <= MOST_BYTES
     )
 
 
+def dump(version: Version) -> str:
+    """The manifest's text. ValueError if `parse` would refuse it."""
+    _check(version)
+    return json.dumps(asdict(version), indent=1)
+
+
+def parse(text: str, number: int) -> Version:
+    """The version in the text of the manifest `number`. The inverse of `dump`.
+
+    ValueError, which says why, unless it is a version: of this number, from earlier ones, whose files have
+    plain names and digests.
+    """
+    version = parsed(Version, text)
+    if version.number != number:
+        raise ValueError(f"it says that it is version {version.number}, not {number}")
+    _check(version)
+    return version
+
+
+def _check(version: Version) -> None:
+    earlier = (version.parent, version.restores, version.begins, *version.reverts, *version.replays)
+    for number in earlier:
+        if number is not None and not 0 <= number < version.number:
+            raise ValueError(f"version {version.number} cannot come from version {number}")
+    for name, digest in version.files.items():
+        if not names_file(name):
+            raise ValueError(f"{name!r} cannot be the name of a version's file")
+        if DIGEST.fullmatch(digest) is None:
+            raise ValueError(f"{digest!r} is no hash of the file {name}")
+
+
 def read(path: Path) -> Version:
-    """The version in a manifest."""
-    return parse(path.read_text())
+    """The version in a manifest, whose number is the name of its folder."""
+    return parse(path.read_text(), int(path.parent.name))
 
 
 def adapter_in(path: Path) -> str | None:
@@ -78,8 +98,3 @@ def history_in(path: Path) -> Version:
 def _history_in(path: Path, inode: int, changed: int) -> Version:
     """Read once: a manifest never changes. Effects are most of it."""
     return replace(read(path), metrics={}, effects=(), recipe=None)
-
-
-def _recipe(data: dict[str, Any]) -> Recipe:
-    groups = {turn: tuple(rewards) for turn, rewards in data["groups"].items()}
-    return Recipe(**{**data, "groups": groups})

@@ -81,10 +81,10 @@ def _restore(source: Path, folder: Path) -> None:
     """Every file of a version but its manifest."""
     for path in source.iterdir():
         if path.is_file() and path.name != manifest.NAME:
-            _link(path.resolve(), folder / path.name)
+            link(path.resolve(), folder / path.name)
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
     """A hard link, or a copy if the disk has no links. A version's files never change."""
     try:
         os.link(source, target)

@@ -125,6 +125,13 @@ class SharedVersions(Versions):
                 "there; name another place in versions.url, or begin with an empty home"
             )
         for number, text in self.remote.manifests([number for number in there if number not in here]).items():
+            try:
+                manifest.parse(text, number)
+            except ValueError as error:
+                raise VersionsRefused(
+                    f"the manifest of version {number} at {self.remote.place} is refused ({error}): bring it "
+                    "back from a copy, or remove it and those after it, and look who may write there"
+                ) from error
             folder = self.place(number)
             folder.mkdir(mode=0o700, parents=True)
             draft(folder, text).rename(folder / manifest.NAME)

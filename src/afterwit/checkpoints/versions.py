@@ -70,10 +70,10 @@ class Versions:
         path = self._manifest(number)
         try:
             return read(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise VersionDamaged(
-                f"{path} cannot be read: bring it back from a copy, or remove the folder {path.parent}; its "
-                "turns train again then"
+                f"{path} cannot be read ({error}): bring it back from a copy, or remove the folder "
+                f"{path.parent}; its turns train again then"
             ) from error
 
     def newest(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -39,6 +40,11 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             local_files_only=True,
             output_loading_info=True,
         )
+    except UnpicklingError as error:
+        raise SettingError(
+            f"transformers cannot load {folder}: its weights are a pickle of more than tensors, which is "
+            "not run; take them as *.safetensors"
+        ) from error
     except (ValueError, OSError, KeyError, RuntimeError, SafetensorError) as error:
         raise SettingError(own_code(folder) or f"transformers cannot load {folder}: {error}") from error
     if wrong := _misfits(report):

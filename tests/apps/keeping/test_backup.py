@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -239,6 +241,79 @@ def test_a_damaged_or_foreign_archive_makes_no_home(
     with pytest.raises(SettingError, match=said):
         restore(bad, tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar", "copy.tar", "home"]
+
+
+def entry(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, data
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        (
+            entry("versions/000001/x", type=tarfile.LNKTYPE, linkname="nowhere"),
+            "x is neither a file nor a link",
+        ),
+        (
+            entry("versions/000001/x", type=tarfile.LNKTYPE, linkname="store.db"),
+            "x is neither a file nor a link",
+        ),
+        (
+            entry("versions/000001/x", type=tarfile.LNKTYPE, linkname="../../../../etc/passwd"),
+            "x is neither a file nor a link",
+        ),
+        (entry("versions/000001/x", type=tarfile.SYMTYPE, linkname="x"), "x is neither a file nor a link"),
+        (entry("versions/000001/x", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "x is neither a file nor"),
+        (entry("versions/000001/x", type=tarfile.FIFOTYPE), "x is neither a file nor a link"),
+        (
+            entry("versions/000001/x", pax_headers={"GNU.sparse.map": "0,0", "GNU.sparse.size": "9000"}),
+            "neither",
+        ),
+        (entry("versions/000001", type=tarfile.DIRTYPE), "has no place in a home"),
+        (entry("versions/\u0661\u0661\u0661\u0661\u0661\u0661/x"), "has no place in a home"),
+        (entry("versions/000001/code.py", b"import os"), "code.py has no hash in it"),
+        (entry("versions/000000/code.py", b"import os"), "code.py has no hash in it"),
+        (entry("versions/000007/x", b"x"), "version 7 has no manifest.json"),
+    ],
+)
+def test_a_backup_by_somebody_else_makes_no_home(
+    learned: Path, tmp_path: Path, added: tuple[tarfile.TarInfo, bytes], said: str
+) -> None:
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    with tarfile.open(file, "a", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(added[0], io.BytesIO(added[1]))
+    with pytest.raises(SettingError, match=said):
+        restore(file, tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.tar", "home"]
+
+
+def test_an_archive_that_is_larger_inside_is_not_unpacked(learned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    with pytest.raises(SettingError, match="no backup of Afterwit, or damaged"):
+        restore(file, tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", ["../../../etc/hostname", "/etc/hostname", "versions/000001/manifest.json"])
+def test_the_header_names_files_of_a_home_alone(learned: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "copy.tar"
+    with store_of_home(learned) as store:
+        backups.back_up(learned, store, file, now=1.0)
+
+    def change(entry: str, data: bytes) -> tuple[str, bytes]:
+        return entry, data.replace(b"config.toml", name.encode()) if entry == HEADER else data
+
+    bad = altered(file, tmp_path / "bad.tar", change)
+    with pytest.raises(SettingError, match="which is no file of a home"):
+        restore(bad, tmp_path / "again")
 
 
 def test_a_truncated_archive_and_a_file_of_another_kind_are_refused(learned: Path, tmp_path: Path) -> None:

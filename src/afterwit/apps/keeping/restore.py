@@ -8,14 +8,15 @@ from pathlib import Path
 
 from afterwit.apps.build import store_at, versions_of
 from afterwit.apps.home import STORE, VERSIONS, store_url
-from afterwit.apps.keeping.archive import HEADER, Header, belongs, read_header
+from afterwit.apps.keeping.archive import HEADER, Header, belongs, links, read_header
 from afterwit.apps.keeping.drafts import draft_beside
 from afterwit.apps.running.runtime import STAGES
-from afterwit.checkpoints import Versions, held
+from afterwit.checkpoints import held
 from afterwit.checkpoints.files import is_state
 from afterwit.checkpoints.hashes import first_damaged
+from afterwit.checkpoints.manifest import NAME as MANIFEST
+from afterwit.checkpoints.rollback import link
 from afterwit.core.errors import AlreadyRunning, SettingError
-from afterwit.core.version import Version
 
 
 def restore(file: Path, home: Path) -> Header:
@@ -50,45 +51,60 @@ def refuse_running(home: Path, reason: str) -> None:
 
 
 def _unpack(file: Path, draft: Path) -> Header:
-    """Write the entries that belong into a home; anything else is refused."""
-    with tarfile.open(file) as tar:
+    """Write the entries that belong into a home; anything else is refused. What is written takes no more room
+    than the archive does: nothing in it is compressed, sparse, or there twice."""
+    with tarfile.open(file, "r:") as tar:
         entries = iter(tar)
         first = next(entries, None)
-        data = None if first is None or first.name != HEADER else tar.extractfile(first)
+        data = (
+            None if first is None or first.name != HEADER or not _is_plain(first) else tar.extractfile(first)
+        )
         if data is None:
             raise tarfile.ReadError(f"it does not begin with {HEADER}")
         header = read_header(data.read())
         if STORE not in header.hashes:
             raise tarfile.ReadError(f"it has no {STORE}")
         for entry in entries:
-            source = tar.extractfile(entry) if belongs(entry.name) else None
-            if source is None:
+            if not belongs(entry.name):
                 raise tarfile.ReadError(f"{entry.name} has no place in a home")
-            target = draft / entry.name
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with source, target.open("xb") as copy:
-                shutil.copyfileobj(source, copy)
-            target.chmod(0o600)
+            _unpack_one(tar, entry, draft)
     return header
 
 
+def _is_plain(entry: tarfile.TarInfo) -> bool:
+    return entry.isreg() and not entry.issparse()
+
+
+def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, draft: Path) -> None:
+    target = draft / entry.name
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if entry.islnk() and links(entry.name, entry.linkname) and (draft / entry.linkname).is_file():
+        link(draft / entry.linkname, target)
+        return
+    source = tar.extractfile(entry) if _is_plain(entry) else None
+    if source is None:
+        raise tarfile.ReadError(f"{entry.name} is neither a file nor a link to one before it")
+    with source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+    target.chmod(0o600)
+
+
 def _check(file: Path, draft: Path, header: Header) -> None:
-    """Compare every file with its hash, and open the store."""
+    """Compare every file with its hash, refuse those that have none, and open the store."""
     versions = versions_of(draft, draft)
-    whole = [version for version in versions.all() if versions.on_disk(version.number)]
-    places = [
-        (draft, header.hashes),
-        *((versions.place(one.number), _backed_up(versions, one)) for one in whole),
-    ]
-    for folder, hashes in places:
-        if (problem := first_damaged(folder, hashes)) is not None:
+    places = [(draft, header.hashes)]
+    for place in (draft / VERSIONS).glob("*"):
+        if (version := versions.get(int(place.name))) is None:
+            raise SettingError(f"{file} is damaged: version {int(place.name)} has no {MANIFEST}")
+        whole, hashes = versions.on_disk(version.number), version.files.items()
+        there = {
+            name: hash for name, hash in hashes if (whole and not is_state(name)) or (place / name).exists()
+        }
+        places.append((place, there))
+    for folder, expected in places:
+        here = {path.name for path in folder.iterdir() if path.is_file()}
+        if unknown := here - expected.keys() - {MANIFEST}:
+            raise SettingError(f"{file} is damaged: {folder / min(unknown)} has no hash in it")
+        if (problem := first_damaged(folder, expected)) is not None:
             raise SettingError(f"{file} is damaged: {problem}")
     store_at(store_url(draft)).close()
-
-
-def _backed_up(versions: Versions, version: Version) -> dict[str, str]:
-    """Its files with their hashes; without the state, if it was kept nowhere."""
-    place = versions.place(version.number)
-    return {
-        name: hash for name, hash in version.files.items() if not is_state(name) or (place / name).exists()
-    }

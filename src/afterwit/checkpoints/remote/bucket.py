@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from afterwit.checkpoints.remote.names import DRAFTS, FILES, MANIFESTS, name_of, number_of
+from afterwit.checkpoints.remote.names import DRAFTS, FILES, MANIFESTS, name_of, numbers_of
 from afterwit.checkpoints.remote.refusals import explained
 from afterwit.core.errors import VersionsRefused, VersionTaken
 
@@ -51,7 +51,7 @@ class BucketRemote:
     def numbers(self) -> list[int]:
         with self._asked():
             found = self._objects.find(f"{self._root}/{MANIFESTS}")
-        return sorted(number_of(path.rpartition("/")[2]) for path in found)
+        return numbers_of(path.rpartition("/")[2] for path in found)
 
     def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
         paths = {self._manifest(number): number for number in numbers}
@@ -116,7 +116,7 @@ class BucketRemote:
             return None  # with a cause it is the server's own word: there is no bucket
         if isinstance(answer, Exception):
             raise answer
-        return answer.decode()
+        return answer.decode(errors="replace")
 
     @contextmanager
     def _asked(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from afterwit.checkpoints.flushing import sync
-from afterwit.checkpoints.remote.names import DRAFTS, FILES, MANIFESTS, name_of, number_of
+from afterwit.checkpoints.remote.names import DRAFTS, FILES, MANIFESTS, name_of, numbers_of
 from afterwit.core.errors import VersionsRefused, VersionsUnavailable, VersionTaken
 
 ABANDONED_S = 86_400.0
@@ -28,7 +28,7 @@ class FolderRemote:
 
     def numbers(self) -> list[int]:
         with self._asked():
-            return sorted(map(number_of, os.listdir(self._folder(MANIFESTS))))
+            return numbers_of(os.listdir(self._folder(MANIFESTS)))
 
     def manifests(self, numbers: Sequence[int]) -> dict[int, str]:
         found = {}
@@ -36,7 +36,7 @@ class FolderRemote:
             folder = self._folder(MANIFESTS)
             for number in numbers:
                 with suppress(FileNotFoundError):
-                    found[number] = (folder / name_of(number)).read_text()
+                    found[number] = (folder / name_of(number)).read_text(errors="replace")
         return found
 
     def commit(self, number: int, text: str) -> None:

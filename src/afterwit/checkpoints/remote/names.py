@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 MANIFESTS = "manifests"
 FILES = "files"
 DRAFTS = "drafts"
-SUFFIX = ".json"
+MANIFEST = re.compile(r"([0-9]{6})\.json")
 
 
 def name_of(number: int) -> str:
     """The name of a version's manifest."""
-    return f"{number:06d}{SUFFIX}"
+    return f"{number:06d}.json"
 
 
-def number_of(name: str) -> int:
-    """The inverse of `name_of`."""
-    return int(name.removesuffix(SUFFIX))
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """The numbers of the manifests among these names, ascending; what else lies there is nobody's version."""
+    return sorted(int(found[1]) for name in names if (found := MANIFEST.fullmatch(name)))
