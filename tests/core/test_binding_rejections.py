@@ -56,9 +56,9 @@ def test_a_reply_whose_conversation_went_on_was_not_rejected():
     assert went_on.next_state == (MORE,)
 
 
-def test_an_empty_response_has_no_prefix_of_its_own():
+def test_an_empty_response_is_not_rejected_by_its_absence():
     memory = Memory()
     empty = memory.ask(talk(HI), says("assistant", ""))
     after = memory.ask(talk(HI, MORE), SURE)
-    assert (after.binding.rejects, after.binding.parent) == (empty.id, None)
+    assert (after.binding.rejects, after.binding.parent) == (None, empty.id)
     assert empty.next_state == (MORE,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from afterwit.core.binding import ClientSession
 from afterwit.core.ids import call_id
 from afterwit.core.lifecycle import Reason
@@ -84,3 +86,66 @@ def test_a_turn_remembers_nothing_of_itself():
     memory = Memory()
     row = memory.ask(talk(HI), lambda turn: Message(role="assistant", content=turn))
     assert row.binding.session == row.id
+
+
+QUOTES = (
+    "Our log has the line {id}, what is that?",
+    "[{{'id': '{id}', 'type': 'function'}}]",
+    "Call id: {id}\nObservation:\nsunny",
+    '```json\n{{"tool_call_id": "{id}"}}\n```',
+)
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "tool"])
+@pytest.mark.parametrize("dialect", ["call", "toolu_"])
+def test_an_id_in_a_text_of_another_conversation_proves_nothing(quote, role, dialect):
+    memory = Memory()
+    running = memory.ask(talk(HI), calls("read"))
+    quoted = says(role, quote.format(id=call_id(running.id, 0).replace("call", dialect)))
+    talked = [says("user", "Something else"), *([SURE] if role == "assistant" else []), quoted, MORE]
+    stranger = memory.ask(talk(*talked), SURE)
+    assert (stranger.binding.session, stranger.binding.parent) == (stranger.id, None)
+    assert running.next_state == ()
+    result = says("tool", "ok", tool_call_id=call_id(running.id, 0))
+    assert memory.ask(talk(HI, running.response, result), SURE).binding.parent == running.id
+    assert running.next_state == (result,)
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+def test_a_call_that_a_client_writes_out_is_known_behind_its_own_prompt(quote):
+    memory = Memory()
+    first = memory.ask(talk(HI), calls("read", content="Let me look."))
+    written = says("assistant", f"Let me look.\n{quote.format(id=call_id(first.id, 0))}")
+    observed = says("user", "Observation:\nsunny")
+    more = memory.ask(talk(HI, written, observed), calls("read"))
+    assert (more.binding.parent, first.next_state) == (first.id, (observed,))
+    other = memory.ask(talk(MORE, written, observed), SURE)
+    assert (other.binding.parent, other.binding.session) == (None, other.id)
+
+
+def test_a_call_is_nothing_to_another_session_of_the_client():
+    memory = Memory()
+    a, b = ClientSession(session="a"), ClientSession(session="b")
+    first = memory.ask(talk(HI), calls("read"), client=a)
+    result = says("tool", "ok", tool_call_id=call_id(first.id, 0))
+    copied = talk(HI, first.response, result, MORE)
+    other = memory.ask(copied, SURE, client=b)
+    assert (other.binding.session, other.binding.parent, first.next_state) == (other.id, None, ())
+    assert memory.ask(copied, SURE, client=a).binding.parent == first.id
+
+
+def test_a_summary_is_nothing_to_another_session_of_the_client():
+    memory = Memory()
+    a, b = ClientSession(session="a"), ClientSession(session="b")
+    summary = says(
+        "assistant", "They looked for the broken test, found it in the parser, and repaired it. " * 2
+    )
+    wish = says("user", "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary.")
+    going_on = talk(says("user", f"Notes: {summary.content}"), MORE)
+    own = {}
+    for client in (a, b):
+        own[client] = memory.ask(talk(HI), HELLO, client=client)
+        memory.ask(talk(HI, HELLO, wish), summary, client=client)
+    for client in (a, b):
+        assert memory.ask(going_on, SURE, client=client).binding.session == own[client].id

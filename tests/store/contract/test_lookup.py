@@ -99,6 +99,24 @@ def test_the_newest_main_line_turn_of_a_named_session_is_found(store: Store) -> 
     assert store.candidates(SCOPE, [], [], client_session=b"another", side_limit=0) == []
 
 
+def test_nothing_of_another_session_of_the_client_is_found(store: Store) -> None:
+    long = Message(role="assistant", content="summary " + 80 * "-")
+    common = {"depth": 1, "full_depth": 2, "delivered": True, "reason": None, "now": 0.0}
+    for name, kind in (("main", Kind.MAIN), ("side", Kind.SIDE)):
+        for session in (None, b"theirs", b"another"):
+            id = f"{name} {session}"
+            hashes = {"prompt_hash": id.encode(), "full_hash": b"f" + id.encode()}
+            store.add_turn(a_turn(id, kind=kind, message=long), **hashes, **common, client_session=session)
+    named = [f"main {session}" for session in (None, b"theirs", b"another")]
+
+    def found(session: bytes | None) -> set[str]:
+        return {one.turn for one in store.candidates(SCOPE, [], named, client_session=session)}
+
+    sides = {named_one.replace("main", "side") for named_one in named}
+    assert found(b"theirs") == {"main None", f"main {b'theirs'}", f"side {b'theirs'}"}
+    assert found(None) == {*named, *sides}
+
+
 def test_of_turns_with_an_equal_hash_only_the_newest_are_found(store: Store) -> None:
     for number in range(6):
         hashed(store, f"t{number}", b"p", b"f", 1)

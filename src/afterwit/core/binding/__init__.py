@@ -7,6 +7,7 @@ client_text   text that clients add to what was said
 segments      a conversation in a form for comparing
 read_message  what a message alone decides
 request       the incoming request, read once
+silence       what follows a reply without visible text
 next_state    which of its messages answer a turn
 renamed_calls calls under ids that a client gave them
 parents       the stored turns that it follows, repeats, rejects or quotes

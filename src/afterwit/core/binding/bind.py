@@ -66,7 +66,7 @@ class _Relation:
     after: int = 0
     """Index of the first message that answers."""
     behind: tuple[Message, ...] = ()
-    """What answers before that: the rest of a message, behind a summary."""
+    """What answers before that: the rest of a message, behind a summary or another message."""
     retry_of: str | None = None
     rejects: str | None = None
     reason: Reason | None = None
@@ -148,6 +148,8 @@ def _relation(
     parents = followed(incoming, candidates, summary, resumed(incoming, recent))
     parent = parents[0] if len(parents) == 1 else None
     same = repeated(incoming, candidates)
+    if parent is not None and same is not None and parent.candidate.turn == same.turn:
+        return _following(parent)
     if same is not None and not same.arrived:
         return _again(same, parent, retry_of=same.turn)
     if len(parents) > 1:
@@ -201,6 +203,7 @@ def _again(same: Candidate, parent: Followed | None, *, retry_of: str | None) ->
         relative=None if parent is None else parent.candidate,
         answers=same.parent if follows else None,
         after=parent.after if parent is not None else 0,
+        behind=parent.behind if parent is not None else (),
         retry_of=retry_of,
     )
 
@@ -224,4 +227,5 @@ def _following(parent: Followed) -> _Relation:
         relative=parent.candidate,
         answers=parent.candidate.turn,
         after=parent.after,
+        behind=parent.behind,
     )

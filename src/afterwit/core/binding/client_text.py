@@ -74,6 +74,14 @@ _AIDER_NOTICES = (
 )
 """How aider's notices of edits begin. It adds an `Ok.` of the assistant behind each."""
 _AIDER_THOUGHT_TAG = re.compile(r"<(/?)(thinking-content-[0-9a-f]{32})>")
+_PLACEHOLDERS = frozenset(
+    {
+        "(empty)",
+        "(no content)",
+        "[System: Empty message content sanitised to satisfy protocol]",
+    }
+)
+"""What hermes, Claude Code and LiteLLM send back in the place of a reply without visible text."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _SMOLAGENTS_CODE = re.compile(
     r"\nCalling tools:\n\[\{'id': 'call_\d+', 'type': 'function',"
@@ -102,7 +110,7 @@ def without_retelling(text: str) -> str:
     spoken = _SMOLAGENTS_CODE.sub("", spoken).rstrip()
     for closing in _SMOLAGENTS_CLOSINGS:
         spoken = spoken.removesuffix(closing)
-    return "" if spoken.strip() in _AIDER_ASSENTS else spoken
+    return "" if spoken.strip() in _AIDER_ASSENTS | _PLACEHOLDERS else spoken
 
 
 def without_client_text(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from afterwit.core.binding.client_text import is_boilerplate
-from afterwit.core.binding.read_message import mentions, read_message
+from afterwit.core.binding.read_message import mentions, read_message, written_calls
 from afterwit.core.binding.request import IncomingRequest, after_call, last_reply
 from afterwit.core.binding.segments import plain_text, segments_of
 from afterwit.core.message import SYSTEM, Message, observed
@@ -28,7 +28,8 @@ def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int
 
     It begins after the parent's call or reply, or after the `depth` segments of its prompt and response.
     """
-    called = mentions(map(read_message, messages)).get(parent.id)
+    read = list(map(read_message, messages))
+    called = {**written_calls(read), **mentions(read)}.get(parent.id)
     if called is not None:
         return _reaction(messages, after_call(messages, called), Kind.MAIN)
     reply, last = plain_text(parent.message), last_reply(messages)
@@ -42,10 +43,11 @@ def added_messages(messages: Sequence[Message], parent: RecordedTurn, depth: int
 
 def _reaction(messages: Sequence[Message], after: int, kind: Kind) -> tuple[Message, ...]:
     roles = ("tool",) if kind is Kind.SIDE else ("user", "tool")
-    kept, told = [], []
+    kept: list[Message] = []
+    told: list[Message] = []
     for index in range(after, len(messages)):
         message, before = messages[index], messages[index - 1].content if index > after else None
-        if _speaks(message, before):
+        if _speaks(message, before) or (kept and _is_silent(message)):
             break
         if message.role in roles and (message.role == "tool" or plain_text(message)):
             kept.append(message)
@@ -58,4 +60,12 @@ def _speaks(message: Message, before: str | None) -> bool:
     """Whether the assistant said this, and not the client in its place."""
     if message.role != "assistant":
         return False
-    return bool(message.tool_calls) or not is_boilerplate(message.content or "", before or "")
+    boilerplate = is_boilerplate(message.content or "", before or "")
+    return bool(message.tool_calls) or not (boilerplate or _is_silent(message))
+
+
+def _is_silent(message: Message) -> bool:
+    """Whether it stands in the place of a reply without visible text."""
+    said = message.content or ""
+    silent = not message.tool_calls and not plain_text(message) and not is_boilerplate(said, "")
+    return message.role == "assistant" and silent

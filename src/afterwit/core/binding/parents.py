@@ -10,6 +10,7 @@ from afterwit.core.binding.renamed_calls import calls_under_other_ids, renamed
 from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.segments import CALL, plain_text
 from afterwit.core.binding.side_turns import Shape, alike
+from afterwit.core.binding.silence import goes_on
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 
@@ -46,6 +47,11 @@ class Candidate:
     """Whether it is the newest main-line turn under the session id that the client sends."""
 
     @property
+    def silent(self) -> bool:
+        """Whether the reply has no visible text and no call."""
+        return self.full_depth == self.depth
+
+    @property
     def calls(self) -> bool:
         """Whether the reply calls tools, if it was looked up."""
         return any(parts[0] == CALL for parts in self.said)
@@ -62,6 +68,8 @@ class Followed:
 
     candidate: Candidate
     after: int
+    behind: tuple[Message, ...] = ()
+    """What answers before that: the rest of a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +107,30 @@ def _by_prefix(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> li
 
     Of several, the one that the client names is meant.
     """
-    full = [c for c in candidates if c.full_depth > c.depth and _is_prefix(incoming, c)]
-    deepest = max((c.full_depth for c in full), default=0)
-    longest = [c for c in full if c.full_depth == deepest]
-    named = [c for c in longest if c.turn == incoming.follows]
-    longest = named or [c for c in longest if c.delivered] or longest
-    families = {(c.session, c.parent or c.turn) for c in longest}
-    if len(families) == 1:
-        longest = [max(longest, key=_age)]
-    return [Followed(candidate=c, after=incoming.message_after(deepest)) for c in longest]
+    full = [one for candidate in candidates if (one := _behind(incoming, candidate)) is not None]
+    deepest = max((one.candidate.full_depth for one in full), default=0)
+    longest = [one for one in full if one.candidate.full_depth == deepest]
+    named = [one for one in longest if one.candidate.turn == incoming.follows]
+    longest = named or [one for one in longest if one.candidate.delivered] or longest
+    families = {(one.candidate.session, one.candidate.parent or one.candidate.turn) for one in longest}
+    return [max(longest, key=lambda one: _age(one.candidate))] if len(families) == 1 else longest
+
+
+def _behind(incoming: IncomingRequest, candidate: Candidate) -> Followed | None:
+    """A turn with what is behind it, if its prompt and response begin the request."""
+    if not candidate.silent:
+        if not _is_prefix(incoming, candidate):
+            return None
+        return Followed(candidate=candidate, after=incoming.message_after(candidate.full_depth))
+    if incoming.starts_with(candidate.full_hash, candidate.depth):
+        after = incoming.message_after(candidate.depth)
+        behind = next((one.parts[0] for one in incoming.segments[candidate.depth :]), None)
+        on = goes_on(incoming.messages[after:], incoming.texts[after:], behind=behind)
+        return Followed(candidate=candidate, after=after) if on and candidate.depth else None
+    heads = (head for head in incoming.heads if head.fingerprint == candidate.full_hash)
+    return next(
+        (Followed(candidate=candidate, after=one.message + 1, behind=(one.rest,)) for one in heads), None
+    )
 
 
 def _is_prefix(incoming: IncomingRequest, candidate: Candidate) -> bool:
@@ -122,10 +145,23 @@ def _by_call(incoming: IncomingRequest, candidates: Sequence[Candidate]) -> Foll
     """The turn whose tool call is the last that the request names."""
     known = {candidate.turn: candidate for candidate in candidates}
     found = [(index, known[turn]) for turn, index in incoming.mentions.items() if turn in known]
+    found += [
+        (index, known[turn])
+        for turn, index in incoming.written.items()
+        if turn in known and _is_behind(incoming, index, known[turn])
+    ]
     if not found:
         return None
     index, candidate = max(found, key=lambda pair: pair[0])
     return Followed(candidate=candidate, after=incoming.after_call(index))
+
+
+def _is_behind(incoming: IncomingRequest, index: int, candidate: Candidate) -> bool:
+    """Whether a message stands right behind the prompt of a turn, as its reply does."""
+    if not 0 < candidate.depth < incoming.depth:
+        return False
+    begins = incoming.starts_with(candidate.prompt_hash, candidate.depth)
+    return begins and incoming.segments[candidate.depth].message == index
 
 
 def _by_reply(
@@ -225,7 +261,9 @@ def rejected(
     """The turn whose prompt the request continues without its response; None if that is uncertain.
 
     One message follows the prompt: the complaint. If it is an assistant's, the response was edited, not
-    rejected. If there are more, or it hands a conversation over, a compaction left the replies out.
+    rejected. If there are more, or it hands a conversation over, a compaction left the replies out. A reply
+    that says nothing is not rejected by its absence, nor is one that a later turn of the same prompt replaced
+    by nothing.
     """
     start = 0 if parent is None else parent.after
     leaves = [
@@ -233,6 +271,8 @@ def rejected(
         for c in candidates
         if 0 < c.depth == incoming.depth - 1
         and c.delivered
+        and not c.silent
+        and (parent is None or parent.candidate.depth < c.depth or _age(parent.candidate) < _age(c))
         and not c.children
         and c.kind is not Kind.SIDE
         and incoming.starts_with(c.prompt_hash, c.depth)

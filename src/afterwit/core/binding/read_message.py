@@ -23,17 +23,25 @@ class ReadMessage:
     """As it is compared."""
     segments: tuple[tuple[str, ...], ...]
     turns: tuple[str, ...]
-    """Whose tool calls it names."""
+    """Whose tool calls it makes, or brings the results of."""
+    written: tuple[str, ...] = ()
+    """Whose tool calls the assistant's text holds: some clients write calls out. It proves nothing alone."""
 
 
 def _read(message: Message) -> ReadMessage:
     text = plain_text(message)
-    turns = (turn_of_call(identifier) for identifier in _named_calls(message))
+    written = calls_in(message.content or "") if message.role == "assistant" else ()
     return ReadMessage(
         text=text,
         segments=tuple(parts_of(message, text)),
-        turns=tuple(turn for turn in turns if turn is not None),
+        turns=_turns(_named_calls(message)),
+        written=_turns(written),
     )
+
+
+def _turns(identifiers: Iterable[str]) -> tuple[str, ...]:
+    turns = map(turn_of_call, identifiers)
+    return tuple(turn for turn in turns if turn is not None)
 
 
 def _bytes(message: Message, read: ReadMessage) -> int:
@@ -46,7 +54,6 @@ def _named_calls(message: Message) -> Iterable[str]:
     yield from (call.id for call in message.tool_calls)
     if message.tool_call_id is not None:
         yield message.tool_call_id
-    yield from calls_in(message.content or "")
 
 
 read_message = Kept(_read, most_bytes=MOST_READ_BYTES, size=_bytes)
@@ -63,9 +70,17 @@ def reply_segments(message: Message) -> tuple[tuple[str, ...], ...]:
 
 
 def mentions(messages: Iterable[ReadMessage]) -> dict[str, int]:
-    """Turns whose tool-call ids a message holds: as a call, as a result's, or written out in the text."""
+    """Turns whose tool-call ids a message holds as a call's or as a result's, and the first that does."""
+    return _first((index, turn) for index, message in enumerate(messages) for turn in message.turns)
+
+
+def written_calls(messages: Iterable[ReadMessage]) -> dict[str, int]:
+    """Turns whose tool-call ids the text of a reply holds, and the first that does."""
+    return _first((index, turn) for index, message in enumerate(messages) for turn in message.written)
+
+
+def _first(found: Iterable[tuple[int, str]]) -> dict[str, int]:
     first: dict[str, int] = {}
-    for index, message in enumerate(messages):
-        for turn in message.turns:
-            first.setdefault(turn, index)
+    for index, turn in found:
+        first.setdefault(turn, index)
     return first

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.binding.client_ids import ClientSession
-from afterwit.core.binding.read_message import mentions, read_message
+from afterwit.core.binding.read_message import mentions, read_message, written_calls
 from afterwit.core.binding.segments import Segment, extend, fingerprints
-from afterwit.core.binding.side_turns import Shape, shape_of
+from afterwit.core.binding.side_turns import Shape, open_messages, shape_of
+from afterwit.core.binding.silence import Head, heads_of
 from afterwit.core.message import Conversation, Message
 
 MOST_NAMED = 64
@@ -30,19 +31,24 @@ class IncomingRequest:
     fingerprints: tuple[bytes, ...]
     """Entry d is of the first d segments."""
     mentions: Mapping[str, int]
-    """Turns whose tool calls are named, with the index of the first message that does, in that order."""
+    """Turns whose tool calls are made or answered, with the index of the first message that does."""
+    written: Mapping[str, int]
+    """The same of turns whose calls the text of a reply holds. Anyone may quote an id."""
+    heads: tuple[Head, ...] = ()
+    """Of the user messages that no reply follows."""
     follows: str | None = None
     """The turn that the client says it goes on from; None if it does not say."""
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
         """What to look up among the stored turns' hashes, shallow to deep."""
-        return self.fingerprints[1:]
+        return (*self.fingerprints[1:], *(head.fingerprint for head in self.heads))
 
     @property
     def named(self) -> tuple[str, ...]:
         """The turns to look up because the request names their calls; the last `MOST_NAMED`."""
-        return tuple(self.mentions)[-MOST_NAMED:]
+        named = {**self.written, **self.mentions}
+        return tuple(sorted(named, key=named.__getitem__))[-MOST_NAMED:]
 
     @property
     def client_session_hash(self) -> bytes | None:
@@ -97,6 +103,7 @@ def read_request(
     segments = tuple(
         Segment(parts=parts, message=index) for index, one in enumerate(read) for parts in one.segments
     )
+    known = fingerprints(segments, f"{scope}\0{client.session or ''}")
     return IncomingRequest(
         turn=turn,
         messages=messages,
@@ -104,8 +111,10 @@ def read_request(
         client=client,
         shape=shape_of(conversation, streamed=streamed),
         segments=segments,
-        fingerprints=fingerprints(segments, f"{scope}\0{client.session or ''}"),
+        fingerprints=known,
         mentions=mentions(read),
+        written=written_calls(read),
+        heads=heads_of(messages, segments, known, len(messages) - len(open_messages(messages))),
         follows=follows,
     )
 

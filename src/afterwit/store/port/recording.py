@@ -93,7 +93,7 @@ class ParentLookup(Protocol):
         prompt that is repeated for ever must not make each request slower. `turn_ids` are the turns that its
         tool-call ids name. The newest `side_limit` side turns of long replies (from `LONG_REPLY` bytes, as
         they are stored) come with them: a compacted conversation may quote one. If the client names its
-        sessions, the newest main turn of `client_session` comes too.
+        sessions, the newest main turn of `client_session` comes too, and none of another session of its.
         """
         ...
 

@@ -24,6 +24,8 @@ CANDIDATE = (
     f" t.kind, t.created, c.shape, {ANSWERED}, {CHILDREN} AS children"
 )
 FOUND = "FROM turns t LEFT JOIN contents c USING (seq)"
+NOT_ANOTHER = "coalesce(t.client_session = ?, true)"
+"""Not under another session id of the client."""
 EQUAL = tuple(
     f"SELECT seq FROM turns WHERE {column} = wanted.hash AND scope = ? ORDER BY seq DESC LIMIT ?"
     for column in ("prompt_hash", "full_hash")
@@ -70,8 +72,9 @@ class SqlParentLookup(Component):
         found = {row["id"]: row for row in self._by_hash(scope, hashes, equal_limit)}
         if turn_ids:
             sql = f"{CANDIDATE} {FOUND} WHERE t.id IN ({marks(len(turn_ids))}) AND t.scope = ?"
-            found |= {row["id"]: row for row in self._database.rows(sql, (*turn_ids, scope))}
-        sides = {row["id"]: row for row in self._side_replies(scope, side_limit)}
+            named = self._database.rows(f"{sql} AND {NOT_ANOTHER}", (*turn_ids, scope, client_session))
+            found |= {row["id"]: row for row in named}
+        sides = {row["id"]: row for row in self._side_replies(scope, client_session, side_limit)}
         newest = {row["id"]: row for row in self._newest(scope, client_session)}
         plain = [
             _candidate(row, newest=turn in newest)
@@ -110,9 +113,13 @@ class SqlParentLookup(Component):
             if any(row["full_hash"] in part and row["full_depth"] > row["depth"] for row in rows):
                 return
 
-    def _side_replies(self, scope: str, limit: int) -> Sequence[Row]:
+    def _side_replies(self, scope: str, client_session: bytes | None, limit: int) -> Sequence[Row]:
+        """Of the client's own session, if it names one: the newest of all may be others'."""
         sql = f"{CANDIDATE} {FOUND} WHERE t.kind = 'side' AND t.scope = ? AND length(c.message) >= ?"
-        return self._database.rows(f"{sql} ORDER BY t.seq DESC LIMIT ?", (scope, LONG_REPLY, limit))
+        own, values = ("", ()) if client_session is None else (" AND t.client_session = ?", (client_session,))
+        return self._database.rows(
+            f"{sql}{own} ORDER BY t.seq DESC LIMIT ?", (scope, LONG_REPLY, *values, limit)
+        )
 
     def _newest(self, scope: str, client_session: bytes | None) -> Sequence[Row]:
         if client_session is None:
