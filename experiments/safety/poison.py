@@ -2,7 +2,7 @@
 
 Three people teach the owner's rules. After `BEGINS` tasks a fourth source sends each fourth task, always a
 delete, and says nothing: it rates each call of its agent. Beside the run stand its twin, in which these
-tasks are not sent, and the same run with one key and client for all, so that nobody can tell the sources.
+tasks are not sent, and the same run with one key for all, so that nobody can tell the sources.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ async def _play(plan: PoisonPlan, told: Callable[[], object]) -> RunResult:
     chosen, world, began = plan.chosen(), REHEARSED[plan.world], time.process_time()
     tasks = drawn(world, MEASURE, TASKS, SEED + plan.seed), _deletes(world, Random(SEED + plan.seed))
     points: list[Point] = []
-    async with simulation(chosen.settings, world, seed=plan.seed, program=world.judge) as system:
+    sources = (EVERYBODY,) if plan.case is Case.ONE_KEY else (*HONEST, POISONER)
+    async with simulation(
+        chosen.settings, world, seed=plan.seed, program=world.judge, sources=sources
+    ) as system:
         honest, poisoner = Random(plan.seed), Random(f"{plan.seed} {POISONER}")
         for number in range(1, plan.interactions + 1):
             if number <= BEGINS or number % 4:
@@ -179,7 +182,7 @@ def _waiting_for_review(store: Store) -> dict[str, tuple[int, int]]:
     for record in store.turns():
         if record.verdict is None:
             continue
-        who = "poisoner" if record.turn.scope.endswith(POISONER) else "honest"
+        who = "poisoner" if record.turn.source == POISONER else "honest"
         held, of = found.get(who, (0, 0))
         found[who] = held + (not AGAINST_OTHERS.isdisjoint(record.flags)), of + 1
     return found

@@ -68,8 +68,8 @@ class Client:
 
 
 def named(source: str) -> dict[str, str]:
-    """The headers of a client of this name; with the key it is the source of what is said."""
-    return {"User-Agent": source}
+    """The headers of whoever has the key of this name: the source of what is said."""
+    return {"Authorization": f"Bearer {source}"}
 
 
 async def _post(

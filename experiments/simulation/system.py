@@ -22,6 +22,7 @@ from afterwit.checkpoints import Versions
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.stages.gateway.app import build_app
+from afterwit.stages.gateway.auth import hash_key
 from afterwit.stages.judge.claims import Clock
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.engine_judge import EngineJudge
@@ -37,6 +38,8 @@ from experiments.simulation.weak_judge import weakened
 
 T = TypeVar("T")
 OWNER = "simulation"
+MEASURER = "measurer"
+"""Has the key with which the policy is measured."""
 TICK_S = 0.001
 
 
@@ -64,6 +67,7 @@ class Simulation:
     publisher: Publisher
     versions: Versions
     engine: LockstepEngine
+    keyless: bool
     publish_every: int
     """The engine takes each version whose number this divides: a larger number makes turns staler."""
 
@@ -74,8 +78,9 @@ class Simulation:
 
     async def measure(self, tasks: Sequence[Task]) -> Score:
         """The policy on these tasks, nobody watching; the same draws at every measurement."""
+        headers = SIDE if self.keyless else SIDE | named(MEASURER)
         trials = [
-            Conversation(script=trial(self.world, task), name=f"trial {self.seed} {number}", headers=SIDE)
+            Conversation(script=trial(self.world, task), name=f"trial {self.seed} {number}", headers=headers)
             for number, task in enumerate(tasks)
         ]
         return Score(trials=tuple(await self.client.play(trials)))
@@ -89,7 +94,7 @@ class Simulation:
         *,
         source: str | None = None,
     ) -> Interaction:
-        """One person's task, and everything that is learned from it; `source` names the client."""
+        """One person's task, and everything that is learned from it; `source` names the key."""
         script = interaction(self.world, self.world.task(split, rng), split, rng, manner)
         played = await self.talk(f"person-{self.seed}-{number}", script, source=source)
         await self.learn_all()
@@ -119,11 +124,12 @@ async def simulation(
     program: RuleJudge | None,
     publish_every: int = 1,
     wrong: float = 0.0,
+    sources: Sequence[str] = (),
 ) -> AsyncIterator[Simulation]:
     """Everything that a run needs, in a folder of its own that is gone afterwards.
 
     `program` judges in place of the model that the settings name; `wrong` is the share of its answers, or of
-    the model's, that are made wrong.
+    the model's, that are made wrong. `sources` have a key each; without any, all are one.
     """
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
     assert isinstance(settings.engine, EmbeddedSettings), "a run in lockstep needs the engine in this process"
@@ -134,6 +140,8 @@ async def simulation(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterwit-simulation-")))
         store = store_of_model(settings, home, folder)
         stack.callback(store.close)
+        for name in (*sources, MEASURER) if sources else ():
+            store.add_key(name, ("chat", "teach"), hash_key(name), now=now())
         inline, versions = InlineStore(store), versions_of(home, folder)
         trainer = trainer_of(settings, home, folder)
         stack.enter_context(versions.learning())
@@ -151,6 +159,7 @@ async def simulation(
                 publisher=publisher_of(settings, engine, versions, inline),
                 versions=versions,
                 engine=engine,
+                keyless=not sources,
                 publish_every=publish_every,
             )
         finally:

@@ -160,6 +160,16 @@ async def test_sessions_of_two_keys_and_of_two_clients_never_meet(gateway: Servi
     assert len({record.turn.session for record in records}) == 3
 
 
+async def test_a_key_is_one_source_whatever_its_clients_call_themselves(gateway: Serving):
+    await gateway.ask()
+    key = await gateway.add_key("eve", "chat", "teach")
+    for agent in ("a/1", "b/1", "c/1", "anna/x"):
+        headers = {"authorization": f"Bearer {key}", "user-agent": agent}
+        body = {"model": "tiny", "messages": USER}
+        await gateway.http.post("/chat/completions", json=body, headers=headers)
+    assert [record.turn.source for record in await gateway.records()] == ["local", *["eve"] * 4]
+
+
 async def test_if_the_store_fails_serving_goes_on_and_readyz_shows_that_nothing_is_recorded(
     gateway: Serving,
 ):

@@ -112,6 +112,11 @@ class Finish(StrEnum):
     CLIENT_LEFT = "client_left"
 
 
+def source_of(scope: str) -> str:
+    """Who teaches in a scope: the key. A client may call itself anything, and is no other source by that."""
+    return scope.rpartition("/")[0] or scope
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
     """What every turn has: what was said, and its place in its session. It is a Turn or an ImportedTurn."""
@@ -132,6 +137,11 @@ class RecordedTurn:
     finish: Finish
     teaches: bool = True
     """Whether the caller's key has the scope `teach`."""
+
+    @property
+    def source(self) -> str:
+        """Who taught it."""
+        return source_of(self.scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class LearnerSettings:
     """No update unless a new turn of the batch carries a term with a weight; replayed turns alone are not
     enough. Off as published. Without it, replaying small batches broke a tiny model in 500 interactions."""
     source_share: float = 0.25
-    """The most of an update's new turns that one source (a key and its client) gives if others
+    """The most of an update's new turns that one source (a key) gives if others
     have turns too, but at least an equal part; 1: no limit. One voice must not fill what several share."""
     source_turns_a_day: int = 0
     """New turns of one source that train within 24 hours; the rest waits, or becomes too old. 0: no limit,

@@ -90,7 +90,7 @@ class SourceLine:
     """A source, counted over its turns."""
 
     source: str
-    """The turns' scope: API key and client family."""
+    """The key."""
     turns: int
     good: int
     bad: int

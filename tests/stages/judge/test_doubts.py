@@ -46,6 +46,14 @@ async def test_a_source_that_contradicts_several_others_is_held_for_review_and_t
     assert await rated(house, "a3", "ann", 1) == ()
 
 
+async def test_names_that_one_key_invents_hold_back_nobody(store):
+    house = House(store)
+    for client in ("one", "two", "three"):
+        for number in range(2):
+            assert await rated(house, f"{client}{number}", f"eve/{client}", 1) == ()
+    assert await rated(house, "a1", "ann/agent", -1) == ()
+
+
 async def test_calls_that_fail_again_and_again_wait_and_make_their_source_no_liar(store):
     house = House(store)
     for turn, scope in (("a1", "ann"), ("b1", "bob"), ("a2", "ann"), ("b2", "bob")):

@@ -81,13 +81,13 @@ def test_outcomes_come_in_the_order_of_arrival_the_newest_or_the_first(store: St
 def test_sources_are_counted_over_the_newest_turns(store: Store) -> None:
     add_judged(store, "t1", HINTED, scope="ann/opencode")
     add_judged(store, "t2", PRAISED, scope="bob/openclaw")
-    add(store, "t3", scope="bob/openclaw")
+    add(store, "t3", scope="bob/another")
     found = store.source_lines(newest=10)
     assert [(line.source, line.turns, line.good, line.bad, line.waiting) for line in found] == [
-        ("bob/openclaw", 2, 1, 0, 1),
-        ("ann/opencode", 1, 0, 1, 1),
+        ("bob", 2, 1, 0, 1),
+        ("ann", 1, 0, 1, 1),
     ]
-    assert [line.source for line in store.source_lines(newest=2)] == ["bob/openclaw"]
+    assert [line.source for line in store.source_lines(newest=2)] == ["bob"]
 
 
 def test_the_newest_versions_are_those_of_the_whole_list(store: Store) -> None:

@@ -66,3 +66,15 @@ def test_turns_that_trained_lately_are_counted_by_source(store: Store) -> None:
     store.commit_version(a_version(2, ["b", "c"], replayed=("a",), created=20.0), now=20.0)
     assert store.trained_since(5.0) == {"ann": 1, "eve": 2}
     assert store.trained_since(15.0) == {"eve": 2}
+
+
+def test_what_clients_call_themselves_makes_no_source(store: Store) -> None:
+    """One key, under names that its programs invent, with a group of sessions or without."""
+    for turn, scope in [("a", "eve/one"), ("b", "eve/two"), ("c", "eve/two#group"), ("d", "team/eve/x")]:
+        judge(store, turn, scope, HINTED, Flag.CONTRADICTS)
+    assert {turn.source for turn in store.waiting(now=1.0)} == {"eve", "team/eve"}
+    assert (store.contradictions("eve"), store.contradictions("team/eve")) == (3, 1)
+    store.review(["a", "b", "c"], accept=True, now=1.0)
+    assert store.votes_on("delete path") == {"eve": Votes(rejected=3)}
+    store.commit_version(a_version(1, ["a", "b", "c", "d"], created=10.0), now=10.0)
+    assert store.trained_since(5.0) == {"eve": 3, "team/eve": 1}

@@ -31,7 +31,7 @@ def as_json(record: Record) -> dict[str, Any]:
     return {
         "turn": record.turn.id,
         "session": record.turn.session,
-        "source": record.turn.scope,
+        "source": record.turn.source,
         "reward": None if verdict is None else verdict.reward,
         "hints": [] if verdict is None else list(verdict.hints),
         "flags": [flag.value for flag in record.flags],

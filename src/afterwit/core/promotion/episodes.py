@@ -47,7 +47,7 @@ class Episode:
     """The turn that closed it, or the last one."""
     session: str
     source: str
-    """Who spoke: the turn's scope."""
+    """Who spoke: the turn's source."""
     version: int
     """The newest version that sampled a token of its last turn; 0 for a turn recorded elsewhere."""
     bad: BadEnd | None
@@ -78,7 +78,7 @@ def episode(steps: Sequence[Step]) -> Episode:
     return Episode(
         turn=last.turn.id,
         session=last.turn.session,
-        source=last.turn.scope,
+        source=last.turn.source,
         version=_version(last.turn),
         bad=bad,
         complaint=last.verdict is not None and last.verdict.reward == -1,
@@ -93,7 +93,7 @@ def without_end(turn: RecordedTurn) -> Episode:
     return Episode(
         turn=turn.id,
         session=turn.session,
-        source=turn.scope,
+        source=turn.source,
         version=_version(turn),
         bad=BadEnd.NO_END,
         complaint=False,

@@ -27,7 +27,7 @@ class Item:
     turn: str
     stratum: str
     source: str
-    """Who approved it: the turn's scope."""
+    """Who approved it: the turn's source."""
     version: int
     """The newest version that sampled a token of it."""
     since: float
@@ -52,7 +52,7 @@ class Item:
         return cls(
             turn=turn.id,
             stratum=stratum_of(turn.message),
-            source=turn.scope,
+            source=turn.source,
             version=max(sampled.versions, default=0),
             since=since,
             prompt_ids=turn.prompt_ids,

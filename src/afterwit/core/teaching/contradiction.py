@@ -1,6 +1,6 @@
 """Whether a verdict contradicts what several other sources said. Pure.
 
-A source is who speaks: a key and its client. One source that rewards what harms and punishes what is right
+A source is who speaks: a key. One source that rewards what harms and punishes what is right
 can turn a model, so a verdict of one source against several waits for a person. Who speaks first is not seen
 here: what no two others spoke of is free to anyone.
 """

@@ -29,7 +29,7 @@ def of_reward(store: Store, record: Record, verdict: Verdict) -> Sequence[Flag]:
 
     No person said anything about a call that failed: the turn waits, and does not count against its source.
     """
-    kind, source = signature(record.turn.message), record.turn.scope
+    kind, source = signature(record.turn.message), record.turn.source
     if verdict.reward == 0 or (kind is None and verdict.reward < 0):
         return ()
     spoken = closes(record.next_state)
@@ -44,7 +44,7 @@ def _said(store: Store, kind: str, record: Record) -> Mapping[str, Votes]:
     """Votes on such calls after the same earlier call, if several others gave any; else on all such calls."""
     adapter = record.turn.adapter if isinstance(record.turn, Turn) else SHARED
     said = store.votes_on(kind, after=call_before(record), adapter=adapter)
-    return said if several(said, source=record.turn.scope) else store.votes_on(kind, adapter=adapter)
+    return said if several(said, source=record.turn.source) else store.votes_on(kind, adapter=adapter)
 
 
 def call_before(record: Record) -> str:

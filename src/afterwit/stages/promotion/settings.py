@@ -29,7 +29,7 @@ class PromotionSettings:
     """Approved responses of one kind that a version is asked for. A kind is a tool with its flags,
     or text."""
     per_source: int = 6
-    """Of these, how many may come from one source (a key and its client) if others approved such responses
+    """Of these, how many may come from one source (a key) if others approved such responses
     too; an equal part of them if that is more."""
     share_of_update: float = 0.2
     """Tokens of these responses, as a share of the update's own work, but at least 4,096; the kinds

@@ -10,7 +10,7 @@ from afterwit.core.teaching import Votes
 
 
 class Sources(Protocol):
-    """A source is a turn's scope. Read-only."""
+    """A source is a key, whatever its clients call themselves (`source_of`). Read-only."""
 
     def votes_on(
         self, signature: str, *, after: str | None = None, adapter: str = SHARED

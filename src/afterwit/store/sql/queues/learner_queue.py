@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from afterwit.core.judged_turn import Waiting
+from afterwit.core.turn import source_of
 from afterwit.store.sql.component import Component
 from afterwit.store.sql.rows.codec import ACCEPTED, read_flags
 
@@ -48,7 +49,7 @@ class SqlLearnerQueue(Component):
                 since=row["moved_at"],
                 oldest_version=row["oldest_version"],
                 ended=bool(row["ended"]),
-                source=row["scope"],
+                source=source_of(row["scope"]),
                 flags=read_flags(row["flags"]),
                 accepted=row["review"] == ACCEPTED,
                 rewarded=bool(row["rl"]),

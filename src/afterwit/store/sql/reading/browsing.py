@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import orjson
 
 from afterwit.core.judge_checks import Judged
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.turn import Kind
+from afterwit.core.turn import Kind, source_of
 from afterwit.core.verdict import Question, Source
 from afterwit.store.lines import EndedTurn, Outcome, SessionLine, SourceLine, TurnLine
 from afterwit.store.records import Filter, VersionRecord
@@ -41,13 +41,14 @@ COUNTED = """
     GROUP BY t.session
 """
 SOURCES = """
-    SELECT t.scope AS source, count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
+    SELECT t.scope, count(*) AS turns, count(*) FILTER (WHERE v.reward = 1) AS good,
         count(*) FILTER (WHERE v.reward = -1) AS bad, count(*) FILTER (WHERE v.hinted = 1) AS hinted,
         count(*) FILTER (WHERE t.state = 'JUDGED') AS waiting,
         count(*) FILTER (WHERE t.state = 'TRAINED') AS trained
     FROM (SELECT * FROM turns ORDER BY seq DESC LIMIT ?) t LEFT JOIN verdicts v USING (seq)
-    GROUP BY t.scope ORDER BY turns DESC, source
+    GROUP BY t.scope
 """
+COUNTS = ("turns", "good", "bad", "hinted", "waiting", "trained")
 OUTCOMES = (
     "SELECT v.reward, v.hinted, v.at, t.oldest_version FROM verdicts v JOIN turns t USING (seq)"
     " ORDER BY v.seq {} LIMIT ?"
@@ -117,18 +118,13 @@ class SqlBrowsing(Component):
         return found
 
     def source_lines(self, *, newest: int) -> list[SourceLine]:
-        return [
-            SourceLine(
-                source=row["source"],
-                turns=row["turns"],
-                good=row["good"],
-                bad=row["bad"],
-                hinted=row["hinted"],
-                waiting=row["waiting"],
-                trained=row["trained"],
+        counted: dict[str, Counter[str]] = {}
+        for row in self._database.rows(SOURCES, (newest,)):
+            counted.setdefault(source_of(row["scope"]), Counter()).update(
+                {name: row[name] for name in COUNTS}
             )
-            for row in self._database.rows(SOURCES, (newest,))
-        ]
+        found = [SourceLine(source=source, **counts) for source, counts in counted.items()]
+        return sorted(found, key=lambda line: (-line.turns, line.source))
 
     def outcomes(self, *, limit: int, newest: bool = True) -> list[Outcome]:
         rows = self._database.rows(OUTCOMES.format("DESC" if newest else "ASC"), (limit,))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from afterwit.core.adapters import SHARED
 from afterwit.core.teaching import Flag, Votes
+from afterwit.core.turn import source_of
 from afterwit.store.sql.component import Component
+from afterwit.store.sql.database import Row
 from afterwit.store.sql.rows.codec import ACCEPTED, REFUSED
 
 CONTRADICTS = f"instr(v.flags, '\"{Flag.CONTRADICTS}\"') > 0"
@@ -21,9 +24,9 @@ VOTES = f"""
     AND t.session NOT IN (SELECT session FROM excluded) GROUP BY t.scope
 """
 EARLIER = f"""
-    SELECT count(*) AS count FROM verdicts v JOIN turns t USING (seq)
+    SELECT t.scope, count(*) AS count FROM verdicts v JOIN turns t USING (seq)
     WHERE v.flags IS NOT NULL AND {CONTRADICTS} AND v.reward < 0
-    AND coalesce(v.review, '') <> '{ACCEPTED}' AND t.scope = ?
+    AND coalesce(v.review, '') <> '{ACCEPTED}' GROUP BY t.scope
 """
 
 
@@ -34,7 +37,8 @@ class SqlSources(Component):
         self._database.hold(f"votes {signature}")
         more, named = ("", ()) if after is None else ("AND v.previous = ?", (after,))
         rows = self._database.rows(VOTES.format(after=more), (signature, adapter, *named))
-        return {row["scope"]: Votes(approved=row["approved"], rejected=row["rejected"]) for row in rows}
+        approved, rejected = _by_source(rows, "approved"), _by_source(rows, "rejected")
+        return {source: Votes(approved=approved[source], rejected=rejected[source]) for source in approved}
 
     def trained_since(self, at: float) -> Mapping[str, int]:
         rows = self._database.rows(
@@ -43,7 +47,15 @@ class SqlSources(Component):
             " JOIN turns t ON t.id = trained.turn WHERE v.created >= ? GROUP BY t.scope",
             (at,),
         )
-        return {row["scope"]: row["count"] for row in rows}
+        return _by_source(rows, "count")
 
     def contradictions(self, source: str) -> int:
-        return int(self._database.rows(EARLIER, (source,))[0]["count"])
+        return _by_source(self._database.rows(EARLIER), "count")[source]
+
+
+def _by_source(rows: Sequence[Row], column: str) -> Counter[str]:
+    """The sum of a column over the rows of each source's scopes."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[source_of(row["scope"])] += row[column]
+    return found
