@@ -93,4 +93,4 @@ def test_rows_of_other_tokens_and_of_such_that_do_not_train_are_refused(
         ((rows[2], None, rows[0], rows[3]), "begin with the sampled id"),
     ):
         with pytest.raises(ValueError, match=word):
-            given_rows([replace(item, given=wrong)], None, like)
+            given_rows([replace(item, given=wrong)], None, like, k=4)

@@ -15,13 +15,13 @@ from afterwit.core.turn import Basis
 from afterwit.learner.batch import Item
 from afterwit.learner.parameters import FrozenModels
 from afterwit.learner.scoring import Row, response_logits
-from afterwit.learner.served import given_ids, require_servable
+from afterwit.learner.served import given_ids, require_servable, temperature_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import update
+from afterwit.learner.update.given import log_mass
 from afterwit.objective.choices.objectives import OBJECTIVES
 from afterwit.objective.choices.subsets import SUBSETS
 from afterwit.objective.logprobs import top_k
-from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample
@@ -72,12 +72,14 @@ def student(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return reweighted(tmp_path_factory.mktemp("student"), base, seed=3)
 
 
-def batch(renderer: Renderer, objective: ObjectiveSettings) -> list[Item]:
-    """Turns of temperature 1, with one hint, with several and without."""
+def batch(
+    renderer: Renderer, objective: ObjectiveSettings, *, tau: float = 1.0, basis: Basis = Basis.RAW
+) -> list[Item]:
+    """Turns with one hint, with several and without; the last one's log-probs are of `basis`."""
     samples = [
-        a_sample(renderer, 0, reward=-1, tau=1.0),
-        a_sample(renderer, 1, reward=1, hints=() if objective.has_rl else ("Say it in one word.",), tau=1.0),
-        a_sample(renderer, 2, reward=1, basis=Basis.RAW, tau=1.0, hints=("Stop.", "Only stop when done.")),
+        a_sample(renderer, 0, reward=-1, tau=tau),
+        a_sample(renderer, 1, reward=1, hints=() if objective.has_rl else ("Say it in one word.",), tau=tau),
+        a_sample(renderer, 2, reward=1, basis=basis, tau=tau, hints=("Stop.", "Only stop when done.")),
     ]
     return items_of(samples, renderer, objective)
 
@@ -101,25 +103,53 @@ def test_it_teaches_exactly_what_the_same_model_teaches_here(
     assert furthest(here, weights(policy_of(student))) > 0.1 * EXACT.lr
 
 
-@pytest.mark.parametrize(
-    ("temperature", "basis", "corrected"),
-    [(1.0, "processed", True), (0.6, "processed", False), (0.6, "raw", True), (0.0, "raw", False)],
-)
-def test_all_is_scored_at_one_and_corrected_only_on_one_basis(
-    temperature: float, basis: str, corrected: bool
+@pytest.mark.parametrize("basis", Basis)
+@pytest.mark.parametrize("objective", SERVABLE, ids=IDS)
+def test_a_turn_that_was_sampled_cooler_learns_at_its_own_temperature_all_the_same(
+    objective: ObjectiveSettings, basis: Basis, student: Path, base: Path, renderer: Renderer
 ) -> None:
-    sample = Sample.sampled_at(
-        temperature,
-        ids_T=torch.tensor([1, 2]),
-        mask_T=torch.tensor([True, True]),
-        behaviour_T=torch.tensor([-1.0, -2.0]),
-        basis=basis,
-        scored_at_one=True,
-        advantage=None,
-        hints=1,
-    )
-    assert sample.tau == 1.0
-    assert (sample.behaviour_T is not None) is corrected
+    """All ids are told here, so that nothing is estimated."""
+    items = batch(renderer, objective, tau=0.6, basis=basis)
+
+    def learned(settings: LearnerSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        policy = policy_of(student, settings)
+        models = FrozenModels(base, settings, server=FromLogits(base, 457))
+        metrics = update(policy, models, items, objective, settings, quiet)
+        return weights(policy), metrics
+
+    (here, of_here), (served, of_served) = learned(EXACT), learned(SERVED)
+    assert of_served == pytest.approx(of_here, rel=1e-5, abs=1e-7)
+    assert furthest(here, served) < 1e-3 * EXACT.lr
+
+
+@pytest.mark.parametrize(
+    ("temperature", "tau"), [(0.0, 1.0), (0.005, 1.0), (0.6, 0.6), (1.0, 1.0), (1.4, 1.0)]
+)
+def test_a_servers_scores_are_brought_to_the_turns_temperature_up_to_one(
+    temperature: float, tau: float
+) -> None:
+    assert temperature_of(temperature) == tau
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.3, 0.6, 0.9, 1.0])
+@pytest.mark.parametrize("told", [4, 20, 457])
+def test_the_mass_at_another_temperature_lies_between_its_bounds_and_is_exact_where_all_is_told(
+    tau: float, told: int
+) -> None:
+    """From below, no id that is not told has any; from above, each has as much as the last that is."""
+    logits_TV = torch.randn(200, 457, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    logits_TV *= torch.linspace(0.0, 12.0, 200)[:, None]
+    logprobs_TV = logits_TV.log_softmax(-1)
+    exact_T = (logprobs_TV / tau).logsumexp(-1)
+    likeliest_TK = logprobs_TV.topk(told).values
+    found_T = log_mass(likeliest_TK, tau)
+    rest_T = (1.0 - likeliest_TK.exp().sum(-1)).clamp(min=0.0)
+    least_T = (likeliest_TK / tau).logsumexp(-1)
+    most_T = (least_T.exp() + rest_T * likeliest_TK[:, -1].exp().pow(1.0 / tau - 1.0)).log()
+    assert bool((found_T >= least_T - 1e-12).all() and (found_T <= most_T + 1e-12).all())
+    if told == 457 or tau == 1.0:
+        assert found_T.tolist() == pytest.approx(exact_T.tolist(), abs=1e-9)
+    assert (found_T - exact_T).abs().mean() <= (least_T - exact_T).abs().mean() + 1e-12
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

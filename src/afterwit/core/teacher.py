@@ -16,7 +16,7 @@ class TeacherScores:
     sampled: tuple[float, ...]
     """Of the response's ids, [T]."""
     ids: tuple[Ids, ...]
-    """Its own top-K at each place, [T][K]: the likeliest first, of equals the lower id."""
+    """Its own likeliest at each place, [T][K]: falling, of equals the lower id first."""
     logprobs: tuple[tuple[float, ...], ...]
     """Of these ids."""
     asked_ids: tuple[Ids, ...] = ()

@@ -102,7 +102,7 @@ class ServedTeacher:
         if fit.scored_ids < (needed := max(self._k, self._given)):
             raise SettingError(
                 f"the teacher's server at {self._url} tells {fit.scored_ids} ids of each place, but "
-                f"{needed} are needed: start it with --max-logprobs {needed} or more, or set objective.k"
+                f"{needed} are needed: start it with --max-logprobs {needed} or more"
             )
         if self._given and not fit.scores_given:
             raise SettingError(

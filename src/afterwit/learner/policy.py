@@ -190,7 +190,7 @@ def below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _ema(trained: Trained, base: Path, kept: dict[str, Tensor], settings: LearnerSettings) -> Ema | None:
     """The mean of the weights so far; at first, the base's weights."""
-    if settings.teacher != "ema":
+    if not settings.keeps_mean:
         return None
     start = {name: tensor.to(trained.masters.named[name]) for name, tensor in kept.items()}
     return Ema(trained.model, start or trained.initial_masters(base), settings.ema_decay)

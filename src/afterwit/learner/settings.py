@@ -114,8 +114,8 @@ class LearnerSettings:
     reference_device: str | None = None
     """Device of a reference that is another checkpoint. Not given: `learner.device`."""
     ema_decay: float = 0.99
-    """Share of the mean that an update keeps (`teacher = "ema"`): 0.99 remembers about 100 updates. 0 gives
-    the live policy, 1 the base."""
+    """Share of the mean that an update keeps (`teacher` or `reference` is "ema"): 0.99 remembers about 100
+    updates. 0 gives the live policy, 1 the base."""
     max_tokens: int = 32_768
     """Most tokens of prompt, hint and response of a turn that trains; it bounds the learner's memory. The
     model's own context bounds them too."""
@@ -231,6 +231,11 @@ class LearnerSettings:
     def teaching(self) -> Rule:
         """What may be learned without a person's review."""
         return Rule(review=self.review, tool_hints=self.tool_hints)
+
+    @property
+    def keeps_mean(self) -> bool:
+        """Whether teacher or reference is the policy's running mean."""
+        return "ema" in (self.teacher, self.reference)
 
     @property
     def rate(self) -> float:

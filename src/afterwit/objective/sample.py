@@ -82,16 +82,16 @@ class Sample:
         *,
         behaviour_T: Tensor | None,
         basis: Basis,
-        scored_at_one: bool = False,
+        tau: float | None = None,
         **facts: object,
     ) -> Self:
         """A sample of this sampling temperature.
 
         A greedy one is scored at temperature 1 and has no off-policy correction: its pi_b has no
-        probabilities. `scored_at_one`: so is any other, because its teacher is; the correction then needs
-        a pi_b that is of temperature 1 too.
+        probabilities. `tau`: the temperature that it is scored at in place of its own; the correction then
+        needs a pi_b that is of this one, or raw.
         """
-        tau = 1.0 if scored_at_one else scoring_temperature(temperature)
+        tau = scoring_temperature(temperature) if tau is None else tau
         comparable = not is_greedy(temperature) and (basis == "raw" or temperature == tau)
         return cls(
             tau=tau,

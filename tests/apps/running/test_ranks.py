@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -22,7 +23,9 @@ from afterwit.learner.placed import Placed
 from afterwit.learner.ranks.joining import placed_settings
 from afterwit.learner.settings import LearnerSettings
 from tests.apps.running.several_learners import LEARNER, fill, settings_of, trained
-from tests.fakes.models import reweighted, tiny_llama
+from tests.engines.vllm.recorded import listening
+from tests.engines.vllm.scoring import Scoring
+from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
 from tests.several import several
 
 ROOT = Path(__file__).parents[3]
@@ -71,6 +74,34 @@ def test_both_command_lines_learn_what_is_there_and_say_when_nothing_is(
     second = run(*whole)
     assert second.returncode != 0
     assert second.stderr.count("nothing was learned") == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *({"teacher": teacher, "reference": teacher} for teacher in ("ema", "another checkpoint")),
+        {"teacher": "server"},
+        *({"teacher": teacher, "shards": 2, "lora_rank": 0} for teacher in ("base", "live", "server")),
+    ],
+    ids=lambda kind: "-".join(map(str, kind.values())),
+)
+async def test_several_processes_start_and_train_with_every_kind_of_teacher(
+    kind: dict[str, object], model: Path, tmp_path: Path
+) -> None:
+    home, other = tmp_path / "home", tiny_qwen3(tmp_path / "other", seed=7)
+    settings = settings_of(model, home)
+    fill(settings, model, home, *range(4))
+    async with listening(Scoring(model)) as url:
+        more = {"teacher_url": url} if kind["teacher"] == "server" else {}
+        named = {name: other if value == "another checkpoint" else value for name, value in kind.items()}
+        sets = [
+            word for name, value in (named | more).items() for word in ("--set", f"learner.{name}={value}")
+        ]
+        line = [*LAUNCHED["our flag"], str(model), "--home", str(home), *SETS, *sets]
+        ended = await asyncio.to_thread(run, *line)
+    assert ended.returncode == 0, ended.stderr
+    assert trained(home, model) == [f"turn{number:04d}" for number in range(4)]
 
 
 @pytest.mark.cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from afterwit.apps.config import Settings, load
 from afterwit.apps.running.train import learn, memory_shortage_named
 from afterwit.core.errors import NothingLearned, SettingError
 from afterwit.wire.model_text.render import Renderer
+from tests.apps.running.several_learners import LEARNER, fill, trained
+from tests.engines.vllm.recorded import listening
+from tests.engines.vllm.scoring import Scoring
 from tests.fakes.judged_samples import a_sample, store_judged
 from tests.fakes.models import tiny_qwen3
 
@@ -36,6 +40,38 @@ def test_a_single_turn_is_learned(settings: Settings, model: Path, tmp_path: Pat
     store.close()
     train(settings, tmp_path)
     assert [version.turns for version in versions_of(tmp_path, model).all()] == [(), ("turn0000",)]
+
+
+TEACHERS = ("base", "live", "ema", "server", "another checkpoint")
+REFERENCES = ("base", "live", "ema", "another checkpoint")
+KINDS = [
+    *({"teacher": teacher, "lora_rank": rank} for teacher in TEACHERS for rank in (4, 0)),
+    *({"reference": reference, "lora_rank": rank} for reference in REFERENCES for rank in (4, 0)),
+    *({"teacher": teacher, "adapters": "per_key"} for teacher in ("ema", "server")),
+    {"teacher": "another checkpoint", "teacher_device": "cpu", "reference_device": "cpu"},
+    {"teacher": "server", "reference": "another checkpoint", "dtype": "bfloat16", "packing": "off"},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+async def test_a_learner_starts_and_trains_with_every_kind_of_teacher_and_reference(
+    kind: dict[str, object], model: Path, tmp_path: Path
+) -> None:
+    """As its process does: all of it is loaded and tested before the first update."""
+    other = tiny_qwen3(tmp_path / "other", seed=7)
+    learner = LEARNER | {
+        name: str(other) if value == "another checkpoint" else value for name, value in kind.items()
+    }
+    server = Scoring(model, scores_given=False)
+    async with listening(server) as url:
+        if kind.get("teacher") == "server":
+            learner["teacher_url"] = url
+        below = {"model": str(model), "learner": learner, "objective": {"subset": "overlap"}}
+        settings, home = load(home=tmp_path, below=below, environment={}), tmp_path
+        fill(settings, model, home, *range(4))
+        await asyncio.to_thread(train, settings, home)
+    assert trained(home, model) == [f"turn{number:04d}" for number in range(4)]
+    assert bool(server.scored) == (kind.get("teacher") == "server")
 
 
 def test_without_a_turn_to_learn_from_it_fails_and_says_what_the_store_holds(

@@ -104,9 +104,9 @@ class Recorded:
         if body["model"] not in ("tiny", *self.adapters):
             return _error(404, f"The model `{body['model']}` does not exist.")
         if "prompt_logprob_token_ids" in body["sampling_params"]:
-            if self.rows is None:
+            if (rows := self._rows(body)) is None:
                 return _error(400, "prompt_logprob_token_ids requires the V2 model runner")
-            return web.json_response({"prompt_token_id_logprobs": self.rows})
+            return web.json_response({"prompt_token_id_logprobs": rows})
         if (width := body["sampling_params"].get("prompt_logprobs", 0)) > self.widest:
             return _error(400, TOO_WIDE.format(width, self.widest))
         if not body.get("stream"):
@@ -117,6 +117,9 @@ class Recorded:
         if self.stays_open:
             await asyncio.sleep(3600)  # cancelled when the client goes
         return response
+
+    def _rows(self, body: dict[str, Any]) -> str | None:
+        return self.rows
 
     def _whole(self, ids: list[int], params: dict[str, Any]) -> dict[str, Any]:
         """The recorded answer, with log-probs of the temperature that was asked for, and of other prompts.

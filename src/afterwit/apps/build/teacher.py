@@ -20,7 +20,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     """
     from afterwit.engines.server.settings import ServerSettings
     from afterwit.engines.teacher import ServedTeacher
-    from afterwit.learner.served import given_ids
+    from afterwit.learner.served import given_ids, told_ids
     from afterwit.learner.settings import SERVER
 
     engine, learner = settings.engine, settings.learner
@@ -42,7 +42,7 @@ def teacher_server(settings: Settings, folder: Path) -> TeacherServer | None:
     return ServedTeacher(
         folder,
         url,
-        k=settings.objective.ids_kept,
+        k=told_ids(settings.objective),
         given=given_ids(settings.objective),
         key=key,
         silence_s=waits.silence_s,

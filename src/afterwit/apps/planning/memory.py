@@ -45,7 +45,7 @@ def learner_memory(
     frozen = width * sum(other.weights for other in others)
     if base_beside and not settings.lora_rank:
         frozen += width * _held(shape, shards)
-    if settings.teacher == "ema":
+    if settings.keeps_mean:
         frozen += precise * trains + (width * trains if width < precise and not settings.lora_rank else 0)
     at_a_time = max(
         activations(shape, settings, tokens) + 2 * ROWS * shape.vocabulary * precise,

@@ -32,8 +32,6 @@ class Batch:
     over: Denominators
     vocabulary: int
     """Ids that the model knows; logits beyond are padding."""
-    at_one: bool
-    """Whether every log-prob is of temperature 1, because those of a teacher on a server are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,8 @@ class Lesson:
 
     def sample(self, like: Tensor) -> Sample:
         """As the objective sees it, where `like` lies."""
-        (rows,) = given_rows([self.item], [self.scores], like)
-        return sample_of(self.item, rows, self.advantage, like.device, scored_at_one=self.batch.at_one)
+        (rows,) = given_rows([self.item], [self.scores], like, k=self.batch.objective.ids_kept)
+        return sample_of(self.item, rows, self.advantage, like.device, served=bool(self.scores))
 
 
 def settings_of(home: Path) -> Settings:

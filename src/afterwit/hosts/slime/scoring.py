@@ -42,14 +42,12 @@ def lessons_of(
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
     found = advantages(rewarded, objective).values
     scores = _scores(items, teacher, student)
-    at_one = any(scores)
     batch = Batch(
         home=home,
         base=base,
         turns=tuple(item.turn for item in items if item.turn is not None),
         objective=objective,
-        over=_denominators(items, found, scores, objective, at_one=at_one),
-        at_one=at_one,
+        over=_denominators(items, found, scores, objective),
         vocabulary=AutoConfig.from_pretrained(base).get_text_config().vocab_size,
     )
     return [
@@ -100,13 +98,17 @@ def _denominators(
     found: Sequence[float | None],
     scores: Sequence[tuple[TeacherScores, ...]],
     objective: ObjectiveSettings,
-    *,
-    at_one: bool,
 ) -> Denominators:
     """Counts over the batch, which each rank would otherwise know of its own part alone."""
     like = torch.zeros(())
     lone = [
-        sample_of(item, given_rows([item], [said], like)[0], advantage, like.device, scored_at_one=at_one)
+        sample_of(
+            item,
+            given_rows([item], [said], like, k=objective.ids_kept)[0],
+            advantage,
+            like.device,
+            served=bool(said),
+        )
         for item, advantage, said in zip(items, found, scores, strict=True)
     ]
     return denominators(lone, objective)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -50,6 +49,7 @@ class FrozenModels:
         """
         self._base = base
         self._settings = settings
+        self._teacher = settings.teacher
         self._server = server
         self._loaded: dict[tuple[Path, torch.device], PreTrainedModel] = {}
         self._checkpoints: list[PreTrainedModel] = []
@@ -60,13 +60,13 @@ class FrozenModels:
     def named(self, teacher: str) -> FrozenModels:
         """The same models with another teacher."""
         other = copy.copy(self)
-        other._settings = replace(self._settings, teacher=teacher)
+        other._teacher = teacher
         return other
 
     @property
     def served(self) -> TeacherServer | None:
         """The server that scores hints; None: the teacher is a model here. ValueError if it was not given."""
-        if self._settings.teacher != SERVER:
+        if self._teacher != SERVER:
             return None
         if self._server is None:
             raise ValueError("the teacher is on a server, but none was given")
@@ -74,7 +74,7 @@ class FrozenModels:
 
     def teacher(self, policy: HasTeachers) -> PreTrainedModel:
         """The model that reads the hints, unless it is `served`."""
-        return self._model(self._settings.teacher, self._settings.teacher_device, policy)
+        return self._model(self._teacher, self._settings.teacher_device, policy)
 
     def reference(self, policy: HasTeachers) -> PreTrainedModel:
         """The model that the KL term keeps the policy near."""

@@ -11,6 +11,7 @@ from afterwit.core.teacher import Ids, TeacherScores, TeacherServer
 from afterwit.learner.batch import Item
 from afterwit.learner.ranks import Ranks
 from afterwit.learner.scoring import Row
+from afterwit.learner.served import temperature_of
 from afterwit.objective.teacher_rows import TeacherRows
 
 
@@ -42,27 +43,56 @@ def told(
 
 
 def given_rows(
-    items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor
+    items: Sequence[Item], scores: Sequence[Sequence[TeacherScores]] | None, like: Tensor, *, k: int
 ) -> list[tuple[TeacherRows, ...]]:
     """Of each item, the rows after each of its hints, where `like` lies; () if it has none.
 
-    `scores` are what a server told; None: rows came with the items, or there are none.
+    `scores` are what a server told: the rows have `k` of its ids, at the item's `temperature_of`. None: rows
+    came with the items, or there are none.
     """
     dtype = torch.float64 if like.dtype is torch.float64 else torch.float32
     width = max((len(row.ids) for item in items for row in item.given or () if row is not None), default=0)
     if scores is None:
         return [_padded(item, width, like.device, dtype) for item in items]
-    return [tuple(_rows(each, like.device, dtype) for each in hints) for hints in scores]
+    found = []
+    for item, hints in zip(items, scores, strict=True):
+        tau = temperature_of(item.behaviour.temperature)
+        found.append(tuple(_rows(each, tau, k, like.device, dtype) for each in hints))
+    return found
 
 
-def _rows(scores: TeacherScores, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+def _rows(scores: TeacherScores, tau: float, k: int, device: torch.device, dtype: torch.dtype) -> TeacherRows:
+    told_TK = torch.tensor(scores.logprobs, device=device, dtype=dtype)
+    mass_T = log_mass(told_TK, tau) if tau != 1.0 else torch.zeros_like(told_TK[:, 0])
+
+    def at_tau(values: tuple[object, ...]) -> Tensor:
+        logprobs = torch.tensor(values, device=device, dtype=dtype)
+        return logprobs / tau - (mass_T if logprobs.dim() == 1 else mass_T[:, None])
+
     return TeacherRows(
-        sampled_T=torch.tensor(scores.sampled, device=device, dtype=dtype),
-        ids_TK=torch.tensor(scores.ids, device=device),
-        logprobs_TK=torch.tensor(scores.logprobs, device=device, dtype=dtype),
+        sampled_T=at_tau(scores.sampled),
+        ids_TK=torch.tensor(scores.ids, device=device)[:, :k],
+        logprobs_TK=at_tau(scores.logprobs)[:, :k],
         asked_ids_TJ=torch.tensor(scores.asked_ids, device=device) if scores.asked else None,
-        asked_TJ=torch.tensor(scores.asked, device=device, dtype=dtype) if scores.asked else None,
+        asked_TJ=at_tau(scores.asked) if scores.asked else None,
     )
+
+
+def log_mass(logprobs_TK: Tensor, tau: float) -> Tensor:
+    """log of the sum of p^(1/tau) over the vocabulary, of distributions of which the likeliest ids are told.
+
+    Scores at temperature tau are log p / tau less this. `logprobs_TK` fall, and tau is 1 at most. The rest
+    of the mass, m, is taken to fall as a power of the rank: p_r = p_K (r/K)^-a, where m = K p_K / (a - 1)
+    gives a. At tau = 1 that is exact, as it is where all ids are told.
+    """
+    power, k = 1.0 / tau, logprobs_TK.shape[-1]
+    told_TK = logprobs_TK.double()
+    most_T, probs_TK = told_TK[:, 0], told_TK.exp()
+    rest_T, last_T = (1.0 - probs_TK.sum(dim=-1)).clamp(min=0.0), probs_TK[:, -1]
+    powers_TK = (power * (told_TK - most_T[:, None])).exp()
+    over_T = (power - 1.0) * rest_T + power * k * last_T
+    tail_T = torch.where(over_T > 0.0, k * powers_TK[:, -1] * rest_T / over_T, 0.0)
+    return (power * most_T + (powers_TK.sum(dim=-1) + tail_T).log()).to(logprobs_TK.dtype)
 
 
 def _padded(item: Item, width: int, device: torch.device, dtype: torch.dtype) -> tuple[TeacherRows, ...]:

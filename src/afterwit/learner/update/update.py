@@ -23,7 +23,7 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import ALONE, Ranks
 from afterwit.learner.ranks.lockstep import padded
 from afterwit.learner.scoring import Packing, Row
-from afterwit.learner.served import given_ids
+from afterwit.learner.served import given_ids, temperature_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import fused, metrics, plain
 from afterwit.learner.update.given import given_rows, told
@@ -113,8 +113,8 @@ def _state(
 ) -> tuple[UpdateState, float]:
     """`update_state`, once the teacher on a server has said its `scores`; None: there is no such teacher."""
     runs, served = objective.needs_teacher and any(item.teachers for item in items), scores is not None
-    given = given_rows(items, scores, policy.model.get_input_embeddings().weight)
-    samples, reward_mean = _samples(items, given, objective, policy, scored_at_one=served)
+    given = given_rows(items, scores, policy.model.get_input_embeddings().weight, k=objective.ids_kept)
+    samples, reward_mean = _samples(items, given, objective, policy, served=served)
     teacher = frozen.teacher(policy) if runs and not served else None
     reference = frozen.reference(policy) if objective.beta > 0 else None
     packing = Packing.of(settings, policy.model, teacher, reference)
@@ -148,14 +148,14 @@ def _samples(
     objective: ObjectiveSettings,
     policy: Policy,
     *,
-    scored_at_one: bool,
+    served: bool,
 ) -> tuple[list[Sample], float]:
     """The batch as the objective sees it, and the running mean of rewards after it."""
     rewarded = [None if item.reward is None else Rewarded(item.reward, item.group) for item in items]
     found = advantages(rewarded, objective, mean=policy.reward_mean)
     device = policy.model.device
     samples = [
-        sample_of(item, rows, advantage, device, scored_at_one=scored_at_one)
+        sample_of(item, rows, advantage, device, served=served and bool(rows))
         for item, rows, advantage in zip(items, given, found.values, strict=True)
     ]
     return samples, found.mean
@@ -167,17 +167,17 @@ def sample_of(
     advantage: float | None,
     device: torch.device,
     *,
-    scored_at_one: bool,
+    served: bool,
 ) -> Sample:
-    """One item as the objective sees it. `scored_at_one`: its teacher answers at temperature 1."""
+    """One item as the objective sees it. `served`: the rows are of a teacher on a server."""
     behaviour = item.behaviour
     return Sample.sampled_at(
         behaviour.temperature,
+        tau=temperature_of(behaviour.temperature) if served else None,
         ids_T=torch.tensor(item.student.response, device=device),
         mask_T=~torch.tensor(behaviour.forced, device=device),
         behaviour_T=None if behaviour.logprobs is None else torch.tensor(behaviour.logprobs, device=device),
         basis=behaviour.basis.value,
-        scored_at_one=scored_at_one,
         advantage=advantage,
         hints=0 if given else len(item.teachers),
         given=given,
