@@ -74,7 +74,7 @@ def _launch_sglang(folder: Path, settings: SglangSettings, **at: Any) -> ServerC
 
 LAUNCHERS: Mapping[str, Callable[..., ServerCommand]] = {"vllm": _launch_vllm, "sglang": _launch_sglang}
 """What starts a server of each kind that can be started: it gets the model folder, the settings of its kind,
-and `host`, `port` and `lora_rank` by name."""
+and by name `host`, `port`, `lora_rank` and `more`, flags that those of the settings override."""
 
 
 async def open_engine(folder: Path, settings: AnySettings, *, takes_weights: bool = True) -> Engine:

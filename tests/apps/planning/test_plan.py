@@ -197,8 +197,8 @@ def test_an_address_without_a_port_cannot_be_started(model: Path) -> None:
 def test_judge_and_teacher_may_be_other_models(qwen: Path, model: Path) -> None:
     pairs = ("placement.context=512", f"placement.judge_model={model}", f"placement.teacher_model={model}")
     said = planned(qwen, *pairs, recipe="8gpu-topk-select")
-    assert f"vllm serve {model} --host 127.0.0.1 --port 8010" in said
-    assert f"vllm serve {model} --host 127.0.0.1 --port 8020" in said
+    assert f"--model-path {model} --host 127.0.0.1 --port 8010" in said
+    assert f"--model-path {model} --host 127.0.0.1 --port 8020" in said
     with pytest.raises(SettingError, match="does not hold the learner"):
         planned(model, f"learner.teacher={qwen}", "placement.learner=1", cards=named_cards("8", 2))
 

@@ -84,9 +84,11 @@ def load(
     direct: Mapping[str, Any] | None = None,
     below: Mapping[str, Any] | None = None,
     recipe: str | None = None,
+    unless: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Settings from flags over environment over file over `below` (the demo's) over a published recipe.
+    """Settings from flags over environment over file over `below` (the demo's) over a published recipe, over
+    `unless`: what a command takes unless one of these says otherwise.
 
     Raises SettingError: one line that names the key, the nearest right one, and where it is written.
     """
@@ -100,6 +102,8 @@ def load(
         sources.append(named_source(dict(below), "the demo's settings"))
     if recipe is not None:
         sources.append(named_source(recipes.read(recipe), f"the recipe {recipe}"))
+    if unless:
+        sources.append(named_source(dict(unless), "the command's own defaults"))
     try:
         return Settings.model_validate(merged(sources))
     except ValidationError as error:

@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from afterwit.apps.planning.settings import PlacementSettings
 from afterwit.core.errors import SettingError
@@ -19,6 +21,9 @@ AS_LISTED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """Has CUDA number the cards as nvidia-smi does, also where they are of different kinds."""
 CPU = ""
 """The name of the machine's memory, which stands for every card under `placement.device = "cpu"`."""
+OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+OTHER_MAKE = Path("/dev/kfd")
+"""There if the machine has cards of AMD."""
 NAME_THEM = 'name them, such as `afterwit plan --card 80GB --cards 8`, or set placement.device = "cpu"'
 
 
@@ -43,8 +48,28 @@ def cards_here(placed: PlacementSettings, environment: Mapping[str, str] = os.en
     """
     if placed.device == "cuda":
         return found_cards(environment)
+    return (memory_here(),) * placed.cards
+
+
+def card_here(environment: Mapping[str, str] = os.environ) -> Card | None:
+    """Where a server without a placement computes: the first card, or this machine's memory if it has none.
+
+    None where it has cards of a make that is not asked here.
+    """
+    if OTHER_MAKE.exists():
+        return None
+    try:
+        return found_cards(environment)[0]
+    except SettingError:
+        return memory_here()
+
+
+def memory_here() -> Card:
+    """This machine's memory, or as much of it as the container may take."""
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (Card(name=CPU, size=size),) * placed.cards
+    with suppress(OSError, ValueError):  # there is no container, or it has no limit
+        size = min(size, int(OF_CONTAINER.read_text()))
+    return Card(name=CPU, size=size)
 
 
 def named_cards(size: str, count: int) -> tuple[Card, ...]:

@@ -18,6 +18,8 @@ ROWS = 1024
 SPARE = 1.2
 """What CUDA and the allocator take beside what is counted: assumed, not measured."""
 Memory = dict[str, int]
+KEPT = "keys and values"
+"""What an engine keeps of the tokens that it has read, in `Memory`."""
 
 
 def pass_tokens(shape: ModelShape, settings: LearnerSettings) -> int:
@@ -84,7 +86,7 @@ def server_memory(
     return {
         "weights": width * shape.weights // over,
         "adapters": adapters * width * shape.adapter(rank) // over,
-        "keys and values": int(width * tokens * shape.kept_per_token * heads),
+        KEPT: int(width * tokens * shape.kept_per_token * heads),
     }
 
 
@@ -98,7 +100,7 @@ def embedded_memory(shape: ModelShape, dtype: str, *, kept: int, tokens: int, ra
     return {
         "weights": width * shape.weights,
         "live and staged weights": 2 * width * moving,
-        "keys and values": max(kept, width * tokens * shape.kept_per_token),
+        KEPT: max(kept, width * tokens * shape.kept_per_token),
     }
 
 

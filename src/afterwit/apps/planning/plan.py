@@ -61,7 +61,7 @@ def plan(settings: Settings, models: Models, cards: Sequence[Card]) -> tuple[Par
         raise SettingError(wrong)
     if settings.learner.teacher == SERVER:
         require_servable(settings.objective)
-    parts = tuple(_parts(settings, models, cards))
+    parts = tuple(parts_of(settings, models, cards))
     if not parts:
         raise SettingError("no part has a card: set placement.policy or placement.learner")
     spare = any(not [part for part in parts if card in part.cards] for card in cards)
@@ -70,7 +70,8 @@ def plan(settings: Settings, models: Models, cards: Sequence[Card]) -> tuple[Par
     return parts
 
 
-def _parts(settings: Settings, models: Models, cards: Sequence[Card]) -> Iterator[Part]:
+def parts_of(settings: Settings, models: Models, cards: Sequence[Card]) -> Iterator[Part]:
+    """The parts, whether or not they fit."""
     placed, free = settings.placement, list(cards)
 
     def taken(count: int) -> tuple[Card, ...]:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from afterwit.apps.config import Settings
 from afterwit.apps.planning.cards import CPU, Card, visible
-from afterwit.apps.planning.memory import SPARE
+from afterwit.apps.planning.memory import KEPT, SPARE
 from afterwit.apps.planning.model import Model
-from afterwit.apps.planning.plan import Models, Part
+from afterwit.apps.planning.plan import Models, Part, parts_of
 from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.vllm.command import QUIET
+from afterwit.engines.vllm.inspect import SAMPLES
 from afterwit.engines.vllm.settings import VllmSettings
-from afterwit.learner.served import MARGIN
+from afterwit.learner.served import told_ids
 
 CONTEXT = {"vllm": "--max-model-len", "sglang": "--context-length"}
 OVER = {"vllm": "--tensor-parallel-size", "sglang": "--tp-size"}
 COPIES = {"vllm": "--data-parallel-size", "sglang": "--dp-size"}
 SHARE = {"vllm": "--gpu-memory-utilization", "sglang": "--mem-fraction-static"}
+MOST = 0.9
+"""The largest share of a card that a server is given."""
+ROOM = 16
+"""The part of the machine's memory that a lone server on the CPU keeps its keys and values in, if one request
+needs no more: with 16 GB, those of 9,000 tokens of Qwen3-0.6B in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +53,19 @@ def policy_servers(settings: Settings, models: Models, parts: Sequence[Part]) ->
     for index, url in enumerate(engine.urls):
         host, port = address("engine.url", url)
         own = part.cards[index * part.over : (index + 1) * part.over]
+        share = _share(engine.kind, part, by_name["learner"]) if _shares(parts) else ()
         command = LAUNCHERS[engine.kind](
-            model.folder.resolve(), engine, host=host, port=port, lora_rank=settings.learner.lora_rank
+            model.folder.resolve(),
+            engine,
+            host=host,
+            port=port,
+            lora_rank=settings.learner.lora_rank,
+            more=(*_sizes(settings, model, part, copies=1), *share),
         )
-        share = _share(engine.kind, part) if _shares(parts) and own[0].name != CPU else ()
-        sizes = _sizes(settings, model, part, copies=1)
         yield PlacedServer(
             name="engine" if len(engine.urls) == 1 else f"engine-{index + 1}",
             url=f"http://{host}:{port}",
-            command=_on(own, (*command.arguments, *sizes, *share), **command.environment),
+            command=_on(own, command.arguments, **command.environment),
         )
 
 
@@ -67,9 +77,27 @@ def other_servers(settings: Settings, models: Models, parts: Sequence[Part]) -> 
         name = ("--served-model-name", settings.judge.model or models.judge.name)
         yield _server(settings, models.judge, judge, "judge.url", settings.judge.url or "", name)
     if (teacher := by_name.get("teacher")) is not None:
-        kept = ("--max-logprobs", str(settings.objective.ids_kept + MARGIN))
-        flags, url = kept if _kind(settings) == "vllm" else (), settings.learner.teacher_url or ""
+        tells = (SAMPLES, "--max-logprobs", str(told_ids(settings.objective)))
+        flags, url = tells if _kind(settings) == "vllm" else (), settings.learner.teacher_url or ""
         yield _server(settings, models.teacher, teacher, "learner.teacher_url", url, flags)
+
+
+def lone_flags(settings: Settings, models: Models, card: Card) -> tuple[str, ...]:
+    """Flags of the one server of a machine without a section `placement`: it leaves the learner its room.
+
+    By themselves vLLM and SGLang take nearly all of a card, or of the machine's memory.
+    """
+    (policy, *others) = parts_of(settings, models, (card,))
+    if card.name == CPU:
+        policy = replace(policy, memory=policy.memory | {KEPT: max(policy.memory[KEPT], card.size // ROOM)})
+        return _sizes(settings, models.served, policy, copies=1)
+    if not others:
+        return ()
+    kind, free = _kind(settings), card.size * _left(policy, others[0]) / SPARE
+    longest = (free - policy.memory["weights"] - policy.memory["adapters"]) // (policy.memory[KEPT] or 1)
+    room = longest * min(settings.placement.context, models.served.shape.context)
+    sizes = () if room >= models.served.shape.context else _sizes(settings, models.served, policy, copies=1)
+    return (*sizes, *_share(kind, policy, others[0]))
 
 
 def own_cards(settings: Settings, parts: Sequence[Part]) -> tuple[Card, ...]:
@@ -115,11 +143,18 @@ def _kind(settings: Settings) -> str:
 def _shares(parts: Sequence[Part]) -> bool:
     """Whether the learner is on the policy's card too."""
     learner, policy = (next((p for p in parts if p.name == name), None) for name in ("learner", "policy"))
-    return bool(learner and policy and set(learner.cards) & set(policy.cards))
+    both = set(learner.cards) & set(policy.cards) if learner and policy else ()
+    return any(card.name != CPU for card in both)
 
 
-def _share(kind: str, part: Part) -> tuple[str, ...]:
-    return (SHARE[kind], f"{part.needs / part.cards[0].size:.2f}")
+def _share(kind: str, policy: Part, learner: Part) -> tuple[str, ...]:
+    return (SHARE[kind], f"{_left(policy, learner):.2f}")
+
+
+def _left(policy: Part, learner: Part) -> float:
+    """The share of a card that the learner leaves, and at least what the policy needs."""
+    size = policy.cards[0].size
+    return min(max(policy.needs, size - learner.needs) / size, MOST)
 
 
 def _sizes(settings: Settings, model: Model, part: Part, *, copies: int) -> tuple[str, ...]:
@@ -135,5 +170,5 @@ def _sizes(settings: Settings, model: Model, part: Part, *, copies: int) -> tupl
 def _on_cpu(kind: str, part: Part, tokens: int) -> tuple[str, ...]:
     """All parts share one memory there, of which a server would take most: it gets what is counted."""
     if kind == "vllm":
-        return ("--kv-cache-memory-bytes", str(int(SPARE * part.memory["keys and values"])))
+        return ("--kv-cache-memory-bytes", str(int(SPARE * part.memory[KEPT])))
     return ("--device", "cpu", "--max-total-tokens", str(tokens))

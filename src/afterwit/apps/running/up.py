@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,16 @@ from urllib.parse import urlsplit
 from afterwit.apps.config import Settings
 from afterwit.apps.home import make_home
 from afterwit.apps.model import model_folder
-from afterwit.apps.planning.cards import cards_here, visible
+from afterwit.apps.planning.cards import card_here, cards_here, visible
 from afterwit.apps.planning.plan import plan
 from afterwit.apps.planning.report import models_of
-from afterwit.apps.planning.servers import address, other_servers, own_cards, policy_servers
+from afterwit.apps.planning.servers import (
+    address,
+    lone_flags,
+    other_servers,
+    own_cards,
+    policy_servers,
+)
 from afterwit.apps.running import serve
 from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.apps.running.runtime import STAGES
@@ -22,6 +29,10 @@ from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.kinds import LAUNCHERS
 from afterwit.engines.sglang.settings import SglangSettings
 from afterwit.engines.vllm.settings import VllmSettings
+
+SERVER = {"engine": {"kind": "vllm"}}
+"""What `afterwit up` starts unless the settings name another kind."""
+log = logging.getLogger(__name__)
 
 
 def run(settings: Settings, home: Path) -> None:
@@ -53,9 +64,25 @@ def engine_process(settings: Settings, home: Path) -> EngineProcess:
     host, port = address("engine.url", engine.urls[0])
     folder = model_folder(settings.model, make_home(home))
     command = LAUNCHERS[engine.kind](
-        folder.resolve(), engine, host=host, port=port, lora_rank=learner.lora_rank
+        folder.resolve(),
+        engine,
+        host=host,
+        port=port,
+        lora_rank=learner.lora_rank,
+        more=_room(settings, folder, home),
     )
     return EngineProcess(command, engine.urls[0], home)
+
+
+def _room(settings: Settings, folder: Path, home: Path) -> tuple[str, ...]:
+    """Flags by which the server leaves the learner its room; none for a model that cannot be counted."""
+    card = card_here()
+    try:
+        models = models_of(settings.model_copy(update={"model": str(folder)}), home)
+    except SettingError as error:
+        log.info("the server takes what memory it wants: %s", error)
+        return ()
+    return () if card is None else lone_flags(settings, models, card)
 
 
 def placed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.core.errors import SettingError
@@ -19,13 +20,16 @@ ADAPTED = frozenset(
 """What its flag takes, of a decoder's projections."""
 
 
-def command(folder: Path, settings: SglangSettings, *, host: str, port: int, lora_rank: int) -> ServerCommand:
+def command(
+    folder: Path, settings: SglangSettings, *, host: str, port: int, lora_rank: int, more: Sequence[str] = ()
+) -> ServerCommand:
     """The command line. EngineError if the model's weights cannot be read."""
     arguments = (
         *settings.command,
         *("--model-path", str(folder), "--host", host, "--port", str(port)),
         *("--dtype", dtype_of(folder, settings)),
         *flags(folder, settings, lora_rank=lora_rank),
+        *more,
         *settings.flags,
     )
     return ServerCommand(arguments=arguments)

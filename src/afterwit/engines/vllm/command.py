@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 from afterwit.engines.server.fitness.facts import dtype_of
 from afterwit.engines.server.fitness.modules import restriction_of
-from afterwit.engines.vllm.inspect import EXTENSION, WORKER
+from afterwit.engines.vllm.inspect import EXTENSION, SAMPLES, WORKER
 from afterwit.engines.vllm.settings import VllmSettings
 
 QUIET = {"VLLM_NO_USAGE_STATS": "1"}
@@ -18,13 +19,16 @@ ADAPTERS = 5
 """Adapters that answer at one time: the base's, the live one, a staged one, two of responses under way."""
 
 
-def command(folder: Path, settings: VllmSettings, *, host: str, port: int, lora_rank: int) -> ServerCommand:
+def command(
+    folder: Path, settings: VllmSettings, *, host: str, port: int, lora_rank: int, more: Sequence[str] = ()
+) -> ServerCommand:
     """The command line and environment variables. SettingError if no flag makes room for the rank."""
     arguments = (
         *settings.command,
         *("serve", str(folder), "--host", host, "--port", str(port)),
         *("--dtype", dtype_of(folder, settings)),
         *flags(folder, settings, lora_rank=lora_rank),
+        *more,
         *settings.flags,
     )
     return ServerCommand(arguments=arguments, environment=environment(settings))
@@ -37,7 +41,7 @@ def flags(folder: Path, settings: VllmSettings, *, lora_rank: int) -> tuple[str,
     while another request runs.
     """
     needed = (
-        "--enable-scale-out",
+        SAMPLES,
         *("--logprobs-mode", "processed_logprobs"),
         *("--scheduling-policy", "priority"),
         *("--structured-outputs-config.backend", "guidance"),

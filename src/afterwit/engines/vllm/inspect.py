@@ -25,6 +25,8 @@ OLDEST = (0, 32)
 """The oldest version of vLLM that has all that is asked for here."""
 WORKER = Path(__file__).with_name("worker")
 EXTENSION = "afterwit_vllm.Reload"
+SAMPLES = "--enable-scale-out"
+"""What a server needs that takes ids, whatever it does with them."""
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1 in its environment"
 RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
 RELOAD = f"--worker-extension-cls {EXTENSION}, with PYTHONPATH={WORKER} in its environment"
@@ -114,7 +116,7 @@ async def _missing(client: ServerClient, folder: Path, model: str, swap: Swap | 
     """Each flag or variable that the server was not started with."""
     answer = await client.ask("POST", GENERATE, _body(model, ASKED))
     if answer.status in (403, 404):
-        yield "--enable-scale-out"
+        yield SAMPLES
     elif answer.status == 400 and "logprobs" in answer.words:
         yield f"--max-logprobs {TOP} or more"
     elif answer.status != 200:

@@ -25,7 +25,10 @@ from afterwit.apps.cli.options import (
 def up(
     model: Model = None,
     model_option: ModelOption = None,
-    engine: Annotated[str, typer.Option(help="Which server to start: vllm or sglang.")] = "vllm",
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Which server to start: vllm or sglang. Default: that of the settings, or vllm."),
+    ] = None,
     engine_url: EngineUrl = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. Default 8720.")] = None,
@@ -42,7 +45,7 @@ def up(
     server is started again when it dies, and stopped at the end. Its log is HOME/engine.log.
     """
     from afterwit.apps.config import home_of, load
-    from afterwit.apps.running.up import run
+    from afterwit.apps.running.up import SERVER, run
 
     folder = home_of(home)
     direct = {
@@ -53,4 +56,5 @@ def up(
         "serve.port": port,
         "learner.processes": learner_processes,
     } | switched_off(record_only)
-    run(load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe), folder)
+    settings = load(home=folder, file=config, pairs=set_ or (), direct=direct, recipe=recipe, unless=SERVER)
+    run(settings, folder)
