@@ -51,11 +51,16 @@ class Refused(EngineError):
         self.answer = answer
 
 
+class ServerFailed(Refused):
+    """The server answered with an error of its own: it may be there, or dying."""
+
+
 class ServerClient:
     """One server. Make it inside the event loop that uses it; `close` it there.
 
     Every method raises EngineUnavailable if the server does not answer, breaks off, or says that it cannot
-    serve now (502, 503, 504), and Refused for any other status but 200.
+    serve now (502, 503, 504), ServerFailed for any other status from 500 on, and Refused for any other one
+    but 200.
     """
 
     def __init__(self, url: str, *, key: str | None, silence_s: float) -> None:
@@ -144,7 +149,15 @@ def _events(lines: Sequence[bytes]) -> list[Any]:
     ]
 
 
+def failed(path: str, error: Mapping[str, Any], words: str) -> EngineError:
+    """The fault that a streamed answer ends with; `words` say so for people."""
+    code = error.get("code")
+    if isinstance(code, int) and code >= 500:
+        return ServerFailed(path, Answer(status=code, body=str(error.get("message")).encode()))
+    return EngineError(words)
+
+
 def _fault(path: str, answer: Answer) -> EngineError:
     if answer.status in (502, 503, 504):
         return EngineUnavailable(f"the server cannot serve now (HTTP {answer.status}): {answer.words}")
-    return Refused(path, answer)
+    return ServerFailed(path, answer) if answer.status >= 500 else Refused(path, answer)

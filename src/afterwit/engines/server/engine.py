@@ -11,9 +11,10 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import EngineError, EngineUnavailable
+from afterwit.core.errors import AfterwitError, EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
+from afterwit.engines.server.client import ServerFailed
 from afterwit.engines.server.door import Door
 from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 from afterwit.engines.server.gathered import gathered
@@ -28,6 +29,8 @@ from afterwit.engines.server.swaps.proof import Proof, sample_ids
 from afterwit.engines.server.swaps.whole import WholeSwap, is_ours
 from afterwit.engines.server.watch import WHO, Watch
 
+DEAD = "EngineCore encountered an issue"
+"""What vLLM answers once its engine has died."""
 SCORED_AT_ONCE = 8
 """Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
 
@@ -128,16 +131,11 @@ class ServerEngine:
 
         It waits for nothing: ask only without a `fault`. EngineUnavailable if the server breaks off.
         """
-        self._check_open()
-        with self._swap.lease(weights, adapter) as lease:
-            try:
+        async with self._watched():
+            with self._swap.lease(weights, adapter) as lease:
                 async with aclosing(self._steps(response, lease)) as steps:
                     async for step in steps:
                         yield step
-            except EngineUnavailable as error:
-                self._check_open()
-                self._watch.lost(error)
-                raise
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -173,13 +171,9 @@ class ServerEngine:
         check_scores(rows, top, self.facts, self.capabilities)
         await self._door.passed(self._patience_s)
         with self._swap.lease(weights, SHARED) as lease:
-            try:
-                scored = await gathered(
-                    [partial(self._scored, row, top, lease) for row in rows], SCORED_AT_ONCE
-                )
-            except EngineUnavailable as error:
-                self._watch.lost(error)
-                raise
+            calls = [partial(self._scored, row, top, lease) for row in rows]
+            async with self._watched():
+                scored = await gathered(calls, SCORED_AT_ONCE)
             if lease.cut:
                 raise EngineUnavailable("the server took new weights while rows were scored")
         return scored
@@ -238,13 +232,34 @@ class ServerEngine:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Around what the publisher does: a server that is away is said to be."""
+        """Around what is asked of the server: if it is away, or dying, EngineUnavailable, and it is said."""
         self._check_open()
         try:
             yield
         except EngineUnavailable as error:
+            self._check_open()
             self._watch.lost(error)
             raise
+        except EngineError as error:
+            if (away := await self._gone(error)) is None:
+                raise
+            self._watch.lost(away)
+            raise away from error
+
+    async def _gone(self, error: EngineError) -> EngineUnavailable | None:
+        """That the server cannot serve after a fault of its own; None if it can, or if the fault was ours.
+
+        The process that answers outlives the one that computes by a few seconds.
+        """
+        if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
+            return None
+        if DEAD in str(error):
+            return EngineUnavailable(f"the server's engine died: {error}")
+        try:
+            await self._server.check()
+        except AfterwitError as found:
+            return EngineUnavailable(f"{error}; then {found}")
+        return None
 
     def _check_open(self) -> None:
         if self._closed:

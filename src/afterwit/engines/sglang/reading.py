@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused
+from afterwit.engines.server.client import failed
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, place_of
 from afterwit.engines.sglang.asking import is_cut_off
 from afterwit.engines.sglang.manner import Manner
@@ -36,7 +37,7 @@ class Reader:
             said = str(event["error"].get("message"))
             self._check_schema(said)
             words = f"the server failed in a response: {said}"
-            raise lost_adapter(EngineError(words), words, self._weights)
+            raise lost_adapter(failed("/generate", event["error"], words), words, self._weights)
         meta = event["meta_info"]
         rows = self._new(meta["output_token_logprobs"])
         ids = tuple(row[1] for row in rows)

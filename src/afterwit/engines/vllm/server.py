@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
-from afterwit.engines.server.client import Refused, ServerClient
+from afterwit.engines.server.client import Refused, ServerClient, failed
 from afterwit.engines.server.server import CUT, Ask, Piece, Place, joined, place_of
 from afterwit.engines.server.swaps.tensors import weights_of
 from afterwit.engines.vllm import rows as rows_of
@@ -232,10 +232,11 @@ def _value(logprob: float) -> float:
 def _piece(event: Mapping[str, Any], ask: Ask) -> Piece:
     """EngineError if the server reports a fault in the middle of a response."""
     if "error" in event:
-        words = event["error"].get("message")
-        if ask.schema is not None and event["error"].get("code") == REFUSED:
+        error = event["error"]
+        words = error.get("message")
+        if ask.schema is not None and error.get("code") == REFUSED:
             raise _unfollowed(words)
-        raise EngineError(f"the server failed in the middle of a response: {words}")
+        raise failed(GENERATE, error, f"the server failed in the middle of a response: {words}")
     choice = event["choices"][0]
     content = (choice["logprobs"] or {}).get("content") or ()
     reason = choice["finish_reason"]

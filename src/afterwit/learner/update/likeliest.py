@@ -36,4 +36,4 @@ def _ids(policy: Policy, rows: Sequence[Row], k: int, limit: int, ranks: Ranks) 
     for row, states_TD in zip(rows, states, strict=True):
         ids_T1 = torch.tensor(row.response, device=states_TD.device)[:, None]
         tau_T = torch.ones(len(row.response), device=states_TD.device)
-        yield score(policy.head, states_TD, tau_T, ids_T1, k=k).top_ids_NK
+        yield score(policy.whole_head(), states_TD, tau_T, ids_T1, k=k).top_ids_NK
