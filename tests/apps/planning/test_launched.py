@@ -15,10 +15,11 @@ import yaml
 from afterwit import recipes
 from afterwit.apps.build import teacher_server
 from afterwit.apps.config import Settings, load
-from afterwit.apps.planning.cards import named_cards
-from afterwit.apps.planning.plan import plan
+from afterwit.apps.planning.cards import CPU, Card, named_cards
+from afterwit.apps.planning.memory import SPARE
+from afterwit.apps.planning.plan import parts_of, plan
 from afterwit.apps.planning.report import models_of, report
-from afterwit.apps.planning.servers import other_servers, policy_servers
+from afterwit.apps.planning.servers import MOST, SHARE, lone_flags, other_servers, policy_servers
 from afterwit.apps.running import up
 from afterwit.core.errors import SettingError
 from afterwit.engines.kinds import LAUNCHERS
@@ -191,3 +192,41 @@ def test_the_kind_of_the_settings_is_started_and_vllm_without_one(model: Path, t
     assert kind("engine.kind=vllm", recipe="8gpu-topk-select") == "vllm"
     (tmp_path / "config.toml").write_text('[engine]\nkind = "sglang"\n')
     assert kind() == "sglang"
+
+
+def flags_of(model: Path, card: Card, *pairs: str) -> dict[str, str]:
+    """Of the server of a bare `up` on a card."""
+    settings = settings_of(model, *pairs)
+    words = lone_flags(settings, models_of(settings, model.parent), card)
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_a_lone_server_on_the_cpu_keeps_a_sixteenth_of_the_memory_or_one_request(model: Path) -> None:
+    """vLLM by itself wants .92 of all memory, and fails where something else has it."""
+    memory = Card(name=CPU, size=16 * 10**9)
+    assert int(flags_of(model, memory)["--kv-cache-memory-bytes"]) == int(SPARE * 10**9)
+    small = flags_of(model, Card(name=CPU, size=10**6))
+    shape = models_of(settings_of(model), model.parent).served.shape
+    assert int(small["--kv-cache-memory-bytes"]) == int(SPARE * 4 * shape.kept_per_token * shape.context)
+    sglang_flags = flags_of(model, memory, "engine.kind=sglang")
+    assert sglang_flags["--device"] == "cpu"
+    assert int(sglang_flags["--max-total-tokens"]) == 10**9 // (4 * shape.kept_per_token)
+
+
+def test_a_lone_server_on_a_card_leaves_what_the_learner_is_counted_to_take(model: Path) -> None:
+    settings = settings_of(model, "learner.max_tokens=512")
+    models = models_of(settings, model.parent)
+    large = Card(name="0", size=8 * 10**9)
+    policy, learner = parts_of(settings, models, (large,))
+    for kind, flag in SHARE.items():
+        share = float(flags_of(model, large, f"engine.kind={kind}", "learner.max_tokens=512")[flag])
+        assert share == pytest.approx(min(1 - learner.needs / large.size, MOST), abs=0.01)
+    tight = Card(name="0", size=learner.needs)
+    share = float(flags_of(model, tight, "learner.max_tokens=512")[SHARE["vllm"]])
+    assert share == pytest.approx(policy.needs / tight.size, abs=0.01)
+    assert flags_of(model, large, "learner.enabled=false") == {}
+
+
+def test_the_flags_of_the_settings_come_last(model: Path, tmp_path: Path) -> None:
+    settings = settings_of(model, 'engine.flags=["--kv-cache-memory-bytes", "7"]')
+    assert up.engine_process(settings, tmp_path).command.arguments[-2:] == ("--kv-cache-memory-bytes", "7")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -144,6 +147,31 @@ async def test_a_killed_server_fails_no_request_and_comes_back_with_the_version_
         await until_served_again(engine)
         await engine.stage(2, folder)
         assert await engine.probe(IDS) == pytest.approx(proof, abs=1e-4)
+
+
+async def test_an_engine_core_that_dies_fails_no_request_of_those_under_way_and_after(
+    servers: Servers, qwen: Path, adapters: list[Path]
+) -> None:
+    """The process that answers outlives it by some seconds, and has an error for everybody."""
+    server = running(servers, full(qwen))
+    async with opened(servers, qwen, swap="adapters", patience_s=900.0) as engine:
+        await engine.stage(1, adapters[0])
+        await engine.probe(IDS)
+        await engine.promote()
+        core = int(re.findall(r"\(EngineCore pid=(\d+)\)", server.log.read_text(errors="replace"))[-1])
+        async with aclosing(engine.generate(LOAD[0])) as response:
+            load = [asyncio.create_task(say(engine, each)) for each in LOAD]
+            begun = [await anext(response)]
+            os.kill(core, signal.SIGKILL)
+            load += [asyncio.create_task(say(engine, each)) for each in LOAD]
+            while server.is_running:  # noqa: ASYNC110 - another process has no event
+                await asyncio.sleep(0.1)
+            await asyncio.to_thread(server.start)
+            begun += [step async for step in response]
+        said = await asyncio.gather(*load)
+    assert sum(len(step.ids) for step in begun) == 60
+    assert [len(each.ids) for each in said] == [60] * len(load)
+    assert {version for each in said for version in each.versions} == {1}
 
 
 async def test_an_adapter_of_another_model_is_refused_and_serving_goes_on(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from afterwit.apps.config import Settings
 from afterwit.apps.planning.cards import CPU, Card, visible
-from afterwit.apps.planning.memory import KEPT, SPARE
+from afterwit.apps.planning.memory import KEPT, SPARE, WIDTHS
 from afterwit.apps.planning.model import Model
 from afterwit.apps.planning.plan import Models, Part, parts_of
 from afterwit.core.errors import SettingError
@@ -163,12 +163,14 @@ def _sizes(settings: Settings, model: Model, part: Part, *, copies: int) -> tupl
         *((CONTEXT[kind], str(context)) if context < model.shape.context else ()),
         *((OVER[kind], str(part.over)) if part.over > 1 else ()),
         *((COPIES[kind], str(copies)) if copies > 1 else ()),
-        *(_on_cpu(kind, part, min(context, model.shape.context)) if part.cards[0].name == CPU else ()),
+        *(_on_cpu(kind, settings, model, part) if part.cards[0].name == CPU else ()),
     )
 
 
-def _on_cpu(kind: str, part: Part, tokens: int) -> tuple[str, ...]:
+def _on_cpu(kind: str, settings: Settings, model: Model, part: Part) -> tuple[str, ...]:
     """All parts share one memory there, of which a server would take most: it gets what is counted."""
     if kind == "vllm":
         return ("--kv-cache-memory-bytes", str(int(SPARE * part.memory[KEPT])))
+    own = settings.engine.dtype if part.name == "policy" else "auto"
+    tokens = part.memory[KEPT] // (WIDTHS[model.dtype if own == "auto" else own] * model.shape.kept_per_token)
     return ("--device", "cpu", "--max-total-tokens", str(tokens))

@@ -19,6 +19,7 @@ import aiohttp
 
 from afterwit.apps.running import parent
 from afterwit.apps.running.learner_process import pause
+from afterwit.apps.running.server_log import end_of, step_of
 from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 
@@ -28,7 +29,6 @@ STOP_S = 20.0
 FIRST_PAUSE_S = 2.0
 STEADY_S = 60.0
 """A server that ran this long was healthy: the next pause is the shortest again."""
-LAST_LINES = 15
 SCRATCH = "aw-"
 """The beginning of its temporary folder's name: short, since the path of a socket ends at 103 characters."""
 log = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ class EngineProcess:
         """Why it is gone and when it starts again, for people; None: it runs, or loads."""
 
     async def start(self, *, within_s: float, progress: Callable[[str], None]) -> None:
-        """Start it, wait until it answers, and keep it running from then on. `progress` gets its last words.
+        """Start it, wait until it answers, and keep it running from then on. `progress` gets how far it is.
 
-        SettingError, with the end of its log, if it ends or takes too long; also if something else answers at
-        its address already.
+        SettingError, with the cause and the end of its log, if it ends or takes too long; also if something
+        else answers at its address already.
         """
         if await self._answers():
             raise SettingError(
@@ -72,12 +72,14 @@ class EngineProcess:
                 f"another address for the {self.name} server"
             )
         await self._spawn(fresh=True)
+        now = asyncio.get_running_loop().time
+        began = now()
         try:
             async with asyncio.timeout(within_s):
                 while not await self._answers():
                     if self._ended:
                         raise SettingError(f"the {self.name} server ended before it answered. {self.words()}")
-                    progress(self._last_line())
+                    progress(f"{step_of(self._logged())}, {now() - began:.0f} s")
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as error:
             raise SettingError(
@@ -104,9 +106,11 @@ class EngineProcess:
         self._sweep()
 
     def words(self) -> str:
-        """The end of its log, and where the log is."""
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        return "\n".join([f"The end of its log, {self.log}:", *lines])
+        """Why it is gone, by its log: the cause, the end, and where it is."""
+        killed = self._process is not None and self._process.returncode == -signal.SIGKILL
+        return ("It was killed, perhaps for lack of memory. " if killed else "") + end_of(
+            self._logged(), self.log
+        )
 
     @property
     def _ended(self) -> bool:
@@ -168,11 +172,8 @@ class EngineProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def _last_line(self) -> str:
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 2000))
-            lines = file.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def _logged(self) -> str:
+        return self.log.read_text(errors="replace")
 
     async def _answers(self) -> bool:
         timeout = aiohttp.ClientTimeout(total=10)

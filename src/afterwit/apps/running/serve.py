@@ -22,9 +22,6 @@ from afterwit.apps.running.logs import log_plainly
 from afterwit.apps.running.runtime import Runtime
 from afterwit.engines.server.settings import ServerSettings
 
-WIDTH = 100
-"""Characters of a server's last words that are shown while it loads."""
-
 
 def run(
     settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
@@ -69,8 +66,11 @@ async def _started(
         for server in servers:
             console.print(f"the {server.name} server writes its log to {server.log}")
         stopped = asyncio.create_task(stop.wait())
+        steps: dict[str, str] = {}
         left = {
-            asyncio.create_task(each.start(within_s=within_s, progress=partial(_show, status, each.name)))
+            asyncio.create_task(
+                each.start(within_s=within_s, progress=partial(_show, status, steps, each.name))
+            )
             for each in servers
         }
         try:
@@ -94,8 +94,10 @@ def _gone(servers: Sequence[EngineProcess]) -> dict[str, str]:
     return {each.name: each.trouble for each in servers if each.trouble is not None}
 
 
-def _show(status: Status, name: str, words: str) -> None:
-    status.update(Text(f"starting the {name} server: {words[-WIDTH:]}"))
+def _show(status: Status, steps: dict[str, str], name: str, step: str) -> None:
+    """How far each server is, in one line."""
+    steps[name] = step
+    status.update(Text("; ".join(f"{name} server: {step}" for name, step in steps.items())))
 
 
 def _stopping(stop: asyncio.Event, number: int) -> None:
