@@ -30,17 +30,20 @@ class PlainEncoder:
     """Needs the prompt's tokens before the first text, and the stop string after the last."""
 
     content_type = "text/plain"
+    heartbeat = b"...\n"
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._begun = f"read {head.prompt_tokens}\n"
         self._stream = request.stream
         self._held = ""
 
-    def delta(self, delta: ChoiceDelta) -> bytes:
+    def begin(self, version: int) -> bytes:
         begun, self._begun = self._begun, ""
-        return self._sent(
-            begun + "".join(event.text for event in delta.events if isinstance(event, TextDelta))
-        )
+        return self._sent(begun)
+
+    def delta(self, delta: ChoiceDelta) -> bytes:
+        text = "".join(event.text for event in delta.events if isinstance(event, TextDelta))
+        return self.begin(delta.version) + self._sent(text)
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         return self._sent(f"\n{end.finish} {end.stop}\n")

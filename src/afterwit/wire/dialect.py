@@ -21,9 +21,17 @@ class Encoder(Protocol):
     """
 
     content_type: str
+    heartbeat: bytes
+    """What a stream that has begun sends while there is nothing to tell: its clients read past it."""
+
+    def begin(self, version: int) -> bytes:
+        """What comes before all choices. The first `delta` does the same if this was not called.
+
+        `version` is that of the live weights: nothing is sampled yet.
+        """
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        """A choice has grown, perhaps by no event. The first call for a choice opens it."""
+        """A choice has grown, perhaps by no event."""
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         """A choice is complete."""

@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
+COMMENT = b": ping\n\n"
+"""No event: every reader of server-sent events leaves out a line that begins with a colon."""
 
 
 def named_event(data: Mapping[str, Any]) -> bytes:

@@ -94,7 +94,12 @@ class ModelEndpoint:
         bound = await self._bind(request)
         choices = [self._choice(request, index, bound) for index in range(request.asked.choices)]
         encoder = self._dialect.encoder(request.asked, _head(request))
-        writer = ResponseWriter(send, encoder, list(_headers(request, bound)))
+        writer = ResponseWriter(
+            send,
+            encoder,
+            list(_headers(request, bound)),
+            heartbeat_s=self._gateway.settings.heartbeat_s,
+        )
         response = RunningResponse(
             self._gateway, request, choices, Recorder(self._gateway, request, bound), writer
         )

@@ -33,6 +33,9 @@ class GatewaySettings:
     """Seconds between two pieces of a request's body: a client that stalls is cut off."""
     response_timeout_s: float = 900.0
     """Seconds for one response. It then ends as at a length limit, with what was sampled."""
+    heartbeat_s: float = 5.0
+    """Seconds after which a silent stream sends a heartbeat: clients and proxies cut one that sends nothing
+    for 30 to 300 seconds, and a long prompt or a long tool call takes longer on a slow machine."""
     max_tokens: int = 8192
     """Tokens of a response if the client names no limit. Any limit is cut to what fits the context."""
     force_temperature: float | None = None
@@ -52,7 +55,7 @@ class GatewaySettings:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "max_body_bytes", "max_pending_bytes", "max_requests", "max_choices", "max_tokens")
-        above(self, 0, "body_timeout_s", "response_timeout_s")
+        above(self, 0, "body_timeout_s", "response_timeout_s", "heartbeat_s")
         at_least(self, 0, "retry_after_s", "key_refresh_s", "thread_from_bytes")
         within(self, 0, 2, "force_temperature")
         check_name(self.tool_convention)

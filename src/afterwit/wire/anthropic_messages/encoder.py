@@ -30,8 +30,6 @@ JsonObject = dict[str, Any]
 ID_PREFIX = "msg_"
 STOP_REASONS = {Finish.STOP: "end_turn", Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use"}
 PING: JsonObject = {"type": "ping"}
-PING_EVERY = 64
-"""Pieces of reasoning that the client did not ask for: after this number a ping shows that work goes on."""
 
 
 def encoder(request: ModelRequest, head: ResponseHead) -> Encoder:
@@ -43,6 +41,7 @@ class StreamEncoder:
     """Server-sent events, each named after its type."""
 
     content_type = sse.CONTENT_TYPE
+    heartbeat = sse.named_event(PING)
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._head = head
@@ -51,17 +50,20 @@ class StreamEncoder:
         self._begun = False
         self._frames: dict[int, sse.Frame] = {}
         """Of events that add text to a block, by its index."""
-        self._hidden = 0
         self._stop: JsonObject = {}
+
+    def begin(self, version: int) -> bytes:
+        self._begun = True
+        return _sent([_start(self._head), PING])
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         if len(delta.events) == 1 and self._blocks.only_grows(event := delta.events[0]):
             return self._frame(event).around(event.text)
-        events = [] if self._begun else [_start(self._head), PING]
-        self._begun = True
-        for event in delta.events:
-            events += self._grow(event)
-        return _sent(events)
+        begun = b"" if self._begun else self.begin(delta.version)
+        shown = (
+            event for event in delta.events if self._show_reasoning or not isinstance(event, ReasoningDelta)
+        )
+        return begun + _sent(added for event in shown for added in self._blocks.grow(event))
 
     def _frame(self, event: TextDelta | ReasoningDelta) -> sse.Frame:
         frame = self._frames.get(self._blocks.index)
@@ -82,23 +84,21 @@ class StreamEncoder:
     def fail(self, error: RequestError) -> bytes:
         return sse.named_event(error_body(error))
 
-    def _grow(self, event: ResponseEvent) -> Iterable[JsonObject]:
-        if self._show_reasoning or not isinstance(event, ReasoningDelta):
-            return self._blocks.grow(event)
-        self._hidden += 1
-        return () if self._hidden % PING_EVERY else (PING,)
-
 
 class BodyEncoder:
     """One JSON body, when everything is complete."""
 
     content_type = "application/json"
+    heartbeat = b""
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._head = head
         self._show_reasoning = request.show_reasoning
         self._events: list[ResponseEvent] = []
         self._stop: JsonObject = {}
+
+    def begin(self, version: int) -> bytes:
+        return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         self._events += delta.events

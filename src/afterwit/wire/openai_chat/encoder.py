@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import orjson
 
@@ -10,7 +11,14 @@ from afterwit.core.errors import RequestError
 from afterwit.wire import sse
 from afterwit.wire.dialect import Encoder
 from afterwit.wire.openai import logprob_objects
-from afterwit.wire.openai_chat.chunks import Envelope, delta_choice, event_deltas, role_delta, whole_choice
+from afterwit.wire.openai_chat.chunks import (
+    Envelope,
+    JsonObject,
+    delta_choice,
+    event_deltas,
+    role_delta,
+    whole_choice,
+)
 from afterwit.wire.openai_chat.errors import error_body
 from afterwit.wire.request import ModelRequest
 from afterwit.wire.response import (
@@ -36,17 +44,23 @@ class StreamEncoder:
     """Server-sent events, one chunk for each delta."""
 
     content_type = sse.CONTENT_TYPE
+    heartbeat = sse.COMMENT
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._head = head
+        self._choices = request.choices
         self._include_usage = request.include_usage
         self._envelope = Envelope(head=head, null_usage=request.include_usage)
-        self._opened: set[int] = set()
+        self._begun = False
         self._frames: dict[tuple[int, int], sse.Frame] = {}
         """Of chunks that bring content alone, by choice and version."""
 
+    def begin(self, version: int) -> bytes:
+        self._begun = True
+        return self._sent(version, [delta_choice(choice, role_delta()) for choice in range(self._choices)])
+
     def delta(self, delta: ChoiceDelta) -> bytes:
-        if len(delta.events) == 1 and delta.choice in self._opened and not delta.logprobs:
+        if len(delta.events) == 1 and self._begun and not delta.logprobs:
             event = delta.events[0]
             if type(event) is TextDelta:
                 return self._frame(delta.choice, delta.version).around(event.text)
@@ -61,16 +75,17 @@ class StreamEncoder:
         return frame
 
     def _chunks(self, delta: ChoiceDelta) -> bytes:
+        begun = b"" if self._begun else self.begin(delta.version)
         choices = []
-        if delta.choice not in self._opened:
-            self._opened.add(delta.choice)
-            choices.append(delta_choice(delta.choice, role_delta()))
         logprobs = delta.logprobs
         for event in delta.events:
             for added in event_deltas(event, self._call_id(delta.choice, event)):
                 choices.append(delta_choice(delta.choice, added, logprobs=logprobs))
                 logprobs = ()
-        return b"".join(sse.event(self._envelope.chunk(delta.version, [choice])) for choice in choices)
+        return begun + self._sent(delta.version, choices)
+
+    def _sent(self, version: int, choices: Sequence[JsonObject]) -> bytes:
+        return b"".join(sse.event(self._envelope.chunk(version, [choice])) for choice in choices)
 
     def end_choice(self, end: ChoiceEnd) -> bytes:
         choice = delta_choice(end.choice, {}, finish=end.finish, logprobs=end.logprobs)
@@ -92,6 +107,7 @@ class BodyEncoder:
     """One JSON body, when everything is complete."""
 
     content_type = "application/json"
+    heartbeat = b""
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._envelope = Envelope(head=head)
@@ -100,6 +116,9 @@ class BodyEncoder:
         """As JSON at once: of all alternatives of many choices the objects take ten times as much, and to
         write them all at the end would stop others for seconds."""
         self._ended: list[ChoiceEnd] = []
+
+    def begin(self, version: int) -> bytes:
+        return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         self._logprobs[delta.choice] += map(orjson.dumps, logprob_objects(delta.logprobs))

@@ -69,12 +69,16 @@ class StreamEncoder:
     """Server-sent events, numbered."""
 
     content_type = sse.CONTENT_TYPE
+    heartbeat = sse.COMMENT
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._response = GrowingResponse(request, head)
         self._sent = 0
         self._frames: dict[int, tuple[bytes, sse.Frame]] = {}
         """Of events that add text to an item, by its index: up to the number, then around the text."""
+
+    def begin(self, version: int) -> bytes:
+        return self._events(self._response.begin())
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         output = self._response.output
@@ -83,7 +87,7 @@ class StreamEncoder:
             output.add(event.text)
             self._sent += 1
             return before + b"%d" % (self._sent - 1) + frame.around(event.text)
-        begun = b"" if self._sent else self._events(self._response.begin())
+        begun = b"" if self._sent else self.begin(delta.version)
         return begun + self._events(self._response.grow(delta))
 
     def _frame(self, delta: ChoiceDelta, event: TextDelta | ReasoningDelta) -> tuple[bytes, sse.Frame]:
@@ -120,9 +124,13 @@ class BodyEncoder:
     """One JSON body, when everything is complete."""
 
     content_type = "application/json"
+    heartbeat = b""
 
     def __init__(self, request: ModelRequest, head: ResponseHead) -> None:
         self._response = GrowingResponse(request, head)
+
+    def begin(self, version: int) -> bytes:
+        return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
         for _ in self._response.grow(delta):

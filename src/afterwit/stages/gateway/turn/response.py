@@ -46,9 +46,13 @@ class RunningResponse:
         self.over = False
 
     async def run(self) -> None:
-        """Sample and send all choices. Raises RequestError if its status can still be sent."""
+        """Sample and send all choices. Raises RequestError if its status can still be sent.
+
+        The last event is sent when all choices are recorded.
+        """
         try:
-            await _together([self._complete(choice) for choice in self._choices])
+            async with self._writer.kept_alive(self._version()):
+                await _together([self._complete(choice) for choice in self._choices])
         except RequestRefused as error:
             await self._report(_refused(error), error)
             return

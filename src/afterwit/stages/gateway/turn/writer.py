@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from starlette.types import Send
 
@@ -13,14 +15,58 @@ from afterwit.wire.dialect import Encoder
 from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ResponseEvent, Usage
 
 STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+REFUSED_WITHIN_S = 0.2
+"""Seconds for the engine to refuse a request: until then its client gets a status, later an event."""
 
 
 class ResponseWriter:
-    """Starts the HTTP response with its first bytes: a stream's at once, a whole body's at the end."""
+    """Starts the HTTP response with its first bytes: a stream's soon, a whole body's at the end."""
 
-    def __init__(self, send: Send, encoder: Encoder, headers: RawHeaders) -> None:
+    def __init__(self, send: Send, encoder: Encoder, headers: RawHeaders, *, heartbeat_s: float) -> None:
         self._send, self._encoder, self._headers = send, encoder, headers
+        self._heartbeat_s = heartbeat_s
         self._started = False
+        self._order = asyncio.Lock()
+        self._sent_at = 0.0
+
+    @asynccontextmanager
+    async def kept_alive(self, version: int) -> AsyncIterator[None]:
+        """Within this a stream begins after `REFUSED_WITHIN_S`, and is never silent for `heartbeat_s`.
+
+        `version` is that of the live weights.
+        """
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        beating: asyncio.Task[None] | None = None
+
+        def begin() -> None:
+            nonlocal beating
+            beating = loop.create_task(self._beat(version, over))
+
+        waiting = loop.call_later(REFUSED_WITHIN_S, begin)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if beating is not None:
+                beating.cancel()
+            raise
+        finally:
+            waiting.cancel()
+            over.set()
+            if beating is not None:
+                await asyncio.wait([beating])  # it may be writing
+
+    async def _beat(self, version: int, over: asyncio.Event) -> None:
+        """Begin the response, if nothing did, and send a heartbeat whenever nothing else was sent."""
+        if not self._started and (opening := self._encoder.begin(version)):
+            await self._write(opening)
+        now = asyncio.get_running_loop().time
+        while self._started and not over.is_set():
+            try:
+                async with asyncio.timeout_at(self._sent_at + self._heartbeat_s):
+                    await over.wait()
+            except TimeoutError:
+                if now() >= self._sent_at + self._heartbeat_s:
+                    await self._write(self._encoder.heartbeat)
 
     async def grow(self, choice: Choice, events: Sequence[ResponseEvent]) -> None:
         """A choice has grown by these events, perhaps by none."""
@@ -59,12 +105,15 @@ class ResponseWriter:
         )
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
-        if not self._started:
-            self._started = True
-            await self._send(
-                {"type": "http.response.start", "status": 200, "headers": self._head(data, last)}
-            )
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        """Send the data behind all that was written before, though a slow client's sends may wait."""
+        async with self._order:
+            if not self._started:
+                self._started = True
+                await self._send(
+                    {"type": "http.response.start", "status": 200, "headers": self._head(data, last)}
+                )
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+            self._sent_at = asyncio.get_running_loop().time()
 
     def _head(self, data: bytes, whole: bool) -> list[tuple[bytes, bytes]]:
         form = (b"content-length", str(len(data)).encode())
