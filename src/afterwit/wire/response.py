@@ -24,17 +24,48 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCall:
-    """One complete tool call; `arguments` is a JSON object as the model wrote it."""
+@dataclass(slots=True, kw_only=True)
+class CallDelta:
+    """The next piece of the arguments of a call that is still being written. The first one begins the call.
+
+    Only a `ParsedCall` says that it is a call: one that could not be read to its end is content. Until then
+    the pieces are no whole JSON, so that no client can take it for one. Not frozen, as `TextDelta`.
+    """
 
     index: int
-    """Its place among the calls of the response."""
     name: str
     arguments: str
 
 
-ResponseEvent = TextDelta | ReasoningDelta | ParsedCall
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCall:
+    """One complete tool call; `arguments` is a JSON object as the model wrote it.
+
+    They begin with the pieces that a `CallDelta` of this index brought.
+    """
+
+    index: int
+    """Its place among the calls that the response began."""
+    name: str
+    arguments: str
+
+
+ResponseEvent = TextDelta | ReasoningDelta | CallDelta | ParsedCall
+
+
+class SentCalls:
+    """How far the arguments of the calls of one choice that are being written were sent."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, int] = {}
+
+    def add(self, event: CallDelta | ParsedCall) -> tuple[bool, str]:
+        """Whether the event begins its call, and the arguments that are to be sent now."""
+        sent = self._sent.pop(event.index, None)
+        if isinstance(event, ParsedCall):
+            return sent is None, event.arguments[sent or 0 :]
+        self._sent[event.index] = (sent or 0) + len(event.arguments)
+        return sent is None, event.arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from afterwit.wire.model_text.conventions import (
     convention_of,
 )
 from afterwit.wire.model_text.response.parser import ResponseParser
-from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
+from afterwit.wire.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 from tests.wire.conventions.transcripts import GOLDEN, TOOLS, Transcript, golden, transcripts
 
 TRANSCRIPTS = transcripts()
@@ -37,10 +37,28 @@ def parse(
     calls = [(event.name, event.arguments) for event in flat if isinstance(event, ParsedCall)]
     reasoning = "".join(event.text for event in flat if isinstance(event, ReasoningDelta))
     content = "".join(event.text for event in flat if isinstance(event, TextDelta))
+    check_deltas(flat)
     message = parser.message(str)
     assert (message.reasoning or "", message.content or "") == (reasoning, content)
     assert [(call.name, call.arguments) for call in message.tool_calls] == calls
     return reasoning, content, calls, events
+
+
+def check_deltas(events: list[ResponseEvent]) -> None:
+    """What is told of a call before its end begins its arguments, and is never a whole JSON text."""
+    begun: dict[int, str] = {}
+    order = [event.index for event in events if isinstance(event, CallDelta | ParsedCall)]
+    complete = [event for event in events if isinstance(event, ParsedCall)]
+    for event in events:
+        if isinstance(event, CallDelta):
+            begun[event.index] = begun.get(event.index, "") + event.arguments
+            assert event.arguments
+            assert begun[event.index][0] == "{"
+            with pytest.raises(json.JSONDecodeError):
+                json.loads(begun[event.index])
+    assert order == sorted(order)
+    assert len({call.index for call in complete}) == len(complete)
+    assert all(call.arguments.startswith(begun.get(call.index, "")) for call in complete)
 
 
 def at(text: str, *places: int) -> list[str]:
@@ -86,7 +104,7 @@ def test_nothing_is_shown_that_is_taken_back(transcript: Transcript):
                 told += event.text
             elif isinstance(event, TextDelta):
                 said += event.text
-            else:
+            elif isinstance(event, ParsedCall):
                 made.append((event.name, event.arguments))
         assert reasoning.startswith(told)
         assert content.startswith(said)

@@ -11,7 +11,15 @@ from typing import Any, TypeGuard
 import orjson
 
 from afterwit.core.ids import with_prefix
-from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, ResponseHead, TextDelta
+from afterwit.wire.response import (
+    CallDelta,
+    ParsedCall,
+    ReasoningDelta,
+    ResponseEvent,
+    ResponseHead,
+    SentCalls,
+    TextDelta,
+)
 from afterwit.wire.surrogates import without_halves
 
 JsonObject = dict[str, Any]
@@ -29,7 +37,7 @@ class BlockIds:
 
     head: ResponseHead
 
-    def call_id(self, call: ParsedCall) -> str:
+    def call_id(self, call: CallDelta | ParsedCall) -> str:
         """The id of a call in this dialect's form."""
         return with_prefix(CALL_PREFIX, self.head.call_id(0, call.index))
 
@@ -44,6 +52,7 @@ class BlockStream:
 
     def __init__(self, ids: BlockIds) -> None:
         self._ids = ids
+        self._calls = SentCalls()
         self._open: str | None = None
         """The type of the open block."""
         self.index = -1
@@ -54,7 +63,7 @@ class BlockStream:
         return self._open is not None and self._open == TEXT_BLOCKS.get(type(event))
 
     def grow(self, event: ResponseEvent) -> Iterator[JsonObject]:
-        """What an event adds. A call is a block of its own, and complete."""
+        """What an event adds. A call is a block of its own."""
         match event:
             case TextDelta(text=text):
                 yield from self._enter({"type": "text", "text": ""})
@@ -62,14 +71,21 @@ class BlockStream:
             case ReasoningDelta(text=text):
                 yield from self._enter({"type": "thinking", "thinking": "", "signature": ""})
                 yield self._delta({"type": "thinking_delta", "thinking": text})
-            case ParsedCall(name=name, arguments=arguments):
-                call_id = self._ids.call_id(event)
-                yield from self._enter({"type": "tool_use", "id": call_id, "name": name, "input": {}})
-                arguments = without_halves(arguments)
-                for start in range(0, len(arguments), PIECE):
-                    piece = arguments[start : start + PIECE]
-                    yield self._delta({"type": "input_json_delta", "partial_json": piece})
-                yield from self.close()
+            case CallDelta() | ParsedCall():
+                yield from self._call(event)
+
+    def _call(self, event: CallDelta | ParsedCall) -> Iterator[JsonObject]:
+        begins, arguments = self._calls.add(event)
+        if begins:
+            yield from self.close()
+            call_id = self._ids.call_id(event)
+            yield from self._enter({"type": "tool_use", "id": call_id, "name": event.name, "input": {}})
+        arguments = without_halves(arguments)
+        for start in range(0, len(arguments), PIECE):
+            piece = arguments[start : start + PIECE]
+            yield self._delta({"type": "input_json_delta", "partial_json": piece})
+        if isinstance(event, ParsedCall):
+            yield from self.close()
 
     def close(self) -> Iterator[JsonObject]:
         """End the open block, if there is one."""
@@ -92,9 +108,10 @@ class BlockStream:
 
 
 def whole_blocks(events: Iterable[ResponseEvent], ids: BlockIds) -> list[JsonObject]:
-    """The blocks that a stream of the same events adds up to."""
+    """The blocks that a stream of the same events adds up to, without calls that came to nothing."""
     blocks: list[JsonObject] = []
-    for kind, group in groupby(events, type):
+    whole = (event for event in events if not isinstance(event, CallDelta))
+    for kind, group in groupby(whole, type):
         if kind is ParsedCall:
             blocks += [_call(event, ids) for event in group if isinstance(event, ParsedCall)]
             continue

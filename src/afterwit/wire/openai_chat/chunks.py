@@ -10,11 +10,12 @@ import orjson
 
 from afterwit.wire.openai import logprob_objects
 from afterwit.wire.response import (
+    CallDelta,
     ChoiceEnd,
     ParsedCall,
     ReasoningDelta,
-    ResponseEvent,
     ResponseHead,
+    SentCalls,
     TextDelta,
     TokenLogprob,
     Usage,
@@ -89,18 +90,19 @@ def role_delta() -> JsonObject:
     return {"role": "assistant", "content": ""}
 
 
-def event_deltas(event: ResponseEvent, call_id: str) -> Iterator[JsonObject]:
-    """What an event adds to the message. A call sends its id and name once, then its arguments in pieces."""
-    match event:
-        case TextDelta(text=text):
-            yield {"content": text}
-        case ReasoningDelta(text=text):
-            yield {"reasoning_content": text}
-        case ParsedCall(index=index, name=name, arguments=arguments):
-            function = {"name": name, "arguments": ""}
-            yield _call({"index": index, "id": call_id, "type": "function", "function": function})
-            for start in range(0, len(arguments), PIECE):
-                yield _call({"index": index, "function": {"arguments": arguments[start : start + PIECE]}})
+def text_delta(event: TextDelta | ReasoningDelta) -> JsonObject:
+    """What text adds to the message."""
+    return {"content" if isinstance(event, TextDelta) else "reasoning_content": event.text}
+
+
+def call_deltas(event: CallDelta | ParsedCall, call_id: str, sent: SentCalls) -> Iterator[JsonObject]:
+    """What a call adds to the message: its id and name once, and its arguments in pieces."""
+    begins, arguments = sent.add(event)
+    if begins:
+        function = {"name": event.name, "arguments": ""}
+        yield _call({"index": event.index, "id": call_id, "type": "function", "function": function})
+    for start in range(0, len(arguments), PIECE):
+        yield _call({"index": event.index, "function": {"arguments": arguments[start : start + PIECE]}})
 
 
 def _call(call: JsonObject) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -14,9 +14,10 @@ from afterwit.wire.openai import logprob_objects
 from afterwit.wire.openai_chat.chunks import (
     Envelope,
     JsonObject,
+    call_deltas,
     delta_choice,
-    event_deltas,
     role_delta,
+    text_delta,
     whole_choice,
 )
 from afterwit.wire.openai_chat.errors import error_body
@@ -24,9 +25,10 @@ from afterwit.wire.request import ModelRequest
 from afterwit.wire.response import (
     ChoiceDelta,
     ChoiceEnd,
-    ParsedCall,
+    ReasoningDelta,
     ResponseEvent,
     ResponseHead,
+    SentCalls,
     TextDelta,
     Usage,
 )
@@ -52,6 +54,8 @@ class StreamEncoder:
         self._include_usage = request.include_usage
         self._envelope = Envelope(head=head, null_usage=request.include_usage)
         self._begun = False
+        self._calls: defaultdict[int, SentCalls] = defaultdict(SentCalls)
+        """By choice."""
         self._frames: dict[tuple[int, int], sse.Frame] = {}
         """Of chunks that bring content alone, by choice and version."""
 
@@ -69,8 +73,8 @@ class StreamEncoder:
     def _frame(self, choice: int, version: int) -> sse.Frame:
         frame = self._frames.get((choice, version))
         if frame is None:
-            content = next(event_deltas(TextDelta(text=""), ""))
-            chunk = self._envelope.chunk(version, [delta_choice(choice, content)])
+            content = delta_choice(choice, text_delta(TextDelta(text="")))
+            chunk = self._envelope.chunk(version, [content])
             frame = self._frames[choice, version] = sse.Frame.of(sse.event(chunk), "content")
         return frame
 
@@ -79,7 +83,7 @@ class StreamEncoder:
         choices = []
         logprobs = delta.logprobs
         for event in delta.events:
-            for added in event_deltas(event, self._call_id(delta.choice, event)):
+            for added in self._added(delta.choice, event):
                 choices.append(delta_choice(delta.choice, added, logprobs=logprobs))
                 logprobs = ()
         return begun + self._sent(delta.version, choices)
@@ -99,8 +103,10 @@ class StreamEncoder:
     def fail(self, error: RequestError) -> bytes:
         return sse.event(error_body(error))
 
-    def _call_id(self, choice: int, event: ResponseEvent) -> str:
-        return self._head.call_id(choice, event.index) if isinstance(event, ParsedCall) else ""
+    def _added(self, choice: int, event: ResponseEvent) -> Iterable[JsonObject]:
+        if isinstance(event, TextDelta | ReasoningDelta):
+            return (text_delta(event),)
+        return call_deltas(event, self._head.call_id(choice, event.index), self._calls[choice])
 
 
 class BodyEncoder:

@@ -16,7 +16,15 @@ from afterwit.wire.openai_responses.errors import error_body, error_event, failu
 from afterwit.wire.openai_responses.output import Output
 from afterwit.wire.openai_responses.response import Envelope, status_of
 from afterwit.wire.request import ModelRequest
-from afterwit.wire.response import ChoiceDelta, ChoiceEnd, ReasoningDelta, ResponseHead, TextDelta, Usage
+from afterwit.wire.response import (
+    CallDelta,
+    ChoiceDelta,
+    ChoiceEnd,
+    ReasoningDelta,
+    ResponseHead,
+    TextDelta,
+    Usage,
+)
 
 JsonObject = dict[str, Any]
 
@@ -133,7 +141,8 @@ class BodyEncoder:
         return b""
 
     def delta(self, delta: ChoiceDelta) -> bytes:
-        for _ in self._response.grow(delta):
+        whole = [event for event in delta.events if not isinstance(event, CallDelta)]
+        for _ in self._response.grow(replace(delta, events=whole)):
             pass
         return b""
 

@@ -12,7 +12,15 @@ from afterwit.core.message import Message
 from afterwit.core.turn import Finish
 from afterwit.wire.openai import logprob_objects
 from afterwit.wire.openai_responses.item_ids import ItemId, ItemKind
-from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, TextDelta, TokenLogprob
+from afterwit.wire.response import (
+    CallDelta,
+    ParsedCall,
+    ReasoningDelta,
+    ResponseEvent,
+    SentCalls,
+    TextDelta,
+    TokenLogprob,
+)
 
 JsonObject = dict[str, Any]
 
@@ -91,12 +99,22 @@ class _Growing:
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Calling:
+    """The call that is not complete yet."""
+
+    item: JsonObject
+    pieces: list[str] = field(default_factory=list)
+
+
 class Output:
     """The items of one response. Every method returns the events, not numbered, that tell of what it did."""
 
     def __init__(self, turn: str) -> None:
         self._turn = turn
         self._growing: _Growing | None = None
+        self._calling: _Calling | None = None
+        self._calls = SentCalls()
         self._counted: Counter[ItemKind] = Counter()
         self.items: list[JsonObject] = []
         """Those that are complete."""
@@ -119,8 +137,7 @@ class Output:
                 yield from self._say(MESSAGE, text, logprobs)
             case ReasoningDelta(text=text):
                 yield from self._say(REASONING, text)
-            case ParsedCall():
-                yield from self._close("completed")
+            case CallDelta() | ParsedCall():
                 yield from self._call(event)
 
     def end(self, finish: Finish, logprobs: Sequence[TokenLogprob] = ()) -> Iterator[JsonObject]:
@@ -147,7 +164,8 @@ class Output:
         yield self._of_part(f"{form.part_event}.added", growing, part=form.part("", ()))
 
     def _close(self, status: str) -> Iterator[JsonObject]:
-        """Complete the text item that grows, if one does."""
+        """Complete the text item that grows, if one does. A call that is still being written is none."""
+        yield from self._end_call("incomplete")
         growing, self._growing = self._growing, None
         if growing is None:
             return
@@ -159,23 +177,42 @@ class Output:
         yield self._of_item("done", item)
         self.items.append(item)
 
-    def _call(self, call: ParsedCall) -> Iterator[JsonObject]:
-        identifier = self._next_id(ItemKind.CALL)
+    def _call(self, call: CallDelta | ParsedCall) -> Iterator[JsonObject]:
+        begins, arguments = self._calls.add(call)
+        if begins:
+            yield from self._close("completed")
+            yield from self._begin_call(call)
+        assert self._calling is not None, "a call is begun before it goes on"
+        if arguments:
+            self._calling.pieces.append(arguments)
+            yield self._of_arguments("delta", self._calling.item, delta=arguments)
+        if isinstance(call, ParsedCall):
+            yield from self._end_call("completed")
+
+    def _begin_call(self, call: CallDelta | ParsedCall) -> Iterator[JsonObject]:
         item = {
-            "id": identifier,
+            "id": self._next_id(ItemKind.CALL),
             "type": "function_call",
-            "status": "completed",
+            "status": "in_progress",
             "call_id": ids.with_prefix(CALL_PREFIX, ids.call_id(self._turn, call.index)),
             "name": call.name,
-            "arguments": call.arguments,
+            "arguments": "",
         }
-        place = {"item_id": identifier, "output_index": len(self.items)}
-        written = "response.function_call_arguments"
-        yield self._of_item("added", {**item, "status": "in_progress", "arguments": ""})
-        yield {"type": f"{written}.delta", **place, "delta": call.arguments}
-        yield {"type": f"{written}.done", **place, "name": call.name, "arguments": call.arguments}
+        self._calling = _Calling(item=item)
+        yield self._of_item("added", item)
+
+    def _end_call(self, status: str) -> Iterator[JsonObject]:
+        calling, self._calling = self._calling, None
+        if calling is None:
+            return
+        item = {**calling.item, "status": status, "arguments": "".join(calling.pieces)}
+        yield self._of_arguments("done", item, name=item["name"], arguments=item["arguments"])
         yield self._of_item("done", item)
         self.items.append(item)
+
+    def _of_arguments(self, what: str, item: JsonObject, **fields: Any) -> JsonObject:
+        place = {"item_id": item["id"], "output_index": len(self.items)}
+        return {"type": f"response.function_call_arguments.{what}", **place, **fields}
 
     def _next_id(self, kind: ItemKind) -> str:
         identifier = str(ItemId(kind=kind, turn=self._turn, index=self._counted[kind]))

@@ -11,7 +11,7 @@ from afterwit.core.turn import Basis, Finish, Sampled
 from afterwit.engines.port import Step
 from afterwit.wire.model_text.detokenize import Detokenizer, StopStrings
 from afterwit.wire.model_text.response.parser import ResponseParser
-from afterwit.wire.response import ParsedCall, ResponseEvent, TextDelta, TokenLogprob
+from afterwit.wire.response import CallDelta, ParsedCall, ResponseEvent, TextDelta, TokenLogprob
 
 TextOf = Callable[[Sequence[int]], str]
 
@@ -161,10 +161,9 @@ class Reply:
                 if text:
                     kept.append(TextDelta(text=text))
                 continue
-            is_call = isinstance(event, ParsedCall)
-            if is_call and self._one_call and self._calls:
+            if isinstance(event, CallDelta | ParsedCall) and self._one_call and self._calls:
                 continue
-            self._calls += is_call
+            self._calls += isinstance(event, ParsedCall)
             kept.append(event)
         return kept
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from afterwit.wire.model_text.calls.ahead import NOT_AHEAD, Ahead
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall
 
 
@@ -69,6 +70,8 @@ class Convention:
     """A response that starts with one of these is held back to its end, then read as calls."""
     read: Callable[[str, Schemas], list[WrittenCall]] = _read_nothing
     """The calls in the text between the marks, or in the whole response. Empty if it is anything else."""
+    ahead: Callable[[Schemas], Ahead] = lambda schemas: NOT_AHEAD
+    """Reads the arguments of one call while it is being written, given the schemas of the tools."""
     opening: Callable[[str | None], str] | None = None
     """The text that makes a response call a tool: the one named, or any. None: calls cannot be forced."""
     inner: tuple[str, ...] = ()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import ends_in_a_string, object_text
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention
@@ -9,6 +12,7 @@ from afterwit.wire.model_text.conventions.convention import CallMarks, Conventio
 ALL_BEGIN, ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 TYPE, FENCE = "function", "```"
+_HEAD = re.compile(rf"\s*(?:{TYPE}\s*{SEPARATOR}([^{{`]+){FENCE}json|([^{{]*?){SEPARATOR})\s*(?=\{{)")
 
 
 def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
@@ -20,6 +24,11 @@ def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
     if fence and name == TYPE and "{" not in head:
         return written(head.strip(), object_text(fenced.strip().removesuffix(FENCE)))
     return written(name.strip(), object_text(rest))
+
+
+def _head(text: str) -> Head | None:
+    found = _HEAD.match(text)
+    return Head((found[1] or found[2]).strip(), found.end()) if found else None
 
 
 def _in_argument(text: str) -> bool:
@@ -45,6 +54,7 @@ DEEPSEEK_V3 = Convention(
     calls=_CALLS,
     wrappers=(ALL_BEGIN, ALL_END),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_fenced_opening,
     inner=(SEPARATOR,),
 )
@@ -54,6 +64,7 @@ DEEPSEEK_V31 = Convention(
     calls=_CALLS,
     wrappers=(ALL_BEGIN, ALL_END),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_plain_opening,
     inner=(SEPARATOR,),
 )

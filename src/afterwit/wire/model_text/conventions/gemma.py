@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
+from afterwit.wire.model_text.calls.ahead import MarkedAhead
 from afterwit.wire.model_text.calls.json_calls import object_text
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention, Thought
@@ -25,14 +27,23 @@ def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
 
 
 def _as_json(text: str) -> str | None:
-    """The notation as JSON: every other part between the quotes is a text. None if it is no object."""
+    """The notation as JSON. None if it is no object."""
     parts = text.split(QUOTE)
-    plain = [_KEY.sub(_quoted_key, part) for part in parts[::2]]
-    texts = [json.dumps(part, ensure_ascii=False) for part in parts[1::2]]
-    if len(plain) != len(texts) + 1:
-        return None
-    joined = [piece for pair in zip(plain, [*texts, ""], strict=True) for piece in pair]
-    return object_text("".join(joined))
+    return object_text(_joined(parts)) if len(parts) % 2 else None
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """What is between the quotes as JSON: every other part of it is a text."""
+    return "".join(
+        json.dumps(part, ensure_ascii=False) if place % 2 else _KEY.sub(_quoted_key, part)
+        for place, part in enumerate(parts)
+    )
+
+
+def _begun(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with a quote."""
+    named = _CALL.match(text)
+    return WrittenCall(named[1], _joined(text[named.end() :].split(QUOTE)[:-1])) if named else None
 
 
 def _quoted_key(found: re.Match[str]) -> str:
@@ -45,6 +56,7 @@ GEMMA = Convention(
     thoughts=(CHANNEL,),
     calls=(CallMarks(begin=BEGIN, end=END, quotes_end=lambda text: text.count(QUOTE) % 2 == 1),),
     read=_read,
+    ahead=lambda schemas: MarkedAhead(schemas, QUOTE, _begun),
     opening=lambda name: f"{BEGIN}call:" + (f"{name}{{" if name else ""),
     inner=(QUOTE,),
 )

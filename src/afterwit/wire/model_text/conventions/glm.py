@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import MarkedAhead
 from afterwit.wire.model_text.calls.typed import object_of
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention, Thought, never
@@ -21,19 +22,32 @@ _LINES = "</arg_key>\n<arg_value>"
 
 
 def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
+    name, values = _parameters(text)
+    return [] if values is None else written(name, object_of(values, schemas.get(name)))
+
+
+def _parameters(text: str) -> tuple[str, list[tuple[str, str]] | None]:
+    """The name of a call, and its parameters by name; None if the text is no call."""
     named = _NAME.match(text)
     if named is None:
-        return []
+        return "", None
     rest = text[named.end() :].rstrip()
     begins = list(_NEXT.finditer(rest))
     if begins[0].start() > 0 if begins else rest:
-        return []
+        return "", None
     ends = [found.start() for found in begins[1:]] + [len(rest)] * bool(begins)
-    values = [
+    return named[1], [
         (found[1].strip(), rest[found.end() : end].removesuffix(VALUE_END))
         for found, end in zip(begins, ends, strict=True)
     ]
-    return written(named[1], object_of(values, schemas.get(named[1])))
+
+
+def _begun(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with the mark of a value."""
+    name, values = _parameters(text)
+    if not values or values[-1][1]:  # the mark is in a value
+        return None
+    return WrittenCall(name, object_of(values[:-1], schemas.get(name)).removesuffix("}"))
 
 
 def _in_value(text: str) -> bool:
@@ -48,6 +62,7 @@ def _glm(name: str, *, lines: bool) -> Convention:
         thoughts=(Thought(begin="<think>", end="</think>", closing="</think>\n" if lines else "</think>"),),
         calls=(CallMarks(begin=BEGIN, end=END, quotes_end=_in_value, is_whole=never),),
         read=_read,
+        ahead=lambda schemas: MarkedAhead(schemas, VALUE, _begun),
         opening=lambda tool: BEGIN + (tool or "") + ("\n" if lines and tool else ""),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import ends_in_a_string, object_text
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention
@@ -39,6 +40,13 @@ def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
     return written(recipient(header) or "", object_text(body or "{}"))
 
 
+def _head(text: str) -> Head | None:
+    """Of a whole message, as `_read` gets it."""
+    header, _, body = text.partition(MESSAGE)
+    place = len(text) - len(body.lstrip())
+    return Head(recipient(header) or "", place) if body.lstrip().startswith("{") else None
+
+
 def _opening(name: str | None) -> str:
     begun = f"{CHANNEL}commentary to={NAMESPACE}"
     return begun if name is None else f"{begun}{name} {CONSTRAIN}json{MESSAGE}{{"
@@ -50,6 +58,7 @@ HARMONY = Convention(
     thoughts=(),
     calls=(CallMarks(begin=MESSAGE, end=CALL, quotes_end=ends_in_a_string),),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_opening,
     inner=(START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS),
     content_mark=f"{CHANNEL}final{MESSAGE}",

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import ends_in_a_string, parse_call
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention
 
 BEGIN, END = "<tool_call>", "</tool_call>"
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\\x00-\x1f]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+"""Of a call that names its tool first."""
+
+
+def json_head(text: str) -> Head | None:
+    """Where the arguments begin in a JSON call."""
+    found = _HEAD.match(text)
+    return Head(found[1], found.end()) if found else None
 
 
 def json_opening(name: str | None, key: str) -> str:
@@ -21,5 +31,6 @@ HERMES = Convention(
     taught_by=lambda template: BEGIN in template,
     calls=(CallMarks(begin=BEGIN, end=END, quotes_end=ends_in_a_string),),
     read=lambda text, schemas: parse_call(text),
+    ahead=lambda schemas: JsonAhead(schemas, json_head),
     opening=lambda name: f"{BEGIN}\n" + json_opening(name, "arguments"),
 )

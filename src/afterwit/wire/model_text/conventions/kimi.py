@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import ends_in_a_string, object_text
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention
@@ -11,12 +12,18 @@ from afterwit.wire.model_text.conventions.convention import CallMarks, Conventio
 ALL_BEGIN, ALL_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 BEGIN, ARGUMENTS, END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
 _ID = re.compile(r"(?:functions\.)?([^\s:<>{}]+)(?::\d+)?")
+_HEAD = re.compile(rf"\s*{_ID.pattern}\s*{re.escape(ARGUMENTS)}\s*(?=\{{)")
 
 
 def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
     id, _, arguments = text.partition(ARGUMENTS)
     found = _ID.fullmatch(id.strip())
     return written(found[1], object_text(arguments)) if found else []
+
+
+def _head(text: str) -> Head | None:
+    found = _HEAD.match(text)
+    return Head(found[1], found.end()) if found else None
 
 
 def _opening(name: str | None) -> str:
@@ -33,6 +40,7 @@ KIMI = Convention(
     ),
     wrappers=(ALL_BEGIN, ALL_END),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_opening,
     inner=(ARGUMENTS,),
 )

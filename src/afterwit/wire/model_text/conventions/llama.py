@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import parse_calls
 from afterwit.wire.model_text.calls.python_calls import parse_python
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall
 from afterwit.wire.model_text.conventions.convention import Convention
-from afterwit.wire.model_text.conventions.hermes import json_opening
+from afterwit.wire.model_text.conventions.hermes import json_head, json_opening
 
 PYTHON_TAG = "<|python_tag|>"
 PYTHON_START, PYTHON_END = "<|python_start|>", "<|python_end|>"
+_BEFORE = re.compile(rf"\s*(?:{re.escape(PYTHON_TAG)}|{re.escape(PYTHON_START)})")
 _TAUGHT_LIST = re.compile(r"\[func_?(?:tion_)?name1?\(")
 """As in `[func_name1(params_name1=params_value1), func_name2(params)]`."""
 
@@ -28,6 +30,14 @@ def _read_either(text: str, schemas: Schemas) -> list[WrittenCall]:
     return _read_list(text, schemas) or parse_calls(text.replace(PYTHON_START, "").replace(PYTHON_END, ""))
 
 
+def _head(text: str) -> Head | None:
+    """Of a response that begins with a call in JSON."""
+    before = _BEFORE.match(text)
+    begun = before.end() if before else 0
+    head = json_head(text[begun:])
+    return None if head is None else head._replace(place=begun + head.place)
+
+
 def _list_opening(name: str | None) -> str:
     return "[" if name is None else f"[{name}("
 
@@ -39,6 +49,7 @@ LLAMA = Convention(
     ),
     openings=("{", PYTHON_TAG),
     read=lambda text, schemas: parse_calls(text.strip().removeprefix(PYTHON_TAG)),
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=lambda name: json_opening(name, "parameters"),
 )
 LLAMA4 = Convention(
@@ -46,6 +57,7 @@ LLAMA4 = Convention(
     taught_by=lambda template: "<|header_start|>" in template,
     openings=("[", "{", PYTHON_START),
     read=_read_either,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_list_opening,
     inner=(PYTHON_END,),
 )

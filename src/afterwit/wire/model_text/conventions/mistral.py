@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import Head, JsonAhead
 from afterwit.wire.model_text.calls.json_calls import object_text, parse_array, parse_call
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import THINK, CallMarks, Convention, Thought
-from afterwit.wire.model_text.conventions.hermes import json_opening
+from afterwit.wire.model_text.conventions.hermes import json_head, json_opening
 
 BEGIN, ARGUMENTS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 MAGISTRAL = Thought(begin="[THINK]", end="[/THINK]", closing="[/THINK]")
@@ -21,6 +22,11 @@ def _read(text: str, schemas: Schemas) -> list[WrittenCall]:
     return parse_array(text) or parse_call(text)
 
 
+def _head(text: str) -> Head | None:
+    named = _NAMED.match(text)
+    return Head(named[1], named.end()) if named else json_head(text)
+
+
 def _named_opening(name: str | None) -> str:
     return BEGIN if name is None else f"{BEGIN}{name}{ARGUMENTS}{{"
 
@@ -31,6 +37,7 @@ MISTRAL = Convention(
     thoughts=(MAGISTRAL, THINK),
     calls=(CallMarks(begin=BEGIN),),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=lambda name: f"{BEGIN} [" + json_opening(name, "arguments"),
 )
 MISTRAL_ARGS = Convention(
@@ -39,6 +46,7 @@ MISTRAL_ARGS = Convention(
     thoughts=(MAGISTRAL, THINK),
     calls=(CallMarks(begin=BEGIN),),
     read=_read,
+    ahead=lambda schemas: JsonAhead(schemas, _head),
     opening=_named_opening,
     inner=(ARGUMENTS, CALL_ID),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from afterwit.wire.model_text.calls.ahead import MarkedAhead
 from afterwit.wire.model_text.calls.typed import object_of
 from afterwit.wire.model_text.calls.written import Schemas, WrittenCall, written
 from afterwit.wire.model_text.conventions.convention import CallMarks, Convention
@@ -48,6 +49,15 @@ def _parameters(text: str) -> tuple[list[tuple[str, str]], str | None]:
     return values, text[place:]
 
 
+def _begun(text: str, schemas: Schemas) -> WrittenCall | None:
+    """The beginning of a call that ends with the mark of another parameter."""
+    name, _, rest = text.strip().removeprefix(FUNCTION).partition(">")
+    values, behind = _parameters(rest)
+    if behind is None or behind.strip() != PARAMETER:
+        return None
+    return WrittenCall(name, object_of(values, schemas.get(name)).removesuffix("}"))
+
+
 def _in_parameter(text: str) -> bool:
     """Whether a call stops inside a value."""
     return _parameters(text.partition(">")[2])[1] is None
@@ -70,6 +80,7 @@ QWEN_XML = Convention(
         CallMarks(begin=FUNCTION, end=FUNCTION_END, quotes_end=_in_parameter, is_whole=_has_end),
     ),
     read=_read,
+    ahead=lambda schemas: MarkedAhead(schemas, PARAMETER, _begun),
     opening=_opening,
 )
 """The second marks are those of a model that forgets the first."""

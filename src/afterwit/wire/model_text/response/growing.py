@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from afterwit.core.ids import MOST_CALLS
 from afterwit.core.message import Message, ToolCall
 from afterwit.wire.model_text.calls.written import WrittenCall
-from afterwit.wire.response import ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
+from afterwit.wire.response import CallDelta, ParsedCall, ReasoningDelta, ResponseEvent, TextDelta
 
 
 class Growing:
@@ -17,6 +18,10 @@ class Growing:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ParsedCall] = []
+        self._begun: CallDelta | None = None
+        """The call that is still being written, as far as it was handed on."""
+        self._indices = 0
+        """Of the calls so far, those among them that were begun and came to nothing."""
         self._events: list[ResponseEvent] = []
 
     @property
@@ -43,14 +48,31 @@ class Growing:
             self._reasoning.append(text)
             self._events.append(ReasoningDelta(text=text))
 
+    def begin(self, piece: WrittenCall | None) -> None:
+        """More of the arguments of a call that is still being written."""
+        if piece is None or (self._begun is None and self._indices == MOST_CALLS):
+            return
+        if self._begun is None:
+            self._begun = CallDelta(index=self._indices, name=piece.name, arguments="")
+            self._indices += 1
+        self._begun.arguments += piece.arguments
+        self._events.append(replace(self._begun, arguments=piece.arguments))
+
     def call(self, calls: Sequence[WrittenCall]) -> bool:
-        """More calls; False, and nothing is added, if there are none or no id is left for them."""
-        if not calls or len(self._calls) + len(calls) > MOST_CALLS:
+        """More calls; False, and nothing is added, if there are none or no id is left for them.
+
+        The first of them is the one that was begun, if what was handed on of that is its beginning.
+        """
+        begun, self._begun = self._begun, None
+        goes_on = begun is not None and calls and _goes_on(begun, calls[0])
+        if not calls or self._indices + len(calls) - bool(goes_on) > MOST_CALLS:
             return False
-        for name, arguments in calls:
-            call = ParsedCall(index=len(self._calls), name=name, arguments=arguments)
+        first = begun.index if begun is not None and goes_on else self._indices
+        for index, (name, arguments) in enumerate(calls, first):
+            call = ParsedCall(index=index, name=name, arguments=arguments)
             self._calls.append(call)
             self._events.append(call)
+        self._indices = first + len(calls)
         return True
 
     def taken(self) -> list[ResponseEvent]:
@@ -74,3 +96,7 @@ class Growing:
     def written(self) -> list[WrittenCall]:
         """The calls so far."""
         return [WrittenCall(call.name, call.arguments) for call in self._calls]
+
+
+def _goes_on(begun: CallDelta, call: WrittenCall) -> bool:
+    return call.name == begun.name and call.arguments.startswith(begun.arguments)

@@ -72,6 +72,8 @@ class HarmonyReader:
         if recipient(header) and self._convention.calls:
             self._header = header + MESSAGE
             self._call: CallText = UpToMark(ENDS, self._convention.calls[0].quotes_end)
+            self._ahead = self._convention.ahead(self._schemas)
+            self._ahead.push(self._header)
             self._state = _State.CALL
             return rest
         thought = channel(header) == "analysis"
@@ -90,6 +92,7 @@ class HarmonyReader:
     def _in_call(self, text: str) -> str | None:
         ended = self._call.push(text)
         if ended is None:
+            self._growing.begin(self._ahead.push(text))
             return None
         self._end_call(ended.body, ended.mark)
         return self._next(ended.mark, ended.rest)

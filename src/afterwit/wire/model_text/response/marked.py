@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 
+from afterwit.wire.model_text.calls.ahead import NOT_AHEAD, Ahead
 from afterwit.wire.model_text.calls.written import Schemas
 from afterwit.wire.model_text.conventions import CallMarks, Convention, Thought
 from afterwit.wire.model_text.response.call_text import UpToMark, call_text
@@ -42,6 +43,8 @@ class MarkedReader:
         """Text that is held back in the states START, WHOLE and ASIDE."""
         self._window = ""
         """In START: the beginning of what may become a mark."""
+        self._ahead: Ahead = NOT_AHEAD
+        """Reads the call while it is being written."""
         self._state = _State.START
         if thought is not None:
             self._reason(thought, "")
@@ -80,8 +83,10 @@ class MarkedReader:
             if begun.startswith(mark):
                 return self._reason(thought, begun[len(mark) :])
         if openings and begun.startswith(openings):
-            self._enter(_State.WHOLE, begun if self._trim else "".join(self._held))
-            return None
+            held = begun if self._trim else "".join(self._held)
+            self._enter(_State.WHOLE)
+            self._ahead = self._convention.ahead(self._schemas)
+            return held
         if any(mark.startswith(begun) for mark in (*self._thoughts, *openings)):
             self._window = begun
             return None
@@ -108,12 +113,14 @@ class MarkedReader:
             return self._answer(cleared.rest, trim=True)
         self._marks: CallMarks = self._begins[cleared.mark]
         self._call = call_text(self._marks)
+        self._ahead = self._convention.ahead(self._schemas)
         self._enter(_State.CALL)
         return cleared.rest
 
     def _in_call(self, text: str) -> str | None:
         ended = self._call.push(text)
         if ended is None:
+            self._growing.begin(self._ahead.push(text))
             return None
         called = self._read(ended.body)
         if not called:
@@ -122,6 +129,7 @@ class MarkedReader:
 
     def _whole(self, text: str) -> None:
         self._held.append(text)
+        self._growing.begin(self._ahead.push(text))
 
     def _in_aside(self, text: str) -> str | None:
         ended = self._aside.push(text)

@@ -1,6 +1,7 @@
 """Reasoning, content and tool calls, read from a response's text while it streams.
 
-A call is handed on when it is complete. One that cannot be read is content: nothing that was sampled is lost.
+A call is handed on when it is complete, and the beginning of its arguments before (`calls.ahead`). One that
+cannot be read is content: nothing that was sampled is lost.
 The time is proportional to the text, however it is cut into pieces.
 """
 
