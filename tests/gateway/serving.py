@@ -166,7 +166,7 @@ async def serving(
         engine or fake,
         renderer,
         store,
-        settings or GatewaySettings(),
+        settings or GatewaySettings(heartbeat_s=3600.0),
         dialects=dialects,
         controls=controls,
         adapters=adapters,
