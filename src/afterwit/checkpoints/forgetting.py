@@ -24,6 +24,8 @@ class Step:
 class Plan:
     """Where to begin, and what to run again behind it."""
 
+    newest: int
+    """The adapter's newest version: if another one comes, the plan is void."""
     start: int
     """The version whose weights and optimiser state come first."""
     steps: tuple[Step, ...]
@@ -51,7 +53,7 @@ def plan(versions: Sequence[Version], turns: Collection[str], resumes: Callable[
         whole = whole and kept >= set(_turns(version))
         if (step := _step(version, kept, whole=whole)) is not None:
             steps.append(step)
-    return Plan(start=start, steps=tuple(steps), undone=tuple(chain[done:]))
+    return Plan(newest=newest, start=start, steps=tuple(steps), undone=tuple(chain[done:]))
 
 
 def _turns(version: Version) -> tuple[str, ...]:

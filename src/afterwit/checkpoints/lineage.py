@@ -37,6 +37,14 @@ def _back(number: int, versions: Mapping[int, Version]) -> Iterator[Version]:
 def taken_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
     """The updates that a rollback to `target` reverts: in the newest weights, not in its own. `versions` are
     those of one adapter."""
+    return _less(max(version.number for version in versions), target, versions)
+
+
+def brought_back(target: int, versions: Sequence[Version]) -> tuple[int, ...]:
+    """The updates that a rollback to `target` brings back: in its weights, not in the newest."""
+    return _less(target, max(version.number for version in versions), versions)
+
+
+def _less(one: int, other: int, versions: Sequence[Version]) -> tuple[int, ...]:
     by_number = {version.number: version for version in versions}
-    newest = max(by_number)
-    return tuple(sorted(learned(newest, by_number) - learned(target, by_number)))
+    return tuple(sorted(learned(one, by_number) - learned(other, by_number)))

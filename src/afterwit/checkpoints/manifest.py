@@ -56,7 +56,14 @@ def parse(text: str, number: int) -> Version:
 
 
 def _check(version: Version) -> None:
-    earlier = (version.parent, version.restores, version.begins, *version.reverts, *version.replays)
+    earlier = (
+        *version.replays,
+        version.parent,
+        version.restores,
+        version.begins,
+        *version.reverts,
+        *version.returns,
+    )
     for number in earlier:
         if number is not None and not 0 <= number < version.number:
             raise ValueError(f"version {version.number} cannot come from version {number}")

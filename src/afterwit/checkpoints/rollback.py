@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from afterwit.checkpoints import manifest
-from afterwit.checkpoints.lineage import taken_back
+from afterwit.checkpoints.lineage import brought_back, taken_back, turns_in
 from afterwit.checkpoints.versions import Versions
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import SettingError
+from afterwit.core.errors import SettingError, VersionTaken
 from afterwit.core.version import Origin, Version
 
 
@@ -21,23 +21,25 @@ def roll_back(
     target: int,
     *,
     now: float,
+    after: int | None = None,
     forgets: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Version:
     """Write the version that restores `target`, for the adapter of the versions, or else of `target` (of the
     base: the shared one). The store's `commit_version` then marks the turns it reverts.
 
-    `forgets` are sessions that end with it, `without` the trained turns of
-    these and of all sessions that were forgotten before.
+    `after` is the adapter's newest version that this was decided on. `forgets` are sessions that end with it,
+    `without` the trained turns of these and of all sessions that were forgotten before.
 
-    Raises SettingError if `target` is the newest, unknown, or its weights are gone, and VersionDamaged if
-    they are damaged; nothing is written then.
+    Raises SettingError if `target` is the newest, unknown, holds what was forgotten, or its weights are gone,
+    VersionDamaged if they are damaged, and VersionTaken if there is a version behind `after`; nothing is
+    written then.
     """
     versions.follow()
     if versions.adapter is None:
         versions = versions.of(_adapter_of(target, versions))
     with versions.writing():
-        version = replace(_plan(versions, target, now), forgets=tuple(forgets), without=tuple(without))
+        version = replace(_plan(versions, target, now, after), forgets=tuple(forgets), without=tuple(without))
         source = versions.weights(target, state=True)
         versions.verify(target)
         return versions.write(
@@ -45,7 +47,7 @@ def roll_back(
         )
 
 
-def _plan(versions: Versions, target: int, now: float) -> Version:
+def _plan(versions: Versions, target: int, now: float, after: int | None) -> Version:
     chain = versions.all()
     if not chain:
         raise SettingError("nothing has been learned here yet: there is no version to return from")
@@ -54,8 +56,13 @@ def _plan(versions: Versions, target: int, now: float) -> Version:
         known = ", ".join(str(version.number) for version in chain)
         raise SettingError(f"there is no version {target}{_whose(versions)}; there are: {known}")
     newest = chain[-1].number
+    if after not in (None, newest):
+        raise VersionTaken(f"version {newest} came behind version {after}")
     if target == newest:
         raise SettingError(f"version {target} is the newest already{_whose(versions)}")
+    gone = {turn for version in versions.of(None).history() for turn in version.without}
+    if gone & turns_in(target, {version.number: version for version in chain}):
+        raise SettingError(f"version {target} holds what was forgotten since")
     return Version(
         number=versions.next(),
         parent=newest,
@@ -63,6 +70,7 @@ def _plan(versions: Versions, target: int, now: float) -> Version:
         created=now,
         restores=target,
         reverts=taken_back(target, chain),
+        returns=brought_back(target, chain),
         probe=old.probe,
         adapter=versions.adapter or SHARED,
     )

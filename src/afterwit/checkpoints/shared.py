@@ -7,7 +7,7 @@ nothing is a version, on either side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,22 +97,20 @@ class SharedVersions(Versions):
     def trim(self, keep: int, *, but: Collection[int] = ()) -> None:
         for adapter, chain in self.chains().items():
             older = chain[1 : max(1, len(chain) - keep)] if self.adapter in (None, adapter) else []
-            super().remove_weights(
+            self._unlink(
                 number for number in older if number not in but and self._are_there(number, is_weights)
             )
 
-    def remove_weights(self, numbers: Iterable[int]) -> tuple[int, ...]:
+    def _remove(self, numbers: Collection[int]) -> tuple[int, ...]:
         """Also what no manifest names: an update that was given up, or killed, may have left it there."""
-        gone = set(numbers)
-        with self.writing():
-            removed = super().remove_weights(gone)
-            stays = {
-                digest
-                for version in self.of(None).all()
-                if version.number not in gone
-                for digest in version.files.values()
-            }
-            self.remote.remove(sorted(self.remote.files().keys() - stays))
+        removed = self._unlink(numbers)
+        stays = {
+            digest
+            for version in self.of(None).all()
+            if version.number not in numbers
+            for digest in version.files.values()
+        }
+        self.remote.remove(sorted(self.remote.files().keys() - stays))
         return removed
 
     def _follow(self) -> None:

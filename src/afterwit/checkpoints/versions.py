@@ -21,8 +21,10 @@ from pathlib import Path
 from afterwit.checkpoints import manifest
 from afterwit.checkpoints.files import is_learned, is_weights
 from afterwit.checkpoints.flushing import draft, sync
+from afterwit.checkpoints.forgetting import tainted
 from afterwit.checkpoints.hashes import first_damaged, hashes_of
 from afterwit.checkpoints.ladder import outdated
+from afterwit.checkpoints.lineage import turns_in
 from afterwit.checkpoints.lock import exclusive
 from afterwit.core.errors import SettingError, VersionDamaged, VersionTaken
 from afterwit.core.version import Version
@@ -262,6 +264,28 @@ class Versions:
 
         Killed in the middle, `holds` is still true as long as anything learned is there.
         """
+        with self.writing():
+            return self._remove(sorted(set(numbers)))
+
+    def remove_forgotten(self, turns: Collection[str] = ()) -> None:
+        """Delete the weights of all versions that hold a forgotten turn, or one of `turns`.
+
+        The newest of an adapter stays: it is served until a version follows that is free of them.
+        VersionTaken if it holds one of `turns`, as after a rollback that came meanwhile; nothing is deleted.
+        """
+        with self.writing():
+            history = self.of(None).history()
+            newest = {chain[-1] for chain in self.chains().values()}
+            by_number = {version.number: version for version in history}
+            if again := [number for number in newest if turns_in(number, by_number).intersection(turns)]:
+                raise VersionTaken(f"version {min(again)} holds turns again that were to be forgotten")
+            self._remove(set(tainted(history, self.holds, turns)) - newest)
+
+    def _remove(self, numbers: Collection[int]) -> tuple[int, ...]:
+        return self._unlink(numbers)
+
+    def _unlink(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Delete the weights of these versions from this disk."""
         old = [number for number in numbers if self._here(number, is_learned)]
         for number in old:
             files = [path for path in self.place(number).iterdir() if path.name != manifest.NAME]

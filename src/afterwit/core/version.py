@@ -105,6 +105,9 @@ class Version:
     """For a rollback: the version whose weights and optimiser state these are."""
     reverts: tuple[int, ...] = ()
     """For a rollback: the versions it takes back; the turns they trained are reverted."""
+    returns: tuple[int, ...] = ()
+    """For a rollback: the versions that it brings back, because an earlier one had taken them; the turns they
+    trained are trained again."""
     probe: Probe
     files: dict[str, str] = field(default_factory=dict)
     """Hash of each file in the version's folder, by name; empty for the base."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
+from afterwit.checkpoints.forgetting import Step
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import SettingError, UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
@@ -27,6 +28,7 @@ from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Examine as ExamineOrder
 from afterwit.learner.ranks.orders import Follower, Prepare, Update
 from afterwit.learner.rerun import Again, context_of, recipe_of, run_again
+from afterwit.learner.rerun.halfway import drop
 from afterwit.learner.scoring import Packing
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
@@ -226,8 +228,17 @@ class Trainer:
             watch=watch,
         )
 
-    def rerun(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
-        """The policy at `start` after these updates, which are run again as they were; nothing is written.
+    def rerun(
+        self,
+        start: int,
+        steps: Sequence[Step],
+        again: Callable[[int, Step], Again],
+        *,
+        progress: Progress,
+    ) -> Policy:
+        """The policy at `start` after these updates, which are run again as they were, with the samples that
+        `again` gives by their places from 1 on. No version is written; what is kept on the way, so that a
+        learner that is stopped can go on, goes with `drop_halfway`.
 
         Raises NotRepeatable if an update would read something else than it did. The policy in memory is
         forgotten.
@@ -237,6 +248,7 @@ class Trainer:
             self.versions,
             start,
             steps,
+            again,
             self._rendering,
             self.frozen,
             self.settings,
@@ -244,6 +256,10 @@ class Trainer:
             server=self._teacher,
             ranks=self._ranks,
         )
+
+    def drop_halfway(self) -> None:
+        """Delete what a `rerun` kept."""
+        drop(self.versions.root)
 
     def write(self, version: Version, policy: Policy, progress: Progress) -> Version:
         """Write the policy as this version, whose manifest is on disk on return.

@@ -74,6 +74,52 @@ def test_a_rollback_marks_the_turns_it_takes_back(store: Store) -> None:
     assert store.claim("learn", owner="learner", limit=9, lease_s=10, now=9.0) == []
 
 
+def test_a_rollback_forward_holds_its_turns_again_so_that_they_train_once(store: Store) -> None:
+    for name in "abc":
+        add_judged(store, name)
+    for number, name in enumerate("abc", start=1):
+        store.commit_version(a_version(number, [name]), now=0.0)
+    store.commit_version(a_version(4, origin=Origin.ROLLBACK, restores=1, reverts=(2, 3)), now=0.0)
+    assert store.requeue(["c"], now=1.0) == 1
+    store.commit_version(a_version(5, origin=Origin.ROLLBACK, restores=3, returns=(2, 3)), now=2.0)
+    assert states(store, *"abc") == [State.TRAINED] * 3
+    assert store.requeue(["b", "c"], now=3.0) == 0
+    assert store.waiting(now=9.0) == []
+
+
+def test_a_turn_that_trained_again_meanwhile_is_held_by_either(store: Store) -> None:
+    add_judged(store, "a")
+    store.commit_version(a_version(1, ["a"]), now=0.0)
+    store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=0.0)
+    store.requeue(["a"], now=1.0)
+    store.commit_version(a_version(3, ["a"]), now=2.0)
+    store.commit_version(
+        a_version(4, origin=Origin.ROLLBACK, restores=1, reverts=(3,), returns=(1,)), now=3.0
+    )
+    assert states(store, "a") == [State.TRAINED]
+    store.commit_version(a_version(5, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=4.0)
+    assert store.turn("a").reason is Reason.REVERTED
+
+
+def test_a_rollback_that_is_known_before_what_it_takes_back_still_takes_it_back(store: Store) -> None:
+    """The learner wrote version 1, and a rollback came before it told the store."""
+    add_judged(store, "a")
+    store.commit_version(a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,)), now=0.0)
+    store.commit_version(a_version(1, ["a"]), now=1.0)
+    assert store.turn("a").reason is Reason.REVERTED
+
+
+def test_a_lost_rollback_forward_leaves_what_the_one_before_it_left(store: Store) -> None:
+    add_judged(store, "a")
+    back = a_version(2, origin=Origin.ROLLBACK, restores=0, reverts=(1,))
+    manifests = [BASE, a_version(1, ["a"]), back]
+    for manifest in [*manifests, a_version(3, origin=Origin.ROLLBACK, restores=1, returns=(1,))]:
+        store.commit_version(manifest, now=0.0)
+    assert states(store, "a") == [State.TRAINED]
+    assert store.reconcile(manifests, now=1.0).lost == (3,)
+    assert store.turn("a").reason is Reason.REVERTED
+
+
 def test_turns_after_the_last_checkpoint_return_to_judged(store: Store) -> None:
     for name in "ab":
         add_judged(store, name)

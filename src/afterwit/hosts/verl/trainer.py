@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from afterwit.checkpoints import Versions
+from afterwit.checkpoints.forgetting import Step
 from afterwit.core.errors import NotRepeatable
 from afterwit.hosts.verl.policy import load
 from afterwit.hosts.verl.settings import Options
@@ -36,7 +37,14 @@ class VerlTrainer(Trainer):
         with self._ranks.leading(order):
             return order.run(self.versions.base, self.settings, self._ranks)
 
-    def rerun(self, start: int, steps: Iterable[Again], *, progress: Progress) -> Policy:
+    def rerun(
+        self,
+        start: int,
+        steps: Sequence[Step],
+        again: Callable[[int, Step], Again],
+        *,
+        progress: Progress,
+    ) -> Policy:
         """Raises NotRepeatable: updates are run again by the learner itself."""
         raise NotRepeatable("verl's engine trains this home: stop it, and forget with `afterwit forget`")
 

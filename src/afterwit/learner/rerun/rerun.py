@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from afterwit.checkpoints import Versions
 from afterwit.checkpoints.files import is_state
+from afterwit.checkpoints.forgetting import Step
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import NotRepeatable
 from afterwit.core.judged_turn import JudgedTurn
@@ -20,6 +21,7 @@ from afterwit.learner.policy import Policy
 from afterwit.learner.ranks import Ranks
 from afterwit.learner.ranks.load import load, probed, write
 from afterwit.learner.ranks.orders import Update
+from afterwit.learner.rerun.halfway import Halfway
 from afterwit.learner.rerun.recipe import digest, settings_of
 from afterwit.learner.settings import LearnerSettings
 from afterwit.learner.update import Progress
@@ -43,7 +45,8 @@ class Again:
 def run_again(
     versions: Versions,
     start: int,
-    steps: Iterable[Again],
+    steps: Sequence[Step],
+    again: Callable[[int, Step], Again],
     rendering: Rendering,
     frozen: FrozenModels,
     settings: LearnerSettings,
@@ -52,14 +55,21 @@ def run_again(
     server: TeacherServer | None,
     ranks: Ranks,
 ) -> Policy:
-    """The policy at `start` after the steps. `frozen` belongs to the present `settings`, `server` holds the
-    teacher of steps whose settings say so.
+    """The policy at `start` after the steps, which `again` gives with their samples, by their places from 1
+    on; those that a run before this one kept are not run again.
+
+    `frozen` belongs to the present `settings`, `server` holds the teacher of steps whose settings say so.
 
     Raises NotRepeatable, with the update's number.
     """
     policy: Policy | None = None
     present = settings
-    for step in steps:
+    halfway = Halfway(versions, start, steps)
+    if halfway.done and (recipe := steps[halfway.done - 1].version.recipe) is not None:
+        present, _, _ = settings_of(recipe)
+        policy = halfway.policy(present, ranks)
+    for at, planned in enumerate(steps[halfway.done :], start=halfway.done + 1):
+        step = again(at, planned)
         try:
             then, objective, placement = settings_of(step.recipe)
             if policy is None:
@@ -88,6 +98,7 @@ def run_again(
         except NotRepeatable as error:
             raise NotRepeatable(f"version {step.number} cannot be run again: {error}") from error
         present = then
+        halfway.keep(policy, at, ranks)
     return load(versions, start, settings, ranks) if policy is None else policy
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 from afterwit.checkpoints import Versions
-from afterwit.checkpoints.forgetting import tainted
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason
 from afterwit.core.teaching import within_limit
@@ -175,9 +174,9 @@ class Claims:
         self._versions.of(version.adapter).prune(self._settings.keep_versions, but=stays)
 
     def remove_forgotten(self, turns: Collection[str] = ()) -> None:
-        """Delete the weights of all versions that hold a forgotten turn, or one of `turns`."""
-        found = self._versions.history()
-        self._versions.remove_weights(tainted(found, self._versions.holds, turns))
+        """Delete the weights of all versions that hold a forgotten turn, or one of `turns`. VersionTaken if
+        a newest one holds one of these."""
+        self._versions.remove_forgotten(turns)
 
     def together(self) -> AbstractContextManager[None]:
         """What follows is stored as one, or not at all."""

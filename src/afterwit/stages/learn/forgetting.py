@@ -1,17 +1,19 @@
 """Forgets sessions: their content, and their part in the weights.
 
 The manifest of the version without them is the commit. Before it nothing has changed, and the order is open;
-after it the store deletes the content when it follows the folder of versions, whoever does that.
+after it the store deletes the content when it follows the folder of versions, whoever does that. A rollback
+may come at any moment before it: what was planned is void then, and planned again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from afterwit.checkpoints import roll_back
 from afterwit.checkpoints.forgetting import Plan, Step, plan
-from afterwit.core.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound
+from afterwit.core.errors import AfterwitError, NotRepeatable, RankLost, TurnNotFound, VersionTaken
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Origin, Recipe, Version
@@ -23,6 +25,8 @@ from afterwit.learner.update import Phase, Progress
 from afterwit.stages.learn.claims import Claims, sample_of
 from afterwit.stages.promotion import Gate
 from afterwit.store import ForgetOrder, Store
+
+log = logging.getLogger(__name__)
 
 
 class Forgetter:
@@ -36,21 +40,29 @@ class Forgetter:
         gate_of: Callable[[str], Gate],
         *,
         now: Callable[[], float],
-        progress: Progress,
+        say: Callable[[str], None],
     ) -> None:
+        """`say` takes a sentence on how far it is."""
         self._store, self._trainer, self._claims, self._gate_of = store, trainer, claims, gate_of
-        self._now, self._progress = now, progress
+        self._now, self._say = now, say
 
-    def carry_out(self) -> list[str]:
-        """Carry out every order that can be; a sentence for each. What is not run again goes in one step."""
+    def carry_out(self, progress: Progress) -> list[str]:
+        """Carry out every order that can be; a sentence for each. What is not run again goes in one step.
+
+        `progress` may raise: the order stands, and what was run again is gone on with the next time.
+        """
         orders = [order for order in self._store.forget_orders() if order.error is None]
         alone = [[order] for order in orders if order.replay]
         together = [order for order in orders if not order.replay]
-        return [said for each in (*alone, together) if each for said in self._tried(each)]
+        said = [said for each in (*alone, together) if each for said in self._tried(each, progress)]
+        self._trainer.drop_halfway()
+        return said
 
-    def _tried(self, orders: Sequence[ForgetOrder]) -> list[str]:
+    def _tried(self, orders: Sequence[ForgetOrder], progress: Progress) -> list[str]:
+        made: list[Version] = []
         try:
-            made = self._forget(orders)
+            while not self._forget(orders, made, progress):
+                pass
         except RankLost:
             raise
         except AfterwitError as error:
@@ -60,36 +72,32 @@ class Forgetter:
         how = f": {'; '.join(map(_described, made))}" if made else "; no weights held it"
         return [f"session {order.session} is forgotten{how}" for order in orders]
 
-    def _forget(self, orders: Sequence[ForgetOrder]) -> list[Version]:
-        """The versions without these sessions, of each adapter whose newest weights held anything of them.
+    def _forget(self, orders: Sequence[ForgetOrder], made: list[Version], progress: Progress) -> bool:
+        """Write a version without these sessions for each adapter whose newest weights hold anything of them,
+        and add it to `made`; False if a rollback came first.
 
         The last of them is the commit: it names the sessions. Until then the orders stand, and an adapter
         that is rid of them already is passed over the next time.
         """
         sessions = tuple(order.session for order in orders)
         turns = tuple(turn for session in sessions for turn in self._store.turn_ids(session))
-        versions = self._trainer.versions.of(None)
         plans = self._plans(turns)
-        if not plans:
-            self._claims.remove_forgotten(turns)
-            for session in sessions:
-                self._store.forget(session, now=self._now())
-            return []
-        trained = {each.turn for each in self._store.learned(turns=turns)}
-        earlier = {turn for version in versions.all() for turn in version.without}
-        without = tuple(sorted(trained | earlier))
-        made = []
-        for left, (adapter, found) in enumerate(reversed(plans.items())):
-            forgets = () if left < len(plans) - 1 else sessions
-            self._trainer.turn_to(adapter)
-            if orders[0].replay and found.steps:
-                version = self._replayed(forgets, turns, without, found)
-            else:
-                own = self._trainer.versions
-                version = roll_back(own, found.start, now=self._now(), forgets=forgets, without=without)
-            self._claims.commit(version, keep=self._gate_of(adapter).keep(), sweep=bool(forgets))
-            made.append(version)
-        return made
+        try:
+            if not plans:
+                self._claims.remove_forgotten(turns)
+                for session in sessions:
+                    self._store.forget(session, now=self._now())
+            for left, (adapter, found) in enumerate(reversed(plans.items()), start=1 - len(plans)):
+                self._trainer.turn_to(adapter)
+                forgets = () if left else sessions
+                version = self._written(found, forgets, turns, progress, again=orders[0].replay)
+                self._claims.commit(version, keep=self._gate_of(adapter).keep(), sweep=bool(forgets))
+                made.append(version)
+        except VersionTaken as error:
+            log.info("learn: %s: what is forgotten is planned again", error)
+            self._claims.catch_up()
+            return False
+        return True
 
     def _plans(self, turns: Sequence[str]) -> dict[str, Plan]:
         """By adapter, how to free its newest weights of these turns; those that hold none are left out."""
@@ -98,14 +106,30 @@ class Forgetter:
         found = {adapter: plan(chain, turns, versions.resumes) for adapter, chain in chains.items()}
         return {adapter: each for adapter, each in found.items() if each is not None}
 
-    def _replayed(
-        self, forgets: tuple[str, ...], turns: Sequence[str], without: tuple[str, ...], found: Plan
+    def _written(
+        self, found: Plan, forgets: tuple[str, ...], turns: Sequence[str], progress: Progress, *, again: bool
     ) -> Version:
+        """The adapter's version without these turns. VersionTaken if there is one behind the plan's."""
         trainer = self._trainer
-        policy = trainer.rerun(found.start, map(self._again, found.steps), progress=self._progress)
+        trained = {each.turn for each in self._store.learned(turns=turns)}
+        earlier = {turn for version in trainer.versions.of(None).all() for turn in version.without}
+        without = tuple(sorted(trained | earlier))
+        if not (again and found.steps):
+            return roll_back(
+                trainer.versions,
+                found.start,
+                now=self._now(),
+                after=found.newest,
+                forgets=forgets,
+                without=without,
+            )
+        number = trainer.versions.next()
+        if trainer.versions.newest() != found.newest:
+            raise VersionTaken(f"version {trainer.versions.newest()} came behind version {found.newest}")
+        policy = trainer.rerun(found.start, found.steps, self._again(len(found.steps)), progress=progress)
         version = Version(
-            number=trainer.versions.next(),
-            parent=trainer.versions.newest(),
+            number=number,
+            parent=found.newest,
             origin=Origin.REPLAY,
             created=self._now(),
             begins=found.start,
@@ -116,12 +140,20 @@ class Forgetter:
             suite=self._suite(policy, turns),
             adapter=trainer.adapter,
         )
-        written = trainer.write(version, policy, self._progress)
-        self._progress(Phase.WRITTEN)
+        written = trainer.write(version, policy, progress)
+        progress(Phase.WRITTEN)
         return written
 
-    def _again(self, step: Step) -> Again:
-        """The step with its samples. NotRepeatable if something of it is gone."""
+    def _again(self, count: int) -> Callable[[int, Step], Again]:
+        """Gives a step, the first being 1, with its samples. NotRepeatable if something of it is gone."""
+
+        def again(at: int, step: Step) -> Again:
+            self._say(f"forgetting: update {at} of {count}")
+            return self._with_samples(step)
+
+        return again
+
+    def _with_samples(self, step: Step) -> Again:
         version, recipe = step.version, step.version.recipe
         if recipe is None or version.parent is None:
             raise NotRepeatable(

@@ -62,7 +62,9 @@ class Learn:
         self._store = store
         self._gate_of = partial(Gate, store, trainer.versions, promotion)
         self._attempts = Attempts(trainer, self._claims, self._health, self._gate_of, now=now)
-        self._forgetter = Forgetter(store, trainer, self._claims, self._gate_of, now=now, progress=watch)
+        self._forgetter = Forgetter(
+            store, trainer, self._claims, self._gate_of, now=now, say=self._say_forgetting
+        )
         self._last_step_failed = False
         self._choice = NOTHING
         self._pause: Pause | None = None
@@ -113,7 +115,7 @@ class Learn:
     def step(self, stop: Callable[[], bool] = lambda: False, *, follow: bool = True) -> bool:
         """One batch, if one is due; whether there was one."""
         self._catch_up()
-        if self._fall_back() or self.forget():
+        if self._fall_back() or self.forget(stop):
             return True
         self._pause = self._claims.paused()
         if self._pause is not None:
@@ -134,12 +136,18 @@ class Learn:
             self._attempts.pass_on(records, self._claims.progress([], stop, self._watch))
         return bool(records)
 
-    def forget(self) -> list[str]:
-        """Forget the sessions that people ordered to forget; a sentence for each."""
-        found = self._forgetter.carry_out()
+    def forget(self, stop: Callable[[], bool] = lambda: False) -> list[str]:
+        """Forget the sessions that people ordered to forget; a sentence for each.
+
+        Raises Stopped if `stop` returns True before that is done: the next call goes on with it.
+        """
+        found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
         for words in found:
             log.info("learn: %s", words)
         return found
+
+    def _say_forgetting(self, words: str) -> None:
+        self._health.waits(words, what="forgetting")
 
     def begin(self) -> None:
         """Load the model and follow the folder of versions: what comes before `forget` outside of `run`."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from afterwit.checkpoints import Versions, roll_back
 from afterwit.core.adapters import SHARED
+from afterwit.core.errors import VersionTaken
 from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row, pace
 from afterwit.core.promotion.events import PAUSE_AFTER
 from afterwit.core.version import Version
@@ -98,11 +99,15 @@ class Gate:
         events = self._store.events(self._adapter)
         if all(event.kind is EventKind.CONFIRM for event in events):
             return None
-        found = due(events, self._versions.history(), self._versions.has_weights)
+        versions = self._versions.history()
+        found = due(events, versions, self._versions.has_weights)
         if found is None:
             return None
         target, event = found
-        made = roll_back(self._versions, target, now=now)
+        try:
+            made = roll_back(self._versions, target, now=now, after=versions[-1].number)
+        except VersionTaken:  # somebody else went back meanwhile, and it is decided anew
+            return None
         return made, messages.on_fall_back(made, event)
 
     def keep(self) -> frozenset[int]:

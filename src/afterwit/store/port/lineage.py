@@ -23,7 +23,8 @@ class Lineage(Protocol):
         ...
 
     def commit_version(self, version: Version, *, now: float) -> Committed:
-        """Take over a manifest: its new turns become TRAINED; the turns of versions it reverts end.
+        """Take over a manifest: its new turns become TRAINED, and those of versions that it brings back; the
+        turns of versions it reverts end. What a later one, which is known already, reverts stays so.
 
         Raises StoreError if the number is known with other turns.
         """

@@ -13,6 +13,7 @@ from afterwit.store.sql.schema import (
     version_10,
     version_11,
     version_12,
+    version_13,
 )
 
 __all__ = ["MIGRATIONS", "SCHEMA"]
@@ -30,6 +31,7 @@ MIGRATIONS = (
     version_10.STATEMENTS,
     version_11.STATEMENTS,
     version_12.STATEMENTS,
+    version_13.STATEMENTS,
 )
 
 SCHEMA = len(MIGRATIONS)

@@ -45,8 +45,7 @@ class SqlLineage(Component):
             repeated = tuple(current.id for current in known if current.state is State.TRAINED)
             for current in known:
                 self._train(current, now)
-            for number in version.reverts:
-                self._revert(number, now)
+            self._settle({version.number, *version.reverts, *version.returns}, now)
             for session in version.forgets:
                 forget_session(self._database, session, now=now)
         if version.forgets:
@@ -76,6 +75,7 @@ class SqlLineage(Component):
             "created": version.created,
             "restores": version.restores,
             "reverts": orjson.dumps(version.reverts),
+            "returns": orjson.dumps(version.returns),
             "metrics": orjson.dumps(version.metrics),
             "suite": None if version.suite is None else orjson.dumps(version.suite),
             "committed_at": now,
@@ -98,10 +98,31 @@ class SqlLineage(Component):
             move(self._database, current, state, now=now)
             current = find_turn_state(self._database, current.id) or current
 
-    def _revert(self, number: int, now: float) -> None:
-        for current in self._turns_of(number):
-            if current.state is State.TRAINED:
+    def _settle(self, numbers: Collection[int], now: float) -> None:
+        """The turns of these versions are TRAINED if the newest weights hold them, else reverted."""
+        gone = self._gone()
+        for turn in dict.fromkeys(turn for number in sorted(numbers) for turn in self._trained_by(number)):
+            if (current := find_turn_state(self._database, turn)) is None:
+                continue
+            if self._in_weights(current, gone):
+                self._train(current, now)
+            elif current.state is State.TRAINED:
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.REVERTED)
+
+    def _in_weights(self, current: TurnState, gone: Collection[int]) -> bool:
+        rows = self._database.rows(
+            "SELECT version FROM trained WHERE turn = ? AND replayed = 0", (current.id,)
+        )
+        return any(row["version"] not in gone for row in rows)
+
+    def _gone(self) -> set[int]:
+        """The updates that rollbacks took out of the newest weights."""
+        gone: set[int] = set()
+        sql = "SELECT reverts, returns FROM versions WHERE origin = ? ORDER BY number"
+        for row in self._database.rows(sql, (Origin.ROLLBACK,)):
+            gone.update(orjson.loads(row["reverts"]))
+            gone.difference_update(orjson.loads(row["returns"]))
+        return gone
 
     def _turns_of(self, number: int) -> list[TurnState]:
         found = (find_turn_state(self._database, turn) for turn in self._trained_by(number))
@@ -142,25 +163,22 @@ class SqlLineage(Component):
 
     def _lost(self, manifests: Sequence[Version]) -> list[Row]:
         rows = {row["number"]: row for row in self._database.rows("SELECT * FROM versions")}
-        known = {
-            number: _relatives(row["parent"], row["restores"], row["reverts"]) for number, row in rows.items()
-        }
-        given = {m.number: {*m.reverts, *_present(m.parent, m.restores)} for m in manifests}
+        known = {number: _relatives(row) for number, row in rows.items()}
+        given = {m.number: {*m.reverts, *m.returns, *_present(m.parent, m.restores)} for m in manifests}
         standing = _reachable(given.keys(), known | given)
         standing -= {m.number for m in manifests if m.number in rows and not self._names(m)}
         return [row for number, row in sorted(rows.items(), reverse=True) if number not in standing]
 
     def _forget(self, row: Row, now: float) -> int:
         """Remove a lost version, and return how many of its turns wait again: pruned ones do not."""
-        found = [current for current in self._turns_of(row["number"]) if self._can_train_again(current)]
-        for current in found:
-            self._untrain(current, now)
+        turns = self._turns_of(row["number"])
         self._database.execute("DELETE FROM trained WHERE version = ?", (row["number"],))
         self._database.execute("DELETE FROM versions WHERE number = ?", (row["number"],))
-        for reverted in orjson.loads(row["reverts"]):
-            for current in self._turns_of(reverted):
-                if current.reason is Reason.REVERTED:
-                    self._train(current, now)
+        self._settle({*orjson.loads(row["reverts"]), *orjson.loads(row["returns"])}, now)
+        gone = self._gone()
+        found = [turn for turn in turns if self._can_train_again(turn) and not self._in_weights(turn, gone)]
+        for current in found:
+            self._untrain(current, now)
         return len(found)
 
     def _can_train_again(self, current: TurnState) -> bool:
@@ -226,8 +244,9 @@ def _present(*numbers: int | None) -> set[int]:
     return {number for number in numbers if number is not None}
 
 
-def _relatives(parent: int | None, restores: int | None, reverts: bytes) -> set[int]:
-    return {*orjson.loads(reverts), *_present(parent, restores)}
+def _relatives(row: Row) -> set[int]:
+    moved = (number for column in ("reverts", "returns") for number in orjson.loads(row[column]))
+    return {*moved, *_present(row["parent"], row["restores"])}
 
 
 def _reachable(starts: Collection[int], relatives: Mapping[int, set[int]]) -> set[int]:
