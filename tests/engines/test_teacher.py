@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from afterwit.apps.build import teacher_server
 from afterwit.apps.config.load import load
-from afterwit.core.errors import EngineError, SettingError
+from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from tests.engines.sglang import recorded as sglang
 from tests.engines.teaching import K, teacher_at
 from tests.engines.vllm import recorded as vllm
@@ -76,6 +77,23 @@ async def test_an_old_version_is_refused_with_the_one_that_would_do(qwen: Path) 
 async def test_nobody_there_is_an_error_that_another_try_may_mend(qwen: Path) -> None:
     with pytest.raises(EngineError, match="cannot be reached"):
         await asyncio.to_thread(teacher_at("http://127.0.0.1:9", qwen).score, ROWS)
+
+
+@pytest.mark.parametrize("dead", [True, False])
+async def test_a_dying_server_is_away_and_one_that_only_fails_is_not(qwen: Path, dead: bool) -> None:
+    class Failing(vllm.Recorded):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            if request.path == "/health" and dead:
+                return web.Response(status=503)
+            body = await request.read()
+            if request.path.endswith("/generate") and b'"prompt_logprobs":4' in body:
+                return web.json_response({"error": {"message": "CUDA error", "code": 500}}, status=500)
+            return await super().answer(request)
+
+    async with vllm.listening(Failing(qwen)) as url:
+        with pytest.raises(EngineError, match="CUDA error") as found:
+            await asyncio.to_thread(teacher_at(url, qwen).score, ROWS)
+    assert isinstance(found.value, EngineUnavailable) is dead
 
 
 @pytest.mark.parametrize(

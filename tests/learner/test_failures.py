@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.learner.failures import FailureKind, failure_kind
 
 
@@ -23,6 +24,8 @@ from afterwit.learner.failures import FailureKind, failure_kind
         ),
         (OSError(errno.EACCES, "Permission denied"), FailureKind.OTHER),
         (ValueError("3 ids but 4 log-probs"), FailureKind.OTHER),
+        (EngineUnavailable("the server is away: CUDA out of memory"), FailureKind.TEACHER),
+        (EngineError("the server refused it"), FailureKind.OTHER),
     ],
 )
 def test_a_failure_is_of_the_kind_that_says_what_would_help(error: Exception, kind: FailureKind) -> None:

@@ -38,9 +38,12 @@ def refuse_other_kinds(name: str) -> None:
             f"{name} is the address of a server, not a model: name the model, and give the address of a vLLM "
             f"or SGLang server as --engine vllm --engine-url {name}; {TAKES}"
         )
-    if name.lower().endswith(".gguf") or any(Path(name).expanduser().glob("*.gguf")):
+    folder = Path(name).expanduser()
+    if name.lower().endswith(".gguf") or (
+        any(folder.glob("*.gguf")) and not any(folder.glob("*.safetensors"))
+    ):
         raise SettingError(f"{name} holds quantised GGUF weights, which cannot be trained: {TAKES}")
-    if ":" in name and not Path(name).expanduser().exists():
+    if ":" in name and not folder.exists():
         raise SettingError(f"{name} looks like an Ollama name; Ollama's weights cannot be trained: {TAKES}")
 
 

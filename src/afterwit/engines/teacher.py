@@ -11,12 +11,13 @@ from typing import TypeVar
 from afterwit.core.errors import EngineError, SettingError
 from afterwit.core.teacher import Ids, TeacherScores
 from afterwit.engines.server.client import ServerClient
-from afterwit.engines.server.fitness.presence import answered
+from afterwit.engines.server.fitness.presence import answered, gone
 from afterwit.engines.server.gathered import gathered
 from afterwit.engines.server.open import Fit
 from afterwit.engines.sglang import inspect as sglang
 from afterwit.engines.vllm import inspect as vllm
 
+HEALTH = "/health"
 AT_ONCE = 8
 """Rows that are asked for at a time: a server that also serves people has other work."""
 Found = TypeVar("Found")
@@ -60,7 +61,7 @@ class ServedTeacher:
             return
 
         async def look(client: ServerClient) -> Fit:
-            await answered(client, "/health", called="teacher's", patience_s=self._patience_s)
+            await answered(client, HEALTH, called="teacher's", patience_s=self._patience_s)
             return await self._fit(client)
 
         try:
@@ -74,9 +75,14 @@ class ServedTeacher:
         wanted = [()] * len(rows) if at is None else at
 
         async def asked(client: ServerClient) -> list[TeacherScores]:
-            fit = await self._fit(client)
-            calls = [partial(self._scored, fit, *row, ids) for row, ids in zip(rows, wanted, strict=True)]
-            return await gathered(calls, AT_ONCE)
+            try:
+                fit = await self._fit(client)
+                calls = [partial(self._scored, fit, *row, ids) for row, ids in zip(rows, wanted, strict=True)]
+                return await gathered(calls, AT_ONCE)
+            except EngineError as error:
+                if (away := await gone(error, partial(client.get, HEALTH))) is None:
+                    raise
+                raise away from error
 
         return self._with_client(asked)
 

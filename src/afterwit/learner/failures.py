@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from enum import Enum, auto
 
-from afterwit.core.errors import VersionsUnavailable
+from afterwit.core.errors import EngineUnavailable, VersionsUnavailable
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_SPACE_WORDS = ("no space left", "disk quota", "file too large")
@@ -25,6 +25,8 @@ class FailureKind(Enum):
     DISK = auto()
     VERSIONS = auto()
     """The place that machines share versions at takes none."""
+    TEACHER = auto()
+    """The server with the teacher is away."""
     OTHER = auto()
 
 
@@ -32,6 +34,8 @@ def failure_kind(error: BaseException) -> FailureKind:
     """The kind of a failure, wherever in its chain of causes it shows."""
     if isinstance(error, VersionsUnavailable):
         return FailureKind.VERSIONS
+    if isinstance(error, EngineUnavailable):
+        return FailureKind.TEACHER
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError) or _says(seen, NO_MEMORY_WORDS):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from afterwit import recipes
 from afterwit.apps.cli import app
 from afterwit.apps.config import load
+from afterwit.apps.model import refuse_other_kinds
 from afterwit.apps.planning.cards import Card, cards_here, found_cards, listed_cards, named_cards
 from afterwit.apps.planning.plan import plan
 from afterwit.apps.planning.report import models_of, report
@@ -186,6 +187,17 @@ def test_sglang_on_the_cpu_and_an_engine_of_our_own_are_told_where_they_run(mode
 
 def test_a_model_that_is_not_here_yet_has_no_line_of_flags(qwen: Path) -> None:
     assert "first: the flags of its servers follow" in planned(qwen, recipe="4gpu-lora")
+
+
+def test_a_quantised_copy_beside_weights_that_train_is_left_alone(qwen: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((qwen / "config.json").read_bytes())
+    (folder / "model.Q4.gguf").touch()
+    with pytest.raises(SettingError, match="holds quantised GGUF weights"):
+        refuse_other_kinds(str(folder))
+    (folder / "model.safetensors").touch()
+    refuse_other_kinds(str(folder))
 
 
 def test_an_address_without_a_port_cannot_be_started(model: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from afterwit.core.errors import EngineError, EngineUnavailable, RequestRefused, SettingError
 from afterwit.core.turn import Sampling
-from afterwit.engines.server.client import ServerClient
+from afterwit.engines.server.client import ServerClient, ServerFailed
 from afterwit.engines.server.server import CUT, Ask, Piece
 from afterwit.engines.sglang.server import Manner, SglangServer
 from tests.engines.sglang.recorded import Recorded, event, listening
@@ -295,3 +295,13 @@ async def test_alternatives_are_the_likeliest_with_what_was_sampled(
     recorded.events = [event(one, end=LENGTH)]
     (piece,) = await said(SglangServer(client, manner), replace(ASK, top=0))
     assert piece.tops == ((-3.5, (), ()),)
+
+
+@pytest.mark.parametrize(("code", "own"), [(500, True), (503, True), (400, False), (None, False)])
+async def test_a_fault_of_the_servers_own_is_told_from_a_refusal(
+    recorded: Recorded, server: SglangServer, code: int | None, own: bool
+) -> None:
+    recorded.events = [event((-0.5, 7)), {"error": {"message": "the scheduler is gone", "code": code}}]
+    with pytest.raises(EngineError, match="the scheduler is gone") as found:
+        await said(server, ASK)
+    assert isinstance(found.value, ServerFailed) is own

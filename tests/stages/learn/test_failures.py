@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from afterwit.checkpoints import roll_back
-from afterwit.core.errors import StoreError
+from afterwit.core.errors import EngineUnavailable, StoreError
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.lifecycle import Reason, State
 from afterwit.learner.update.phase import Phase
@@ -73,6 +73,30 @@ def test_a_learner_out_of_memory_goes_on_without_the_longest_turn(
         store_judged(store, samples(4))
         assert learn.step(follow=False)
     assert trained(place)[1:] == [("turn0003", "turn0004")]
+
+
+def test_turns_wait_for_a_teacher_that_is_away_however_long_and_none_is_to_blame(
+    place: Place, samples: Callable[..., list[JudgedTurn]]
+) -> None:
+    fill(place, samples(0, 1, 2, 3))
+    place = place.but(retry_s=10.0, max_attempts=2)
+    away = [True]
+
+    def watch(phase: Phase) -> None:
+        if phase is Phase.SCORING and away[0]:
+            raise EngineUnavailable("the server at http://teacher cannot be reached")
+
+    with place.store() as store:
+        learn = place.learn(store, watch)
+        for _ in range(5):
+            assert learn.step(follow=False)
+            assert status(store).message.startswith("the teacher is away: the server at http://teacher")
+            assert not learn.step(follow=False)
+            place.clock.now += 10.0
+        assert [record.attempts for record in store.turns()] == [0] * 4
+        away[0] = False
+        assert learn.step(follow=False)
+    assert trained(place) == [("turn0000", "turn0001", "turn0002", "turn0003")]
 
 
 def test_a_turn_that_kills_the_learner_again_and_again_ends_as_failed_and_the_others_go_on(

@@ -11,11 +11,11 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import AfterwitError, EngineError, EngineUnavailable
+from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fit import check_fits, check_scores
 from afterwit.engines.port import Capabilities, Facts, Generate, Score, Scored, Step, Weights
-from afterwit.engines.server.client import ServerFailed
 from afterwit.engines.server.door import Door
+from afterwit.engines.server.fitness.presence import gone
 from afterwit.engines.server.fitness.tokenizer import tokenizer_of
 from afterwit.engines.server.gathered import gathered
 from afterwit.engines.server.interruptions import Interruptions
@@ -29,8 +29,6 @@ from afterwit.engines.server.swaps.proof import Proof, sample_ids
 from afterwit.engines.server.swaps.whole import WholeSwap, is_ours
 from afterwit.engines.server.watch import WHO, Watch
 
-DEAD = "EngineCore encountered an issue"
-"""What vLLM answers once its engine has died."""
 SCORED_AT_ONCE = 8
 """Calls of one `score` at one time. A server reads several prompts together, while people's requests wait."""
 
@@ -241,25 +239,10 @@ class ServerEngine:
             self._watch.lost(error)
             raise
         except EngineError as error:
-            if (away := await self._gone(error)) is None:
+            if (away := await gone(error, self._server.check)) is None:
                 raise
             self._watch.lost(away)
             raise away from error
-
-    async def _gone(self, error: EngineError) -> EngineUnavailable | None:
-        """That the server cannot serve after a fault of its own; None if it can, or if the fault was ours.
-
-        The process that answers outlives the one that computes by a few seconds.
-        """
-        if not any(isinstance(each, ServerFailed) for each in (error, error.__cause__)):
-            return None
-        if DEAD in str(error):
-            return EngineUnavailable(f"the server's engine died: {error}")
-        try:
-            await self._server.check()
-        except AfterwitError as found:
-            return EngineUnavailable(f"{error}; then {found}")
-        return None
 
     def _check_open(self) -> None:
         if self._closed:

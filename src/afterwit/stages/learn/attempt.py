@@ -11,13 +11,13 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.promotion import Standing, SuiteResult
 from afterwit.core.version import Version
 from afterwit.learner.batch import Item
-from afterwit.learner.failures import FailureKind, failure_kind
+from afterwit.learner.failures import failure_kind
 from afterwit.learner.policy import Policy
 from afterwit.learner.schedule import NOTHING, NextBatch
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import Phase, Progress
 from afterwit.learner.work import work
-from afterwit.stages.learn.blame import blamed, longest
+from afterwit.stages.learn.blame import ELSEWHERE, blamed, longest
 from afterwit.stages.learn.claims import Claims, Stopped
 from afterwit.stages.learn.health import LearnHealth
 from afterwit.stages.learn.messages import (
@@ -161,6 +161,5 @@ class Attempts:
         guilty = blamed(records, kind)
         for record in guilty:
             self._claims.blame(record, sentence(error))
-        lasts = kind in (FailureKind.DISK, FailureKind.VERSIONS)
-        wait_s = self._settings.retry_s if lasts else 0.0
+        wait_s = self._settings.retry_s if kind in ELSEWHERE else 0.0
         self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)

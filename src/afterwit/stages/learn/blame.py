@@ -8,10 +8,13 @@ from afterwit.learner.failures import FailureKind
 from afterwit.stages.learn.messages import tokens
 from afterwit.store import Record
 
+ELSEWHERE = (FailureKind.DISK, FailureKind.VERSIONS, FailureKind.TEACHER)
+"""Failures that last whichever turns are in the batch: no disk, no place for versions, no teacher."""
+
 
 def blamed(records: Sequence[Record], kind: FailureKind) -> list[Record]:
-    """No turn if a version found no place, the longest for a lack of memory, all for anything else."""
-    if kind in (FailureKind.DISK, FailureKind.VERSIONS):
+    """No turn if what is missing is elsewhere, the longest for a lack of memory, all for anything else."""
+    if kind in ELSEWHERE:
         return []
     return [longest(records)] if kind is FailureKind.MEMORY else list(records)
 

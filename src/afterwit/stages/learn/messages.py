@@ -69,6 +69,8 @@ def on_failure(kind: FailureKind, error: Exception, *, turns: int, longest: Turn
         return f"no room to write a version ({error}); {turns} turns wait, free some space"
     if kind is FailureKind.VERSIONS:
         return f"{error}; {turns} turns wait, and are tried again"
+    if kind is FailureKind.TEACHER:
+        return f"the teacher is away: {error}; {turns} turns wait, and are tried again"
     if kind is FailureKind.MEMORY:
         return (
             f"out of memory in an update of {turns} turns; the longest, {longest.id} of {tokens(longest)}"
