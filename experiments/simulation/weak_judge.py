@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from afterwit.apps.demo.world import World
-from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from afterwit.core.judging.voting import Answer, evaluation_vote, hint_vote
 from afterwit.core.message import Message
 from afterwit.stages.judge.client import JudgeClient
 
@@ -26,20 +26,17 @@ class WeakJudge:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         """The judge's answer, or a wrong one."""
         answer = await self.judge.ask(messages, temperature=temperature, max_tokens=max_tokens, seed=seed)
         draws = Random(seed)
         if draws.random() >= self.wrong:
             return answer
-        return (
-            self._hint(answer, draws)
-            if "HINT_START" in (messages[0].content or "")
-            else _reward(answer, draws)
-        )
+        hinting = "HINT_START" in (messages[0].content or "")
+        return Answer(words=self._hint(answer, draws) if hinting else _reward(answer, draws))
 
-    def _hint(self, answer: str, draws: Random) -> str:
-        given = parse_hint(answer, (), quote_words=1000).hint
+    def _hint(self, answer: Answer, draws: Random) -> str:
+        given = hint_vote(answer, (), quote_words=1000).hint
         named = self.world.rules_named_in(given or "")
         others = [rule for rule in self.world.rules if rule not in named]
         if not others or (given is not None and draws.random() < 0.5):
@@ -47,8 +44,8 @@ class WeakJudge:
         return rf"\boxed{{1}} [HINT_START]{self.world.hint([draws.choice(others)])}[HINT_END]"
 
 
-def _reward(answer: str, draws: Random) -> str:
-    given = parse_evaluation(answer).value
+def _reward(answer: Answer, draws: Random) -> str:
+    given = evaluation_vote(answer).value
     return rf"\boxed{{{-given if given else draws.choice((-1, 1))}}}"
 
 

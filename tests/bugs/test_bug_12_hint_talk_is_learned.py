@@ -14,7 +14,7 @@ from afterwit.apps.demo.tools.hints import official
 from afterwit.apps.demo.world import Task
 from afterwit.apps.running.runtime import Runtime
 from afterwit.core.judging.hint_rules import speaks_of_hints
-from afterwit.core.judging.voting import Accept, VoteRules, parse_evaluation, parse_hint, tally
+from afterwit.core.judging.voting import Accept, Answer, VoteRules, parse_evaluation, parse_hint, tally
 from afterwit.core.message import Message
 from afterwit.core.terms import Reads
 from afterwit.core.verdict import Question, Source, Verdict
@@ -39,10 +39,10 @@ class Talker:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         if not asks_for_hint(messages):
-            return r"\boxed{-1}"
-        return rf"\boxed{{1}} [HINT_START]{next(self._hints)}[HINT_END]"
+            return Answer(words=r"\boxed{-1}")
+        return Answer(words=rf"\boxed{{1}} [HINT_START]{next(self._hints)}[HINT_END]")
 
 
 async def judged(settings: Settings, home: Path, judge: Talker) -> Record:

@@ -15,7 +15,7 @@ from afterwit.core.judging.hindsight import (
     questions,
     reactions,
 )
-from afterwit.core.judging.voting import Accept, VoteRules
+from afterwit.core.judging.voting import Accept, Answer, VoteRules
 from afterwit.core.message import Conversation, Message, ToolCall
 from afterwit.core.verdict import Feedback, NextState, Question, Source
 from tests.core.test_client_text import OPENCLAW
@@ -56,7 +56,7 @@ def of(
 
 def verdict_of(judged: JudgeCase, *words: str):
     calls = questions(judged, Prompts(), RULES)
-    return conclude(judged, list(zip(calls, words, strict=True)), RULES)
+    return conclude(judged, list(zip(calls, [Answer(words=said) for said in words], strict=True)), RULES)
 
 
 def test_the_next_state_is_every_tool_result_and_the_reply_with_their_roles():

@@ -20,8 +20,9 @@ from afterwit.core.binding.client_text import is_boilerplate, without_client_tex
 from afterwit.core.binding.segments import canonical_json
 from afterwit.core.ids import turn_of_call
 from afterwit.core.judging.hint_rules import quotes, speaks_of_hints
-from afterwit.core.judging.voting import outside_thinking, parse_evaluation, parse_hint, select_candidates
+from afterwit.core.judging.voting import parse_evaluation, parse_hint, select_candidates
 from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.thoughts import outside_thoughts
 from afterwit.core.turn import Kind
 from tests.timing import check_linear
 
@@ -142,7 +143,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "call id": turn_of_call,
     "request": _read,
     "binding": _bind,
-    "thinking": outside_thinking,
+    "thinking": outside_thoughts,
     "evaluation": parse_evaluation,
     "hint": lambda text: parse_hint(text, [text], quote_words=8),
     "hint talk": speaks_of_hints,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterwit.core.judged_turn import JudgedTurn
+from afterwit.core.judging import Answer
 from afterwit.core.judging.hindsight import JudgeCall
 from afterwit.core.judging.voting import Accept, VoteRules
 from afterwit.core.lifecycle import Reason
@@ -49,14 +50,14 @@ def rollout(messages: tuple[Message, ...], *, outcome: Feedback | None = None) -
     return Rollout(messages=messages, turns={at: turn(at) for at in places}, outcome=outcome)
 
 
-def reads(turn: Turn, call: JudgeCall) -> str:
+def reads(turn: Turn, call: JudgeCall) -> Answer:
     """A judge by one word of the prompt, so that what it was shown decides."""
     shown = call.messages[-1].content or ""
     after = shown[shown.index("NEXT STATE") :]
     wrong = "error>" in after
     if call.question is Question.EVALUATION:
-        return r"<think>\boxed{0}?</think>" + (r"\boxed{-1}" if wrong else r"\boxed{1}")
-    return HINT if wrong else r"\boxed{-1}"
+        return Answer(words=r"<think>\boxed{0}?</think>" + (r"\boxed{-1}" if wrong else r"\boxed{1}"))
+    return Answer(words=HINT if wrong else r"\boxed{-1}")
 
 
 def learned(given: Rollout) -> list[JudgedTurn | Ended]:
@@ -94,10 +95,10 @@ def test_the_complaint_that_mini_swe_agent_inserts_is_a_negative_next_state_with
 def test_what_openclaw_adds_is_never_shown_as_a_reaction():
     shown: list[str] = []
 
-    def look(turn: Turn, call: JudgeCall) -> str:
+    def look(turn: Turn, call: JudgeCall) -> Answer:
         text = call.messages[-1].content or ""
         shown.append(text[text.index("NEXT STATE") :])
-        return r"\boxed{1}"
+        return Answer(words=r"\boxed{1}")
 
     samples(rollout(transcript("openclaw")), look, prompts=PROMPTS, rules=RULES, schema_error=schema_error)
     assert shown

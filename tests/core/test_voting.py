@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.judging.voting import (
+    CUT,
     Accept,
+    Answer,
     Decided,
     Verify,
     VoteRules,
-    outside_thinking,
+    evaluation_vote,
+    hint_vote,
     parse_evaluation,
     parse_hint,
     reward,
     tally,
 )
+from afterwit.core.thoughts import outside_thoughts
 from afterwit.core.verdict import Question, Source, Vote
 
 RULES = VoteRules(votes=3, accept=Accept.MAJORITY, max_candidates=3, quote_words=8)
@@ -26,7 +31,7 @@ ANY = VoteRules(votes=3, accept=Accept.ANY, max_candidates=3, quote_words=8)
 HINT = "[HINT_START]Read the file before you edit it.[HINT_END]"
 
 
-def hint_vote(value: int | None, hint: str | None = None) -> Vote:
+def voted_hint(value: int | None, hint: str | None = None) -> Vote:
     return Vote(question=Question.HINT, words="", value=value, hint=hint)
 
 
@@ -55,7 +60,17 @@ def read_hint(words: str, *said: str) -> Vote:
         (r"<think>a</think>\boxed{1}<think>b \boxed{-1}</think>", 1),
         (r"<think>a<think>b</think>\boxed{1}</think>\boxed{-1}", -1),
         (r"\boxed{2}", None),
-        (r"\boxed{+1}", None),
+        (r"\boxed{+1}", 1),
+        (r"\boxed{ -1 }", -1),
+        (r"It went well, so \boxed{1}.", 1),
+        (r"$$\boxed{1}$$", 1),
+        (r"**Answer: \(\boxed{-1}\)**", -1),
+        (r"<answer>\boxed{1}</answer>", 1),
+        ("\\boxed{1}\n\nThe person thanks.", 1),
+        (r"had it gone well I would answer \boxed{1}, but the person", None),
+        (r"It is not \boxed{1} here", None),
+        (r"First \boxed{-1}. No, had it gone well I would say \boxed{1} at once", None),
+        ("\\boxed{1}\nis for thanks.\n\nThey complain.\nSo it is bad.", None),
         (r"\boxed{1.0}", None),
         (r"\boxed{yes}", None),
         (r"\boxed{}", None),
@@ -67,6 +82,40 @@ def read_hint(words: str, *said: str) -> Vote:
 def test_the_last_box_outside_the_thinking_is_the_vote(words, value):
     vote = parse_evaluation(words)
     assert (vote.question, vote.words, vote.value) == (Question.EVALUATION, words, value)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("<think>", "</think>"),
+        ("<Thinking>", "</Thinking>"),
+        ("<thought>", "</thought>"),
+        ("<reasoning>", "</reasoning>"),
+        ("<seed:think>", "</seed:think>"),
+        ("[THINK]", "[/THINK]"),
+        ("<|channel>thought\n", "<channel|>"),
+        ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+        ("analysis", "assistantfinal"),
+    ],
+)
+def test_a_thought_does_not_vote_whatever_marks_it(begin, end):
+    thought = r"So it is \boxed{1}."
+    assert parse_evaluation(rf"{begin}{thought}{end}\boxed{{-1}}").value == -1
+    assert parse_evaluation(f"{begin}{thought}{end}").value is None
+    assert parse_evaluation(f"{begin}{thought}").value is None
+    assert read_hint(rf"{begin}\boxed{{1}} {HINT}{end}\boxed{{-1}}").value == -1
+    assert read_hint(rf"{begin}\boxed{{1}} {HINT}").value is None
+
+
+def test_an_answer_that_did_not_come_to_its_end_is_no_vote():
+    cut = Answer(words=rf"\boxed{{1}} {HINT}", finished=False)
+    for vote in (evaluation_vote(cut), hint_vote(cut, (), quote_words=8)):
+        assert (vote.words, vote.value, vote.hint, vote.rejected) == (cut.words, None, None, CUT)
+    whole = replace(cut, finished=True)
+    assert (
+        evaluation_vote(replace(whole, words=r"\boxed{1}")).value,
+        hint_vote(whole, (), quote_words=8).value,
+    ) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +135,8 @@ def test_the_last_box_outside_the_thinking_is_the_vote(words, value):
         (r"\boxed{1}", None),
         (rf"<think>{HINT}</think>\boxed{{1}}", None),
         (r"\boxed{1} [HINT_START]Read it first, please.", None),
+        (rf"\boxed{{+1}}: {HINT}", 1),
+        (rf"I would say \boxed{{1}} and write {HINT} if it had failed", None),
     ],
 )
 def test_a_hint_vote_has_exactly_one_box_and_a_hint_if_it_is_1(words, value):
@@ -165,13 +216,13 @@ def test_swapping_good_and_bad_swaps_the_reward(votes):
     ],
 )
 def test_hints_are_kept_when_more_than_half_of_the_valid_hint_votes_found_one(values, majority, any_):
-    votes = [hint_vote(value, "Look before you leap." if value == 1 else None) for value in values]
+    votes = [voted_hint(value, "Look before you leap." if value == 1 else None) for value in values]
     assert bool(tally(votes, RULES).hints) is majority
     assert bool(tally(votes, ANY).hints) is any_
 
 
 def test_each_question_counts_its_own_votes():
-    votes = [evaluation(-1), hint_vote(1, "Look before you leap."), hint_vote(1, "Read it all first.")]
+    votes = [evaluation(-1), voted_hint(1, "Look before you leap."), voted_hint(1, "Read it all first.")]
     verdict = tally(votes, RULES)
     assert verdict.reward == -1
     assert verdict.hints == ("Read it all first.", "Look before you leap.")
@@ -180,7 +231,7 @@ def test_each_question_counts_its_own_votes():
 
 
 def test_a_decided_reward_counts_against_every_vote():
-    votes = [evaluation(1), evaluation(1), hint_vote(1, "Look before you leap.")]
+    votes = [evaluation(1), evaluation(1), voted_hint(1, "Look before you leap.")]
     verdict = tally(votes, RULES, Decided(reward=-1, source=Source.FEEDBACK))
     assert (verdict.reward, verdict.source) == (-1, Source.FEEDBACK)
     assert verdict.hints == ("Look before you leap.",)
@@ -195,7 +246,7 @@ def test_any_words_give_a_vote_that_reads_the_same_with_thinking_put_before_it(w
 
 @given(st.text(max_size=40).filter(lambda words: "think>" not in words))
 def test_words_without_thinking_are_said_whole(words):
-    assert outside_thinking(words) == words
+    assert outside_thoughts(words) == words
 
 
 @pytest.mark.parametrize("field", ["votes", "max_candidates", "quote_words"])

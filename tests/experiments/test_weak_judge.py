@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.apps.demo.people import Manner
 from afterwit.apps.demo.worlds import WORLDS
-from afterwit.core.judging.voting import parse_evaluation, parse_hint
+from afterwit.core.judging.voting import Answer, parse_evaluation, parse_hint
 from afterwit.core.message import Message
 from experiments.simulation.plan import Plan
 from experiments.simulation.weak_judge import WeakJudge, weakened
@@ -23,15 +23,15 @@ class Says:
     answer: str
 
     async def ask(self, messages, *, temperature, max_tokens, seed):
-        return self.answer
+        return Answer(words=self.answer)
 
 
 async def answers(right: str, *, hint: bool, wrong: float = 0.25) -> list[str]:
     judge = WeakJudge(judge=Says(right), world=WORLD, wrong=wrong)
     asked = [Message(role="system", content="HINT_START" if hint else "Judge.")]
-    return [
-        await judge.ask(asked, temperature=0.6, max_tokens=9, seed=seed * 7919 + 1) for seed in range(1000)
-    ]
+    seeds = [seed * 7919 + 1 for seed in range(1000)]
+    said = [await judge.ask(asked, temperature=0.6, max_tokens=9, seed=seed) for seed in seeds]
+    return [answer.words for answer in said]
 
 
 @pytest.mark.parametrize("value", [-1, 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 
 HINT_MARK = "[HINT_START]"
@@ -18,9 +19,10 @@ def asks_for_hint(messages: Sequence[Message]) -> bool:
 
 
 class FakeJudge:
-    """Implements JudgeClient. `answer` gets the messages; an exception that it returns is raised."""
+    """Implements JudgeClient. `answer` gets the messages; an exception that it returns is raised, words are
+    an answer that came to its end."""
 
-    def __init__(self, answer: Callable[[Sequence[Message]], str | Exception] | None = None) -> None:
+    def __init__(self, answer: Callable[[Sequence[Message]], Answer | str | Exception] | None = None) -> None:
         self.answer = answer or (lambda messages: HINT if asks_for_hint(messages) else r"\boxed{-1}")
         self.asked: list[tuple[tuple[Message, ...], float, int, int]] = []
         self.most_at_once = 0
@@ -35,7 +37,7 @@ class FakeJudge:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         self.asked.append((tuple(messages), temperature, max_tokens, seed))
         self._now += 1
         self.most_at_once = max(self.most_at_once, self._now)
@@ -49,4 +51,4 @@ class FakeJudge:
             self._now -= 1
         if isinstance(said, Exception):
             raise said
-        return said
+        return Answer(words=said) if isinstance(said, str) else said

@@ -12,6 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from afterwit.apps.config import Settings, load
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 from tests.fakes.models import tiny_qwen3
 
@@ -25,8 +26,9 @@ class PlainJudge:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
-        return r"\boxed{-1}" if "0" in _boxes(messages) else rf"\boxed{{1}} [HINT_START]{HINT}[HINT_END]"
+    ) -> Answer:
+        asked = "0" in _boxes(messages)
+        return Answer(words=r"\boxed{-1}" if asked else rf"\boxed{{1}} [HINT_START]{HINT}[HINT_END]")
 
 
 def _boxes(messages: Sequence[Message]) -> str:

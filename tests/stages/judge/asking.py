@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 from afterwit.stages.judge.client import JudgeClient
 
 QUESTION = (Message(role="system", content="Judge."), Message(role="user", content="Was it good?"))
 
 
-async def ask(judge: JudgeClient, **changes: Any) -> str:
+async def ask(judge: JudgeClient, **changes: Any) -> Answer:
     return await judge.ask(QUESTION, **{"temperature": 0.6, "max_tokens": 32, "seed": 7} | changes)

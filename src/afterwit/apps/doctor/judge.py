@@ -9,7 +9,7 @@ from afterwit.apps import build
 from afterwit.apps.config import Settings
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.judge_prompts import judge_prompts
-from afterwit.core.judging import JudgeView, parse_evaluation
+from afterwit.core.judging import JudgeView, evaluation_vote
 from afterwit.core.message import Message
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
@@ -47,9 +47,9 @@ async def judges(judge: JudgeClient, settings: JudgeSettings) -> str:
         prompts.evaluation(ASKED), temperature=settings.temperature, max_tokens=prompts.max_tokens, seed=0
     )
     name = settings.model if settings.url is not None else "the served model"
-    vote = parse_evaluation(answer)
-    said = f"{name} answers, but its {len(answer)} characters hold no vote"
-    expect(vote.value is not None, said if answer.strip() else f"{name} answers with nothing")
+    vote = evaluation_vote(answer)
+    said = f"{name} answers, but its {len(answer.words)} characters hold no vote"
+    expect(vote.value is not None, said if answer.words.strip() else f"{name} answers with nothing")
     doubt = "" if vote.value == -1 else ": a better judge gives better hints"
     return f"{name} judges a wrong answer as {vote.value}{doubt}"
 

@@ -23,11 +23,12 @@ from afterwit.core.judging.hindsight import (
 from afterwit.core.judging.hinted_prompts import Rendering, hinted_prompts
 from afterwit.core.judging.hints import HEADING, Placement, splice
 from afterwit.core.judging.repeats import repeats_a_call
-from afterwit.core.judging.voting import Accept, Verify, VoteRules, parse_evaluation
+from afterwit.core.judging.voting import Accept, Answer, Verify, VoteRules, evaluation_vote
 
 __all__ = [
     "HEADING",
     "Accept",
+    "Answer",
     "JudgeCall",
     "JudgeCase",
     "JudgePrompts",
@@ -39,8 +40,8 @@ __all__ = [
     "call_seed",
     "case_of",
     "conclude",
+    "evaluation_vote",
     "hinted_prompts",
-    "parse_evaluation",
     "questions",
     "reactions",
     "repeats_a_call",

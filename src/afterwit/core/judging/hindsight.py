@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from afterwit.core.binding import without_client_text
 from afterwit.core.judging.repeats import repeats_a_call
-from afterwit.core.judging.voting import Decided, VoteRules, parse_evaluation, parse_hint, tally
+from afterwit.core.judging.voting import Answer, Decided, VoteRules, evaluation_vote, hint_vote, tally
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import RecordedTurn
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
@@ -161,19 +161,19 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     return (*calls, JudgeCall(question=Question.BLIND, index=0, messages=messages, max_tokens=room))
 
 
-def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
+def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, Answer]], rules: VoteRules) -> Verdict:
     """The verdict of all answers, in the order of the calls. Votes pay for no repeated call."""
-    votes = tuple(_read(call, words, case.view, rules) for call, words in answers)
+    votes = tuple(_read(call, answer, case.view, rules) for call, answer in answers)
     verdict = tally(votes, rules, case.decided)
     unpaid = case.repeats and verdict.reward > 0 and verdict.source is Source.VOTES
     return replace(verdict, reward=0, source=Source.REPEAT) if unpaid and not rules.pay_repeats else verdict
 
 
-def _read(call: JudgeCall, words: str, view: JudgeView, rules: VoteRules) -> Vote:
+def _read(call: JudgeCall, answer: Answer, view: JudgeView, rules: VoteRules) -> Vote:
     if call.question is not Question.HINT:
-        return parse_evaluation(words, call.question)
+        return evaluation_vote(answer, call.question)
     said = tuple(message.content or "" for message in view.next_state)
-    return parse_hint(words, said, quote_words=rules.quote_words)
+    return hint_vote(answer, said, quote_words=rules.quote_words)
 
 
 def call_seed(turn: str, call: JudgeCall) -> int:

@@ -10,13 +10,19 @@ from enum import StrEnum
 
 from afterwit.core.judging import hint_rules
 from afterwit.core.ranges import at_least
-from afterwit.core.scan import without_blocks
 from afterwit.core.terms import Reads
+from afterwit.core.thoughts import outside_thoughts
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 
-_THINKING = ("<think>", "</think>")
-_EVALUATION = re.compile(r"\\boxed\{(1|-1|0)\}")
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+_VALUE = re.compile(r"\s*([+-]?[01])\s*")
+_CLOSED = re.compile(
+    r"(?:[^\S\n]|[*_$`)\]}>\"'\u201d\u2019\\]|</\w+>|<\|\w+\|>)*(?:[.!?;:\u3002\uff01\uff1f]|\n|\Z)"
+)
+"""What follows a box that ends its sentence."""
+LAST_LINES = 3
+"""Lines with words, from the end of an answer, that may hold its box."""
+CUT = "the answer did not come to its end"
 _HINT = re.compile(r"\[HINT_START\]((?:(?!\[HINT_START\]|\[HINT_END\]).)*)\[HINT_END\]", re.DOTALL)
 
 
@@ -71,16 +77,37 @@ class Decided:
     source: Source
 
 
-def outside_thinking(words: str) -> str:
-    """What the judge said outside its thinking. One of the two tags may be missing."""
-    begin, end = _THINKING
-    return without_blocks(words, _THINKING).rpartition(end)[2].partition(begin)[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a judge said to one question."""
+
+    words: str
+    finished: bool = True
+    """It ended by itself. One that was cut, filtered or broken off is no vote."""
+
+
+def evaluation_vote(answer: Answer, question: Question = Question.EVALUATION) -> Vote:
+    """`parse_evaluation` of an answer that came to its end; else an invalid vote."""
+    return parse_evaluation(answer.words, question) if answer.finished else _cut(answer, question)
+
+
+def hint_vote(answer: Answer, said: Iterable[str], *, quote_words: int) -> Vote:
+    """`parse_hint` of an answer that came to its end; else an invalid vote."""
+    if not answer.finished:
+        return _cut(answer, Question.HINT)
+    return parse_hint(answer.words, said, quote_words=quote_words)
+
+
+def _cut(answer: Answer, question: Question) -> Vote:
+    return Vote(question=question, words=answer.words, value=None, rejected=CUT)
 
 
 def parse_evaluation(words: str, question: Question = Question.EVALUATION) -> Vote:
-    """The last of `\\boxed{1}`, `\\boxed{-1}`, `\\boxed{0}` outside the thinking; else an invalid vote."""
-    boxed = _EVALUATION.findall(outside_thinking(words))
-    value = int(boxed[-1]) if boxed else None
+    """The last `\\boxed{..}` outside thoughts, if it holds 1, -1 or 0 and closes the answer; else an invalid
+    vote."""
+    said = outside_thoughts(words)
+    boxed = list(_BOX.finditer(said))
+    value = _boxed(boxed[-1], said) if boxed else None
     return Vote(question=question, words=words, value=value)
 
 
@@ -89,17 +116,26 @@ def parse_hint(words: str, said: Iterable[str], *, quote_words: int) -> Vote:
 
     A hint that `hint_rules` rejects makes the vote invalid, and the vote says why.
     """
-    answer = outside_thinking(words)
-    boxed = _BOX.findall(answer)
-    if len(boxed) != 1 or boxed[0] not in ("1", "-1"):
-        return Vote(question=Question.HINT, words=words, value=None)
-    if boxed[0] == "-1":
-        return Vote(question=Question.HINT, words=words, value=-1)
-    marked = _HINT.findall(answer)
+    told = outside_thoughts(words)
+    bare = _HINT.sub("\n", told)
+    boxed = list(_BOX.finditer(bare))
+    value = _boxed(boxed[0], bare) if len(boxed) == len(_BOX.findall(told)) == 1 else None
+    if value != 1:
+        return Vote(question=Question.HINT, words=words, value=value or None)
+    marked = _HINT.findall(told)
     hint = marked[-1].strip() if marked else ""
     if (fault := hint_rules.fault(hint, said, quote_words=quote_words)) is not None:
         return Vote(question=Question.HINT, words=words, value=None, rejected=fault)
     return Vote(question=Question.HINT, words=words, value=1, hint=hint)
+
+
+def _boxed(box: re.Match[str], answer: str) -> int | None:
+    """The number in a box that ends its sentence, in the answer's last lines; else None."""
+    value = _VALUE.fullmatch(box[1])
+    after = sum(bool(line.strip()) for line in answer[box.end() :].split("\n")[1:])
+    if value is None or after >= LAST_LINES or not _CLOSED.match(answer, box.end()):
+        return None
+    return int(value[1])
 
 
 def reward(values: Iterable[int | None]) -> int:

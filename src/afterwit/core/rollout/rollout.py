@@ -11,6 +11,7 @@ from typing import Any
 
 from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.judging import (
+    Answer,
     JudgeCall,
     JudgePrompts,
     VoteRules,
@@ -88,7 +89,7 @@ def _next_state(rollout: Rollout, at: int, outcome: Feedback | None) -> NextStat
 
 def samples(
     rollout: Rollout,
-    ask: Callable[[Turn, JudgeCall], str],
+    ask: Callable[[Turn, JudgeCall], Answer],
     *,
     prompts: JudgePrompts,
     rules: VoteRules,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 
 
@@ -13,5 +14,5 @@ class JudgeClient(Protocol):
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
-        """The answer's text. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it will not)."""
+    ) -> Answer:
+        """What it said. Raises JudgeUnavailable (it may answer later) or JudgeRefused (it will not)."""

@@ -14,6 +14,7 @@ from afterwit.core.errors import (
     RequestRefused,
     SettingError,
 )
+from afterwit.core.judging import Answer
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Sampling
 from afterwit.engines.port import Engine, Generate, Step, Weights
@@ -38,13 +39,13 @@ class EngineJudge:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         prompt, request = await asyncio.to_thread(
             self.request, messages, temperature=temperature, max_tokens=max_tokens, seed=seed
         )
         try:
             async with aclosing(self._engine.generate(request)) as steps:
-                return self.words(prompt, [step async for step in steps])
+                return self.answer(prompt, [step async for step in steps])
         except RequestRefused as error:
             raise JudgeRefused(f"the engine refuses the judge's question: {error}") from error
         except EngineError as error:
@@ -64,17 +65,19 @@ class EngineJudge:
         sampling = Sampling(max_tokens=min(max_tokens, room), temperature=temperature, seed=seed)
         return prompt, Generate(prompt_ids=ids, sampling=sampling, weights=self._weights, background=True)
 
-    def words(self, prompt: str, steps: Iterable[Step]) -> str:
-        """The answer's text, with its reasoning, whatever marks it, between the marks that votes know."""
+    def answer(self, prompt: str, steps: Iterable[Step]) -> Answer:
+        """What was said, with its reasoning, whatever marks it, between marks that votes know."""
         convention, detokenizer = self._renderer.convention.without_calls, Detokenizer.of(self._renderer)
         parser = ResponseParser(convention, thought=convention.open_thought(prompt))
+        ended = None
         for step in steps:
             parser.push(detokenizer.push(step.ids))
+            ended = step.ended
         parser.push(detokenizer.finish())
         parser.finish()
         message = parser.message(str)
         thought = "" if message.reasoning is None else f"{THINK.begin}{message.reasoning}{THINK.end}"
-        return thought + (message.content or "")
+        return Answer(words=thought + (message.content or ""), finished=ended == "stop")
 
     def _render(self, messages: tuple[Message, ...]) -> tuple[str, tuple[int, ...]]:
         conversation = Conversation(messages=messages, template_args={"enable_thinking": self._thinking})

@@ -8,9 +8,10 @@ from typing import Any
 import aiohttp
 
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable, SettingError
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 from afterwit.stages.judge.settings import JudgeSettings
-from afterwit.wire.judge import PATH, answer_text, complaint, request_body
+from afterwit.wire.judge import PATH, answer_of, complaint, request_body
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses that speak of the question. Every other failure speaks of the judge: the turn waits."""
@@ -60,7 +61,7 @@ class HttpJudge:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         body = request_body(
             messages,
             model=self._model,
@@ -72,7 +73,7 @@ class HttpJudge:
         )
         answer = await self._post(body)
         try:
-            return answer_text(answer)
+            return answer_of(answer)
         except JudgeUnavailable as error:
             raise JudgeUnavailable(f"the judge at {self._url}: {error}") from error
         except JudgeRefused as error:
@@ -107,12 +108,12 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str | None:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body. Raises JudgeUnavailable if it is larger than any answer."""
+    """The body. Raises JudgeRefused if it is larger than any answer."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > LARGEST_ANSWER:
-            raise JudgeUnavailable(f"the judge's answer is over {LARGEST_ANSWER} bytes")
+            raise JudgeRefused(f"the judge's answer is over {LARGEST_ANSWER} bytes")
     return bytes(body)
 
 

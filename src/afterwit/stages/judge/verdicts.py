@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from afterwit.core.judging import (
+    Answer,
     JudgeCall,
     JudgeCase,
     JudgePrompts,
@@ -45,7 +46,7 @@ class Verdicts:
         self._client, self._prompts, self._rules, self._settings = client, prompts, rules, settings
         self._back_off, self._sleep = back_off, sleep
         self._room = asyncio.Semaphore(settings.max_concurrency)
-        self._kept: dict[str, dict[JudgeCall, str]] = {}
+        self._kept: dict[str, dict[JudgeCall, Answer]] = {}
 
     async def of(self, turn: RecordedTurn, next_state: NextState, *, verify: Verify | None = None) -> Verdict:
         """`verify` counts in place of the rules' own.
@@ -64,7 +65,7 @@ class Verdicts:
         judged = case_of(turn, next_state, schema_error=error)
         return judged, questions(judged, self._prompts, self._rules)
 
-    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, str]]:
+    async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, Answer]]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
         kept = self._kept.pop(turn, {})
         missing = [call for call in calls if call not in kept]
@@ -72,19 +73,19 @@ class Verdicts:
             *(self._answer(turn, call) for call in missing), return_exceptions=True
         )
         given = dict(zip(missing, results, strict=True))
-        kept |= {call: words for call, words in given.items() if isinstance(words, str)}
+        kept |= {call: said for call, said in given.items() if isinstance(said, Answer)}
         for failure in given.values():
             if isinstance(failure, BaseException):
                 self._keep(turn, kept)
                 raise failure
         return [(call, kept[call]) for call in calls]
 
-    def _keep(self, turn: str, answers: dict[JudgeCall, str]) -> None:
+    def _keep(self, turn: str, answers: dict[JudgeCall, Answer]) -> None:
         self._kept[turn] = answers
         while len(self._kept) > KEPT_TURNS:
             del self._kept[next(iter(self._kept))]
 
-    async def _answer(self, turn: str, call: JudgeCall) -> str:
+    async def _answer(self, turn: str, call: JudgeCall) -> Answer:
         return await retrying(
             lambda: self._once(turn, call),
             attempts=self._settings.attempts,
@@ -92,7 +93,7 @@ class Verdicts:
             sleep=self._sleep,
         )
 
-    async def _once(self, turn: str, call: JudgeCall) -> str:
+    async def _once(self, turn: str, call: JudgeCall) -> Answer:
         async with self._room:
             return await self._client.ask(
                 call.messages,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, TurnNotFound
 from afterwit.core.judge_checks import PROBES, HintLift, hint_pairs, warnings
-from afterwit.core.judging import JudgePrompts, JudgeView, parse_evaluation
+from afterwit.core.judging import JudgePrompts, JudgeView, evaluation_vote
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.judge_checks.measured import KEPT, Measured, shares_of
@@ -86,7 +86,7 @@ class JudgeChecks:
             max_tokens=self._prompts.max_tokens,
             seed=0,
         )
-        return parse_evaluation(answer).value
+        return evaluation_vote(answer).value
 
     async def _lifts(self, checked: set[str]) -> Sequence[HintLift]:
         """Of a few hints that were not scored yet; what cannot be scored now is left out."""

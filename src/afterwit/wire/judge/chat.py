@@ -9,9 +9,13 @@ from typing import Any, TypeGuard
 import orjson
 
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
+from afterwit.wire.surrogates import without_halves
 
 PATH = "/chat/completions"
+NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
+"""Finish reasons of an answer that ended by itself, as servers name them; a server may name none."""
 _LONGEST_COMPLAINT = 160
 _QUOTED = re.compile(r"[\[{\"`]|(?<!\w)'")
 
@@ -43,15 +47,15 @@ def request_body(
         raise JudgeRefused("the question holds half a surrogate pair") from error
 
 
-def answer_text(body: bytes) -> str:
+def answer_of(body: bytes) -> Answer:
     """What the first choice says. An empty text is an answer; thinking that was sent apart is not part of it.
 
-    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if thinking took all the tokens.
+    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if it has no text: thinking took
+    all the tokens, or a filter the words.
     """
     try:
-        choice = orjson.loads(body)["choices"][0]
-        content = choice["message"]["content"]
-        cut_off = choice.get("finish_reason") == "length"
+        choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
+        content, reason = choice["message"]["content"], choice.get("finish_reason")
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
         raise JudgeUnavailable("it does not answer as a chat endpoint does") from error
     if isinstance(content, list):
@@ -59,10 +63,10 @@ def answer_text(body: bytes) -> str:
             filter(_is_text, (part.get("text") for part in content if isinstance(part, Mapping)))
         )
     if isinstance(content, str):
-        return content
-    if content is None and cut_off:
+        return Answer(words=content, finished=reason is None or reason in NATURAL_ENDS)
+    if reason == "length":
         raise JudgeRefused("it spent all its tokens before it answered: raise judge.max_tokens")
-    raise JudgeUnavailable("its answer has no text")
+    raise JudgeRefused("its answer has no text" + (f" ({reason})" if isinstance(reason, str) else ""))
 
 
 def complaint(body: bytes) -> str:

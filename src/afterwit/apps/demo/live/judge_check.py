@@ -49,6 +49,6 @@ class _Model:
             for index, prompt in enumerate(prompts)
         )
         try:
-            return await asyncio.gather(*asks)
+            return [answer.words for answer in await asyncio.gather(*asks)]
         finally:
             await engine.close()

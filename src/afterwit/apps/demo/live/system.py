@@ -15,6 +15,7 @@ from afterwit.apps.config import Settings
 from afterwit.apps.demo.judge import Judge
 from afterwit.apps.running.engine_process import EngineProcess
 from afterwit.apps.running.runtime import Runtime
+from afterwit.core.judging import Answer
 from afterwit.core.lifecycle import State
 from afterwit.core.message import Message
 from afterwit.engines.server.settings import ServerSettings
@@ -35,9 +36,10 @@ class Rules:
 
     async def ask(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, seed: int
-    ) -> str:
+    ) -> Answer:
         """The rules' words; the same for every seed."""
-        return self.judge([{"role": m.role, "content": m.content or ""} for m in messages])
+        said = self.judge([{"role": m.role, "content": m.content or ""} for m in messages])
+        return Answer(words=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
