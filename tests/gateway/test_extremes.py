@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from afterwit.core.errors import RequestError
 from afterwit.core.message import Conversation, Message, ToolCall
+from afterwit.core.surrogates import without_halves
 from afterwit.core.turn import Sampling
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
@@ -21,7 +22,6 @@ from afterwit.stages.gateway.turn.prepare import SLICE, encode_within, prepare
 from afterwit.wire.model_text.conventions import NO_CALLS
 from afterwit.wire.model_text.render import Renderer
 from afterwit.wire.request import ModelRequest
-from afterwit.wire.surrogates import without_halves
 from tests.gateway.serving import TOOL, USER, Serving, serving
 from tests.gateway.test_fuzz import WHOLE, paths, put
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.core.surrogates import without_halves
 from afterwit.wire.model_text.calls.written import schemas_of
 from afterwit.wire.model_text.conventions import CONVENTIONS, NO_CALLS, Convention
 from afterwit.wire.model_text.response.parser import ResponseParser
 from afterwit.wire.model_text.tool_schema import schema_error
-from afterwit.wire.surrogates import without_halves
 from tests.timing import check_linear
 from tests.wire.conventions.transcripts import TOOLS, golden
 

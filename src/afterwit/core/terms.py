@@ -61,7 +61,7 @@ class TurnFacts:
     cut_off: bool = False
     """`finish_reason = length`: the end of the turn is missing."""
     evidence: bool = False
-    """Feedback, a test or a schema decided the reward, not votes."""
+    """Feedback, a test, a schema or a failed call decided the reward, not votes or a reading."""
 
     def __post_init__(self) -> None:
         if self.hints < 0:
@@ -127,7 +127,7 @@ def carried(turn: Turn, verdict: Verdict) -> Carried:
             processed=turn.sampled.basis is Basis.PROCESSED,
             penalised=turn.sampling.penalised,
             cut_off=turn.finish is Finish.LENGTH,
-            evidence=verdict.source is not Source.VOTES,
+            evidence=verdict.source not in (Source.VOTES, Source.READ),
         )
     )
 

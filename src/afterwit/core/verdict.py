@@ -36,12 +36,14 @@ class NextState:
 
 
 class Question(StrEnum):
-    """The judge's two questions, and one that checks the judge."""
+    """The judge's two questions, one that checks the judge, and one that needs none."""
 
     EVALUATION = "evaluation"
     HINT = "hint"
     BLIND = "blind"
     """How good was the response? Asked without the feedback that decides the reward: it decides nothing."""
+    OWN_WORDS = "own_words"
+    """Not asked of a judge: how the person's own words were read, which may be the hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,10 @@ class Source(StrEnum):
     FEEDBACK = "feedback"
     SCHEMA = "schema"
     """A tool call that its own tool's schema refuses."""
+    READ = "read"
+    """The person's reply, read off a model's log-probs because the judge writes no votes."""
+    TOOL = "tool"
+    """A tool's result that is marked as an error."""
     REPEAT = "repeat"
     """The votes said +1, but a tool call repeats an earlier one: 0."""
 
@@ -90,8 +96,13 @@ class Verdict:
         return len(rewards - {None}) < 2
 
     @property
+    def own_words(self) -> bool:
+        """Whether the hint is what the person wrote."""
+        return any(vote.question is Question.OWN_WORDS and vote.hint in self.hints for vote in self.votes)
+
+    @property
     def unread(self) -> bool:
         """Whether a question was asked and every vote on it is invalid."""
-        asked = [vote for vote in self.votes if vote.question is not Question.BLIND]
+        asked = [vote for vote in self.votes if vote.question in (Question.EVALUATION, Question.HINT)]
         read = {vote.question for vote in asked if vote.value is not None}
         return {vote.question for vote in asked} != read

@@ -17,7 +17,7 @@ from afterwit.core.errors import (
     RequestError,
     SettingError,
 )
-from afterwit.core.judging.voting import parse_evaluation
+from afterwit.core.judging.voting import Answer, evaluation_vote
 from afterwit.core.message import Conversation
 from afterwit.engines.port import Generate, Weights
 from afterwit.stages.judge.engine_judge import EngineJudge
@@ -46,7 +46,7 @@ def engine_judge(engine: FakeEngine, renderer: Renderer, **changes: Any) -> Engi
 
 async def test_the_engine_judges_with_its_base_weights_in_the_background(renderer):
     engine = engine_saying(renderer, r"It was good. \boxed{1}")
-    assert await ask(engine_judge(engine, renderer)) == r"It was good. \boxed{1}"
+    assert await ask(engine_judge(engine, renderer)) == Answer(words=r"It was good. \boxed{1}")
     (request,) = engine.asked
     assert (request.weights, request.background) == (Weights.BASE, True)
     assert (request.sampling.temperature, request.sampling.max_tokens, request.sampling.seed) == (0.6, 32, 7)
@@ -57,7 +57,7 @@ async def test_the_engine_judges_with_its_base_weights_in_the_background(rendere
 async def test_thinking_markers_stay_so_that_the_vote_is_read_outside_of_them(renderer):
     engine = engine_saying(renderer, r"<think>\boxed{-1}</think>\boxed{1}")
     answer = await ask(engine_judge(engine, renderer, thinking=True))
-    assert parse_evaluation(answer).value == 1
+    assert evaluation_vote(answer).value == 1
 
 
 async def test_a_long_answer_is_clamped_to_the_context_and_a_long_question_refused(renderer):
@@ -105,6 +105,19 @@ async def test_a_cancelled_question_is_cancelled_in_the_engine(renderer):
     assert engine.cancelled == 1
 
 
+async def test_an_answer_that_was_cut_is_no_vote(renderer):
+    length = len(
+        renderer.prompt_ids(Conversation(messages=QUESTION, template_args={"enable_thinking": False}))
+    )
+    said = r"It was \boxed{1}"
+    engine = engine_saying(
+        renderer, said + ", had it not failed.", context_length=length + len(renderer.encode(said))
+    )
+    answer = await ask(engine_judge(engine, renderer))
+    assert answer == Answer(words=said, finished=False)
+    assert evaluation_vote(answer).value is None
+
+
 class StubRenderer:
     """A renderer whose template leaves a thought open, or refuses."""
 
@@ -129,8 +142,8 @@ async def test_an_answer_that_begins_inside_a_thought_votes_only_after_it(render
     stub = StubRenderer(renderer)
     unfinished = await ask(engine_judge(engine_saying(renderer, r"hm \boxed{1}"), stub))
     finished = await ask(engine_judge(engine_saying(renderer, r"hm \boxed{1}</think>\boxed{0}"), stub))
-    assert parse_evaluation(unfinished).value is None
-    assert parse_evaluation(finished).value == 0
+    assert evaluation_vote(unfinished).value is None
+    assert evaluation_vote(finished).value == 0
 
 
 async def test_a_template_that_refuses_the_question_is_a_refusal(renderer):

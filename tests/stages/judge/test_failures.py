@@ -8,7 +8,7 @@ import pytest
 
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.message import Message
+from afterwit.core.message import Message, ToolCall
 from afterwit.core.verdict import Feedback, Source
 from afterwit.stages.judge.claims import GIVE_UP_AFTER
 from afterwit.stages.worker import Signals
@@ -111,8 +111,7 @@ async def test_a_question_that_the_judge_refuses_ends_as_failed_after_some_attem
     await house.answered("t1")
     for _ in range(GIVE_UP_AFTER):
         assert (await house.record("t1")).state is State.ANSWERED
-        with pytest.raises(JudgeRefused):
-            await house.judge.step()
+        assert await house.judge.step()
         house.time.now += 60
     record = await house.record("t1")
     assert (record.state, record.reason, record.error) == (
@@ -128,10 +127,50 @@ async def test_a_turn_that_waits_does_not_hold_up_the_next_one(house):
     )
     await house.answered("bad", (Message(role="user", content="Bad."),))
     await house.answered("good", THANKS)
-    with pytest.raises(JudgeRefused):
-        await house.judge.step()
+    assert await house.judge.step()
     assert await house.judge.step()
     assert (await house.record("good")).state is State.JUDGED
+
+
+BROKEN_NAME = Message(
+    role="assistant", tool_calls=(ToolCall(id="c1", name="write", arguments=r'{"path\ud83d": "a"}'),)
+)
+
+
+@pytest.mark.parametrize("fault", ["refused", "surrogate", "bug"])
+async def test_forty_turns_that_cannot_be_judged_do_not_hold_up_five_that_can(store, fault):
+    house = House(store, max_turns=1, poll_s=60.0, retry_base_s=60.0)
+    faults = {"refused": JudgeRefused("HTTP 413: too long"), "bug": KeyError("a fault of ours")}
+
+    def answer(messages):
+        bad = "Bad." in messages[-1].content and fault in faults
+        return faults[fault] if bad else HINT if asks_for_hint(messages) else r"\boxed{-1}"
+
+    house.client.answer = answer
+    for at in range(40):
+        said = {"message": BROKEN_NAME} if fault == "surrogate" else {}
+        await house.answered(f"bad{at}", (Message(role="user", content="Bad."),), **said)
+    for at in range(5):
+        await house.answered(f"good{at}")
+    for _ in range(45):
+        assert await house.judge.step()
+    assert [(await house.record(f"good{at}")).state for at in range(5)] == [State.JUDGED] * 5
+
+
+async def test_turns_that_all_fail_by_themselves_show_in_the_status_until_one_does_not(store):
+    house = House(store, max_turns=1, poll_s=0.001)
+    house.client.answer = lambda messages: JudgeRefused("HTTP 413: too long")
+    for at in range(3):
+        await house.answered(f"t{at}")
+    signals = Signals()
+    running = asyncio.create_task(house.judge.run(signals))
+    words = "the last 3 turns could not be judged: HTTP 413: too long"
+    await asyncio.wait_for(house.until_status(False, words), 10)
+    house.client.answer = FakeJudge().answer
+    await house.answered("t3")
+    await asyncio.wait_for(house.until_status(True, "working"), 10)
+    signals.stop.set()
+    await asyncio.wait_for(running, 10)
 
 
 async def test_a_judge_that_is_down_shows_in_the_status_and_recovers_by_itself(store):

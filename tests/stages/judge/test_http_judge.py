@@ -15,6 +15,7 @@ from afterwit.core.errors import (
     JudgeUnavailable,
     SettingError,
 )
+from afterwit.core.judging import Answer
 from afterwit.core.message import Message
 from afterwit.stages.judge.http_judge import LARGEST_ANSWER, HttpJudge
 from afterwit.stages.judge.settings import JudgeSettings
@@ -71,7 +72,7 @@ async def client(endpoint: Endpoint) -> AsyncIterator[HttpJudge]:
 
 async def test_the_question_goes_out_as_a_chat_request_and_the_answer_comes_back(endpoint, client):
     endpoint.answers(lambda: said(r"\boxed{1}"))
-    assert await ask(client) == r"\boxed{1}"
+    assert await ask(client) == Answer(words=r"\boxed{1}")
     assert endpoint.bodies == [
         {
             "model": "judge-model",
@@ -108,21 +109,48 @@ async def test_fields_may_be_added_and_left_out(endpoint):
 )
 async def test_an_empty_answer_and_one_in_parts_are_answers(endpoint, client, content, text):
     endpoint.answers(lambda: said(content, reasoning_content=r"\boxed{1}"))
-    assert await ask(client) == text
+    assert await ask(client) == Answer(words=text)
 
 
-@pytest.mark.parametrize("content", [None, 3, {}])
+@pytest.mark.parametrize("content", [3, {}])
 async def test_an_answer_without_text_leaves_the_turn_waiting(endpoint, client, content):
     endpoint.answers(lambda: said(content, reasoning_content=r"\boxed{1}"))
     with pytest.raises(JudgeUnavailable, match="its answer has no text"):
         await ask(client)
 
 
-async def test_a_judge_that_thinks_until_its_tokens_are_spent_is_told_apart(endpoint, client):
-    choice = {"message": {"content": None, "reasoning_content": "Hm."}, "finish_reason": "length"}
+@pytest.mark.parametrize("content", [None, "", r"had it gone well I would answer \boxed{1}, but"])
+async def test_an_answer_whose_tokens_were_spent_did_not_come_to_its_end(endpoint, client, content):
+    choice = {"message": {"content": content, "reasoning_content": "Hm."}, "finish_reason": "length"}
     endpoint.answers(lambda: web.json_response({"choices": [choice]}))
-    with pytest.raises(JudgeRefused, match=r"raise judge\.max_tokens"):
+    assert await ask(client) == Answer(words=content or "", finished=False)
+
+
+@pytest.mark.parametrize("reason", ["stop", "eos_token", "end_turn", None])
+async def test_an_answer_that_ended_by_itself_is_finished(endpoint, client, reason):
+    choice = {"message": {"content": "Good."}, "finish_reason": reason}
+    endpoint.answers(lambda: web.json_response({"choices": [choice]}))
+    assert (await ask(client)).finished
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "tool_calls", "abort", "error"])
+async def test_an_answer_that_ended_by_anything_else_is_not(endpoint, client, reason):
+    choice = {"message": {"content": r"\boxed{1}"}, "finish_reason": reason}
+    endpoint.answers(lambda: web.json_response({"choices": [choice]}))
+    assert not (await ask(client)).finished
+
+
+async def test_an_answer_that_a_filter_took_is_a_refusal_of_this_question_alone(endpoint, client):
+    choice = {"message": {"content": None}, "finish_reason": "content_filter"}
+    endpoint.answers(lambda: web.json_response({"choices": [choice]}))
+    with pytest.raises(JudgeRefused, match="content_filter"):
         await ask(client)
+
+
+async def test_half_a_surrogate_pair_in_an_answer_is_read_as_a_mark_for_it(endpoint, client):
+    body = rb'{"choices": [{"message": {"content": "a\ud83d \\boxed{1}"}, "finish_reason": "stop"}]}'
+    endpoint.answers(lambda: web.Response(body=body))
+    assert await ask(client) == Answer(words="a\ufffd \\boxed{1}")
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504])
@@ -191,7 +219,7 @@ async def test_garbage_is_not_an_answer(endpoint, client, body):
 
 async def test_an_answer_without_end_is_cut_off(endpoint, client):
     endpoint.answers(lambda: web.Response(body=b"x" * (LARGEST_ANSWER + 1)))
-    with pytest.raises(JudgeUnavailable, match="is over"):
+    with pytest.raises(JudgeRefused, match="is over"):
         await ask(client)
 
 

@@ -12,6 +12,7 @@ from afterwit.apps.build.home import (
     versions_of,
 )
 from afterwit.apps.build.judging import (
+    examiner_of,
     hindsight_of,
     http_judge,
     judge_checks,
@@ -42,6 +43,7 @@ __all__ = [
     "check_teacher",
     "check_tracking",
     "engine_of",
+    "examiner_of",
     "follower_of",
     "gateway_app",
     "hindsight_of",

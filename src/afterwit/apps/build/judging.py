@@ -16,6 +16,7 @@ from afterwit.core.errors import SettingError
 if TYPE_CHECKING:
     from afterwit.engines.port import Engine
     from afterwit.stages.hindsight import Hindsight, HindsightSettings
+    from afterwit.stages.judge.ability import Examiner
     from afterwit.stages.judge.client import JudgeClient
     from afterwit.stages.judge.http_judge import HttpJudge
     from afterwit.stages.judge.settings import JudgeSettings
@@ -46,8 +47,10 @@ def http_judge(settings: JudgeSettings) -> HttpJudge:
     return HttpJudge.of(settings, os.environ)
 
 
-def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> Judge:
-    """The judge stage over a store and a client."""
+def judge_stage(
+    settings: Settings, store: AsyncStore, client: JudgeClient, *, examiner: Examiner | None = None
+) -> Judge:
+    """The judge stage over a store and a client. Without an `examiner` the client is taken to be able."""
     from afterwit.stages.judge.claims import Clock
     from afterwit.stages.judge.stage import Judge
     from afterwit.stages.promotion import WatchOver
@@ -63,7 +66,32 @@ def judge_stage(settings: Settings, store: AsyncStore, client: JudgeClient) -> J
         clock=Clock(now=time.time, sleep=asyncio.sleep, random=random.random),
         after=WatchOver(settings.promotion).judged,
         redaction=settings.redaction,
+        examiner=examiner,
     )
+
+
+def examiner_of(
+    settings: JudgeSettings,
+    store: AsyncStore,
+    client: JudgeClient,
+    engine: Engine | None,
+    renderer: Renderer,
+) -> Examiner | None:
+    """What finds out whether the judge can judge. None: `short` prompts have judges of their own."""
+    from afterwit.stages.judge.ability import Examiner, ReplyReader
+
+    if settings.prompts == "short":
+        return None
+    reader = None if engine is None else ReplyReader(engine, renderer)
+    prompts = judge_prompts(settings)
+    return Examiner(store, client, prompts, settings, reader, judge=_name(settings, engine))
+
+
+def _name(settings: JudgeSettings, engine: Engine | None) -> str:
+    """Who judges, and by which weights."""
+    if settings.url is not None:
+        return f"{settings.model} at {settings.url}"
+    return "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {settings.weights}"
 
 
 def judge_checks(
@@ -79,13 +107,12 @@ def judge_checks(
     from afterwit.stages.judge_checks import HintScoring, JudgeChecks
 
     judge = settings.judge
-    served = "" if engine is None else f"{engine.facts.model} {engine.facts.fingerprint} {judge.weights}"
     return JudgeChecks(
         store,
         client,
         judge_prompts(judge),
         judge,
-        judge=f"{judge.model} at {judge.url}" if judge.url is not None else served,
+        judge=_name(judge, engine),
         scoring=None if engine is None else HintScoring(engine, renderer, judge.placement),
         report=report,
     )

@@ -111,7 +111,8 @@ def _panel(message: Message, title: str, style: str) -> Panel:
 def _verdict(verdict: Verdict) -> RenderableType:
     lines = [Text(f"reward {verdict.reward:+d} by {verdict.source.value}", style="bold")]
     lines += [_vote(vote) for vote in verdict.votes]
-    lines += [Text(f"hint: {hint}", style="green") for hint in verdict.hints]
+    whose = "hint, in the person's own words" if verdict.own_words else "hint"
+    lines += [Text(f"{whose}: {hint}", style="green") for hint in verdict.hints]
     return Panel(Group(*lines), title="verdict", title_align="left", border_style="yellow")
 
 

@@ -82,7 +82,8 @@ def _chains(versions: Sequence[VersionRecord]) -> dict[str, list[int]]:
 
 
 def lines(found: Overview) -> Iterator[tuple[str, str]]:
-    """A name and a sentence for each line of the screen."""
+    """A name and a sentence for each line of the screen; first what is wrong."""
+    yield from (_stage(found, status) for status in found.stages if not status.ok)
     yield "learning", _learning(found)
     yield "next update", found.next_words if found.pause is None else f"none while paused; {found.next_words}"
     yield "last update", _last(found)
@@ -90,8 +91,11 @@ def lines(found: Overview) -> Iterator[tuple[str, str]]:
     if found.own:
         yield "adapters", _adapters(found)
     yield "turns", _turns(found) or "none yet"
-    for status in found.stages:
-        yield f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
+    yield from (_stage(found, status) for status in found.stages if status.ok)
+
+
+def _stage(found: Overview, status: Status) -> tuple[str, str]:
+    return f"{status.name}{'' if status.ok else ' !'}", f"{status.message} ({_ago(found, status.at)})"
 
 
 def _learning(found: Overview) -> str:

@@ -28,6 +28,7 @@ from afterwit.core.errors import SettingError, VersionsRefused, VersionsUnavaila
 from afterwit.engines.port import Engine
 from afterwit.stages.gateway.auth import is_loopback
 from afterwit.stages.gateway.http import Listener, bound_socket
+from afterwit.stages.judge.ability import Examiner
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge_checks import STAGE as JUDGE_CHECKS
 from afterwit.stages.publish.own_adapters import EngineOfMany
@@ -81,6 +82,8 @@ class Runtime:
         self._signals = Signals()
         self.url: str | None = None
         self.engine: Engine | None = None
+        self.examiner: Examiner | None = None
+        """What finds out whether the judge can judge; None: it is taken to be able."""
         self.store: AsyncStore
 
     async def __aenter__(self) -> Self:
@@ -204,11 +207,15 @@ class Runtime:
         )
 
     async def _start_judge(self, renderer: Renderer) -> None:
-        client = self._judge or build.judge_client(self._settings.judge, self.engine, renderer)
+        judge = self._settings.judge
+        client = self._judge or build.judge_client(judge, self.engine, renderer)
         close: Callable[[], Awaitable[None]] | None = getattr(client, "close", None)
         if close is not None:
             self._stack.push_async_callback(close)
-        self._spawn(build.judge_stage(self._settings, self.store, client).run(self._signals))
+        if self._judge is None:
+            self.examiner = build.examiner_of(judge, self.store, client, self.engine, renderer)
+        stage = build.judge_stage(self._settings, self.store, client, examiner=self.examiner)
+        self._spawn(stage.run(self._signals))
         report = self._reporter(JUDGE_CHECKS)
         checks = build.judge_checks(self._settings, self.store, client, self.engine, renderer, report=report)
         self._spawn(checks.run(self._signals))

@@ -22,6 +22,9 @@ from afterwit.apps.running.logs import log_plainly
 from afterwit.apps.running.runtime import Runtime
 from afterwit.engines.server.settings import ServerSettings
 
+JUDGE_WITHIN_S = 3.0
+"""Seconds that the first lines wait for what is known of the judge."""
+
 
 def run(
     settings: Settings, home: Path, stages: tuple[str, ...], *, servers: Sequence[EngineProcess] = ()
@@ -51,9 +54,29 @@ async def _serve(
             gone = partial(_gone, servers)
             runtime = await stack.enter_async_context(Runtime(settings, home, stages, servers=gone))
         spare_what_stays()
+        await _judge_first(console, runtime, stack)
         greet(console, runtime, home)
         await stop.wait()
         console.print("stopping: running answers finish first")
+
+
+async def _judge_first(console: Console, runtime: Runtime, stack: AsyncExitStack) -> None:
+    """Say what is wrong with the judge: before all else if it is known soon, else when it is known."""
+    if runtime.examiner is None:
+        return
+    told = asyncio.create_task(runtime.examiner.told())
+    stack.callback(told.cancel)
+    done, _ = await asyncio.wait({told}, timeout=JUDGE_WITHIN_S)
+    if done:
+        _say_fault(console, told)
+    else:
+        console.print("judge: it is being asked three questions with known answers; the result follows")
+        told.add_done_callback(partial(_say_fault, console))
+
+
+def _say_fault(console: Console, told: asyncio.Task[str | None]) -> None:
+    if not told.cancelled() and (fault := told.result()) is not None:
+        console.print(Text(fault, style="bold red"), soft_wrap=True)
 
 
 async def _started(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from afterwit.core.surrogates import without_halves
 from afterwit.core.turn import Kind
 
 _SESSION_HEADERS = (
@@ -96,7 +97,7 @@ def _packed(user: Any) -> Any:
     if not isinstance(user, str) or len(user) > _LONGEST_PACKED or not user.startswith("{"):
         return None
     try:
-        ids = json.loads(user)
+        ids = json.loads(without_halves(user))
     except (ValueError, RecursionError):
         return None
     return ids.get("session_id")

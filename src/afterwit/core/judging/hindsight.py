@@ -148,7 +148,7 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
     asked: dict[Question, tuple[Message, ...]] = {}
     if rules.reads.reward and case.decided is None:
         asked[Question.EVALUATION] = prompts.evaluation(case.view)
-    if rules.reads.opd:
+    if rules.reads.opd and rules.hints:
         asked[Question.HINT] = prompts.hint(case.view)
     calls = tuple(
         JudgeCall(question=question, index=index, messages=messages, max_tokens=prompts.max_tokens)

@@ -62,6 +62,8 @@ class VoteRules:
     verify: Verify = Verify.OFF
     calibrate: bool = False
     """Where feedback decides the reward, the judge is asked once what it would have said."""
+    hints: bool = True
+    """The judge is asked for hints."""
     reads: Reads = field(default_factory=Reads)
     """What the objective reads: a question whose answer it does not read is not asked."""
 

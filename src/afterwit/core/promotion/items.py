@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.message import Message
+from afterwit.core.surrogates import without_halves
 from afterwit.core.turn import Basis, Turn, scoring_temperature
 
 SURE = 0.9
@@ -100,7 +101,7 @@ def stratum_of(response: Message) -> str:
 def _arguments(text: str) -> Mapping[str, object]:
     """The arguments of a call; empty if they are no JSON object."""
     try:
-        found = json.loads(text)
+        found = json.loads(without_halves(text))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

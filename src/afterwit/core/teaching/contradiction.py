@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.core.surrogates import without_halves
 
 OTHERS = 2
 """Other sources that must have said the opposite of a kind of call."""
@@ -54,7 +55,7 @@ def previous(before: Sequence[Message]) -> str:
 
 def _kind(call: ToolCall) -> str:
     try:
-        arguments = json.loads(call.arguments)
+        arguments = json.loads(without_halves(call.arguments))
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):

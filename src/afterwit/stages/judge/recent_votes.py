@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 
 from afterwit.core.judge_checks import MOST_WRONG, agreement
+from afterwit.core.judging.voting import CUT
 from afterwit.core.verdict import Question, Verdict
 
 REMEMBERED = 60
@@ -24,10 +25,12 @@ class RecentVotes:
 
     def __init__(self) -> None:
         self._valid: deque[bool] = deque(maxlen=REMEMBERED)
+        self._cut: deque[bool] = deque(maxlen=REMEMBERED)
         self._rewards: deque[list[int]] = deque(maxlen=COMPARED)
 
     def add(self, verdict: Verdict) -> None:
         self._valid.extend(vote.value is not None for vote in verdict.votes)
+        self._cut.extend(vote.rejected == CUT for vote in verdict.votes)
         asked = [vote for vote in verdict.votes if vote.question is Question.EVALUATION]
         self._rewards.append([vote.value for vote in asked if vote.value is not None])
 
@@ -42,7 +45,9 @@ class RecentVotes:
         seen, invalid = len(self._valid), self._valid.count(False)
         if seen < FEWEST or invalid <= MOST_INVALID * seen:
             return None
+        cut = 2 * self._cut.count(True) > invalid
+        remedy = "raise judge.max_tokens" if cut else "set judge.url to a stronger model"
         return (
-            "more than half of the judge's last votes are invalid, so turns end as invalid_votes:"
-            " raise judge.max_tokens if the judge thinks, and run `afterwit doctor`"
+            f"more than half of the judge's last votes {'were cut' if cut else 'cannot be read'}, so turns"
+            f" end as invalid_votes: {remedy}"
         )

@@ -48,22 +48,23 @@ class Verdicts:
         self._room = asyncio.Semaphore(settings.max_concurrency)
         self._kept: dict[str, dict[JudgeCall, Answer]] = {}
 
-    async def of(self, turn: RecordedTurn, next_state: NextState, *, verify: Verify | None = None) -> Verdict:
-        """`verify` counts in place of the rules' own.
+    async def of(
+        self,
+        turn: RecordedTurn,
+        next_state: NextState,
+        *,
+        verify: Verify | None = None,
+        hints: bool = True,
+    ) -> Verdict:
+        """`verify` counts in place of the rules' own. Without `hints` the judge is asked for none.
 
         Raises JudgeUnavailable or JudgeRefused: what was answered is kept until it is asked again.
         """
         # in threads: a next state may be a megabyte of tool output, and the streams go on meanwhile
-        judged, calls = await asyncio.to_thread(self._open, turn, next_state)
+        rules = replace(self._rules, hints=hints, verify=verify or self._rules.verify)
+        judged, calls = await asyncio.to_thread(_open, turn, next_state, self._prompts, rules)
         answers = await self._ask(turn.id, calls)
-        rules = self._rules if verify is None else replace(self._rules, verify=verify)
         return await asyncio.to_thread(conclude, judged, answers, rules)
-
-    def _open(self, turn: RecordedTurn, next_state: NextState) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
-        unanswered = without_answered_calls(turn.message, next_state.messages)
-        error = schema_error(unanswered, turn.conversation.tools)
-        judged = case_of(turn, next_state, schema_error=error)
-        return judged, questions(judged, self._prompts, self._rules)
 
     async def _ask(self, turn: str, calls: Sequence[JudgeCall]) -> list[tuple[JudgeCall, Answer]]:
         """Every call's answer. If some fail, the others' are kept, and only the failed are asked again."""
@@ -101,3 +102,16 @@ class Verdicts:
                 max_tokens=call.max_tokens,
                 seed=call_seed(turn, call),
             )
+
+
+def case(turn: RecordedTurn, next_state: NextState) -> JudgeCase:
+    """The case of a turn. May take a while: its schema is checked."""
+    unanswered = without_answered_calls(turn.message, next_state.messages)
+    return case_of(turn, next_state, schema_error=schema_error(unanswered, turn.conversation.tools))
+
+
+def _open(
+    turn: RecordedTurn, next_state: NextState, prompts: JudgePrompts, rules: VoteRules
+) -> tuple[JudgeCase, tuple[JudgeCall, ...]]:
+    judged = case(turn, next_state)
+    return judged, questions(judged, prompts, rules)

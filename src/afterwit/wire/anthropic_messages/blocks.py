@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import orjson
 
 from afterwit.core.ids import with_prefix
+from afterwit.core.surrogates import without_halves
 from afterwit.wire.response import (
     CallDelta,
     ParsedCall,
@@ -20,7 +21,6 @@ from afterwit.wire.response import (
     SentCalls,
     TextDelta,
 )
-from afterwit.wire.surrogates import without_halves
 
 JsonObject = dict[str, Any]
 

@@ -11,7 +11,7 @@ import orjson
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
 from afterwit.core.judging import Answer
 from afterwit.core.message import Message
-from afterwit.wire.surrogates import without_halves
+from afterwit.core.surrogates import without_halves
 
 PATH = "/chat/completions"
 NATURAL_ENDS = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
@@ -48,10 +48,11 @@ def request_body(
 
 
 def answer_of(body: bytes) -> Answer:
-    """What the first choice says. An empty text is an answer; thinking that was sent apart is not part of it.
+    """What the first choice says. An empty text is an answer; thinking that was sent apart is not part of it,
+    and if it took all the tokens the answer did not come to its end.
 
-    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if it has no text: thinking took
-    all the tokens, or a filter the words.
+    Raises JudgeUnavailable if this is not a chat answer, and JudgeRefused if its text is missing, as a filter
+    leaves it.
     """
     try:
         choice = orjson.loads(without_halves(body.decode("utf-8", "replace")))["choices"][0]
@@ -64,8 +65,10 @@ def answer_of(body: bytes) -> Answer:
         )
     if isinstance(content, str):
         return Answer(words=content, finished=reason is None or reason in NATURAL_ENDS)
+    if content is not None:
+        raise JudgeUnavailable("its answer has no text")
     if reason == "length":
-        raise JudgeRefused("it spent all its tokens before it answered: raise judge.max_tokens")
+        return Answer(words="", finished=False)
     raise JudgeRefused("its answer has no text" + (f" ({reason})" if isinstance(reason, str) else ""))
 
 

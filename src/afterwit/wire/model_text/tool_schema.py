@@ -9,10 +9,10 @@ import jsonschema_rs
 import orjson
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.core.surrogates import without_halves
 from afterwit.wire.model_text.calls.written import schemas_of
 from afterwit.wire.model_text.conventions import holds_unread_call
 from afterwit.wire.model_text.schema_effort import is_bounded
-from afterwit.wire.surrogates import without_halves
 
 
 def schema_error(response: Message, tools: Sequence[Mapping[str, Any]]) -> str | None:

@@ -37,4 +37,4 @@ def status(json_: Json = False, home: Home = None) -> None:
         return
     console = Terminal()
     for name, words in lines(found):
-        console.say(f"{name:<13} {words}")
+        console.say(f"{name:<13} {words}", style="bold red" if name.endswith("!") else None)

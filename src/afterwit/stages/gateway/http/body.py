@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from afterwit.core.errors import RequestError
-from afterwit.wire.surrogates import without_halves
+from afterwit.core.surrogates import without_halves
 
 HEARD_OUT = 4
 """Times the limit. A larger body is read and dropped up to this size; then its sender is cut off."""

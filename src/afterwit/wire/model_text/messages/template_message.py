@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.message import Message
+from afterwit.core.surrogates import without_halves
 from afterwit.wire.model_text.messages.rules import TemplateRules
-from afterwit.wire.surrogates import without_halves
 
 NOTHING_SAID = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """What a tool without them says to a template that reads them without asking."""

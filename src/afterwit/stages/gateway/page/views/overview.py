@@ -65,25 +65,32 @@ def view(request: Request, gateway: Gateway) -> Wanted:
 def learning(
     versions: Sequence[VersionRecord], counts: Counts, stages: Sequence[Status], pause: Pause | None
 ) -> Mapping[str, Any]:
-    """Whether it learns: a sentence, when it last did, and what the learner says of itself."""
-    learners = [status for status in stages if status.stage == "learn"]
-    learner = max(learners, key=lambda status: status.at, default=None)
+    """Whether it learns: a sentence, when it last did, and the status that explains it: of a stage that has a
+    problem, else the learner's."""
+    learner, judge = (_newest(stages, name) for name in ("learn", "judge"))
     updates = [version for version in versions if version.origin is Origin.UPDATE]
     trained = counts.states.get(State.TRAINED, 0)
     if pause is not None:
         sentence = "No: learning is paused."
     elif learner is not None and not learner.ok:
         sentence = "Not now: the learner reports a problem."
+    elif judge is not None and not judge.ok:
+        sentence = "Only from what needs no judge." if updates else "Not yet, and the judge has a problem."
     elif not updates:
         sentence = "Not yet: nothing has been learned so far."
     else:
         sentence = f"Yes: {count(trained, 'turn')} so far."
     return {
         "sentence": sentence,
-        "ok": learner is None or learner.ok,
-        "learner": learner,
+        "ok": all(stage is None or stage.ok for stage in (learner, judge)),
+        "says": next((stage for stage in (learner, judge) if stage is not None and not stage.ok), learner),
         "last": updates[0] if updates else None,
     }
+
+
+def _newest(stages: Sequence[Status], name: str) -> Status | None:
+    found = [status for status in stages if status.stage == name]
+    return max(found, key=lambda status: status.at, default=None)
 
 
 def refused(counts: Counts) -> list[tuple[str, list[tuple[Reason, int]]]]:

@@ -1,0 +1,179 @@
+"""Finds out what the judge can do before it judges, and reads replies where it can do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from afterwit.core.errors import EngineError, JudgeRefused, RequestError
+from afterwit.core.judge_checks.exam import EXAM, TRIES, Ability, Case, Mark, better
+from afterwit.core.judging import Border, Borders, JudgePrompts, Reading, borders
+from afterwit.core.judging.own_words import UNREAD
+from afterwit.core.judging.polarity import NEGATIVE, POSITIVE, QUESTION, replies
+from afterwit.core.message import Conversation, Message
+from afterwit.engines.port import Engine, Score, Weights
+from afterwit.stages.judge.client import JudgeClient
+from afterwit.stages.judge.settings import JudgeSettings
+from afterwit.store import AsyncStore, Store
+from afterwit.wire.model_text.render import Renderer
+
+NOTE = "judge_ability"
+LONGEST_READ = 1000
+"""Characters of a reply that are read."""
+AT_ONCE = 8
+"""Replies in one call of the engine."""
+
+
+class ReplyReader:
+    """Reads whether replies complain, by log-probs of the served model: its frozen weights if it has any."""
+
+    def __init__(self, engine: Engine, renderer: Renderer) -> None:
+        self._engine, self._renderer = engine, renderer
+        self._weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
+        self._answers = [renderer.encode(answer) for answer in (POSITIVE, NEGATIVE)]
+
+    async def measured(self) -> Borders | None:
+        """The borders on the shipped replies; None if the engine cannot score them."""
+        if not self._engine.capabilities.scored_ids:
+            return None
+        try:
+            odds = {kind: await self.odds(said) for kind, said in replies().items()}
+        except (EngineError, RequestError):
+            return None
+        return borders(odds)
+
+    async def odds(self, said: Sequence[str]) -> list[float]:
+        """log P(positive) - log P(negative) after each reply.
+
+        Raises EngineError, or RequestError if one does not render.
+        """
+        found: list[float] = []
+        for at in range(0, len(said), AT_ONCE):
+            rows = await asyncio.to_thread(self._rows, said[at : at + AT_ONCE])
+            scored = await self._engine.score(rows, top=1, weights=self._weights)
+            sums = [sum(each.logprobs) for each in scored]
+            found += [positive - negative for positive, negative in zip(sums[::2], sums[1::2], strict=True)]
+        return found
+
+    def _rows(self, said: Sequence[str]) -> list[Score]:
+        prompts = [self._renderer.prompt_ids(_question(reply)) for reply in said]
+        return [
+            Score(prompt_ids=prompt, response_ids=answer) for prompt in prompts for answer in self._answers
+        ]
+
+
+def _question(reply: str) -> Conversation:
+    asked = Message(role="user", content=f"{reply[:LONGEST_READ]}\n\n{QUESTION}")
+    return Conversation(messages=(asked,), template_args={"enable_thinking": False})
+
+
+class Examiner:
+    """What the judge can do. It is asked once; the store keeps the answer."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        client: JudgeClient,
+        prompts: JudgePrompts,
+        settings: JudgeSettings,
+        reader: ReplyReader | None,
+        *,
+        judge: str,
+    ) -> None:
+        """`judge` names it: another one is examined anew. Without a `reader`, replies are not read."""
+        self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
+        self._reader = reader
+        self._judge = f"{judge} {settings.prompts} {settings.thinking} {prompts.max_tokens}"
+        self._asking = asyncio.Lock()
+        self._known: Ability | None = None
+        self._told = asyncio.Event()
+
+    @property
+    def known(self) -> Ability | None:
+        """None: it was not examined yet."""
+        return self._known
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with the judge, in sentences; None: nothing, or it is not known yet."""
+        if self._known is None:
+            return None
+        settings = self._settings
+        name = "This model" if settings.url is None else f"{settings.model} at {settings.url}"
+        return self._known.fault(name)
+
+    async def told(self) -> str | None:
+        """Wait until the ability is known; then its `fault`."""
+        await self._told.wait()
+        return self.fault
+
+    async def ability(self) -> Ability:
+        """What the judge can do. Raises JudgeUnavailable if it has to be asked and does not answer."""
+        async with self._asking:
+            if self._known is None:
+                self._known = await self._kept() or await self._examined()
+                self._told.set()
+            return self._known
+
+    async def read(self, words: str) -> Reading:
+        """How a person's words are to be taken. Raises EngineError if the model does not answer now."""
+        found = self._known.borders if self._known is not None else None
+        if found is None or self._reader is None or not words:
+            return UNREAD
+        try:
+            (odds,) = await self._reader.odds([words])
+        except RequestError:
+            return UNREAD
+        says = {-1: "a complaint", 0: "no complaint", 1: "thanks", None: UNREAD.words}
+        value = found.says(odds)
+        return Reading(
+            value=value, words=f"{says[value]}: log-odds {odds:+.2f}, border {found.complaint.at:+.2f}"
+        )
+
+    async def _examined(self) -> Ability:
+        marks = await self._marks(EXAM, seed=0)
+        for seed in range(1, TRIES):
+            if not all(mark.right for mark in marks) and any(mark.read for mark in marks):
+                marks = better(marks, await self._marks(EXAM, seed=seed))
+        ability = Ability(marks=marks)
+        if not ability.hints and self._reader is not None:
+            ability = Ability(marks=marks, borders=await self._reader.measured())
+        await self._store.call(lambda store: self._keep(store, ability))
+        return ability
+
+    async def _marks(self, cases: Sequence[Case], *, seed: int) -> tuple[Mark, ...]:
+        return tuple(await asyncio.gather(*(self._mark(case, seed) for case in cases)))
+
+    async def _mark(self, case: Case, seed: int) -> Mark:
+        try:
+            answer = await self._client.ask(
+                case.asked(self._prompts),
+                temperature=self._settings.temperature,
+                max_tokens=self._prompts.max_tokens,
+                seed=seed,
+            )
+        except JudgeRefused as error:
+            return Mark(case=case.name, read=False, right=False, refused=str(error))
+        return case.marked(answer)
+
+    async def _kept(self) -> Ability | None:
+        text = await self._store.call(lambda store: store.note(NOTE))
+        data = None if text is None else orjson.loads(text)
+        return _read(data) if data is not None and data["judge"] == self._judge else None
+
+    def _keep(self, store: Store, ability: Ability) -> None:
+        """An endpoint that cannot judge is asked again after a restart: another model may be there then."""
+        if ability.votes or self._settings.url is None:
+            store.set_note(NOTE, orjson.dumps({"judge": self._judge, **asdict(ability)}).decode())
+
+
+def _read(data: Mapping[str, Any]) -> Ability:
+    found = data["borders"]
+    return Ability(
+        marks=tuple(Mark(**mark) for mark in data["marks"]),
+        borders=None if found is None else Borders(**{name: Border(**each) for name, each in found.items()}),
+    )
