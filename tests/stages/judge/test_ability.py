@@ -12,7 +12,7 @@ from afterwit.core.judging import Border, Borders
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.verdict import Feedback, Source
-from afterwit.stages.judge.ability import Examiner
+from afterwit.stages.judge.ability import Examiner, fault_of
 from tests.fakes.judge import HINT, FakeJudge, asks_for_hint
 from tests.stages.judge.house import DOWN, PROMPTS, House
 
@@ -130,7 +130,7 @@ async def test_a_judge_that_writes_no_hints_is_asked_for_votes_alone(house):
 
 async def test_a_secret_in_the_persons_words_is_no_hint(mute):
     examined(mute, Reader())
-    await mute.answered("t1", (Message(role="user", content="No, use the key sk-ant-REDACTED"),))
+    await mute.answered("t1", (Message(role="user", content="No, use the key " + "sk-" + "a1B2c3D4" * 5),))
     await mute.judge.step()
     assert (await mute.record("t1")).verdict.hints == ()
 
@@ -143,9 +143,8 @@ async def test_the_result_is_kept_and_another_judge_is_asked_anew(mute):
     again = examined(mute, reader)
     assert await again.ability() == first
     assert (len(mute.client.asked), reader.measurings) == (asked, 1)
-    assert (again.fault or "").startswith(
-        "This model cannot judge: 0 of 3 probe answers carried a readable vote."
-    )
+    said = "This model cannot judge: 0 of 3 probe answers carried a readable vote."
+    assert (again.fault or "").startswith(said)
     await examined(mute, reader, judge="another").ability()
     assert len(mute.client.asked) == 2 * asked
 
@@ -154,9 +153,15 @@ async def test_an_endpoint_that_cannot_judge_is_asked_again_after_a_restart(mute
     elsewhere = {"url": "http://127.0.0.1:1/v1", "model": "small"}
     assert not (await examined(mute, None, **elsewhere).ability()).votes
     mute.client.answer = right
+    assert await mute.store.call(fault_of) == (
+        "small at http://127.0.0.1:1/v1 cannot judge: 0 of 3 probe answers carried a readable vote. Set judge.url"
+        " to a stronger model, as docs/judging.md shows. Meanwhile thumbs, failed tool calls and what you write"
+        " after a response teach."
+    )
     found = examined(mute, None, **elsewhere)
     assert (await found.ability()).votes
     assert found.fault is None
+    assert await mute.store.call(fault_of) is None
 
 
 async def test_a_judge_that_is_away_is_not_unable(mute):

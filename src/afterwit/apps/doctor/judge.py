@@ -24,7 +24,7 @@ ASKED = JudgeView(
 """A turn that any judge can judge."""
 REMEDY = (
     "check judge.url, judge.model and judge.api_key_env; raise judge.max_tokens if it thinks; set"
-    " judge.prompts to short if it is small. Turns wait for a judge that does not answer, and end as"
+    " judge.url to a stronger model if it is small. Turns wait for a judge that does not answer, and end as"
     " invalid_votes if its answers cannot be read"
 )
 

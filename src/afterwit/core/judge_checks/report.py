@@ -39,6 +39,8 @@ class JudgeReport:
     """None: they were not measured."""
     probed: Probed | None
     """None: it was not probed."""
+    unable: str | None = None
+    """Why it cannot judge at all, in sentences; None: it can, or it was not examined."""
 
 
 def judge_report(
@@ -46,6 +48,7 @@ def judge_report(
     *,
     lifts: HintLifts | None = None,
     probed: Probed | None = None,
+    unable: str | None = None,
 ) -> JudgeReport:
     """From the newest judged turns, in any order."""
     votes = [value for each in judged for _, value in each.votes]
@@ -58,11 +61,14 @@ def judge_report(
         outcomes=outcomes(judged),
         lifts=lifts,
         probed=probed,
+        unable=unable,
     )
 
 
 def warnings(report: JudgeReport) -> Iterator[str]:
     """What is surely wrong, each as a sentence that says what to do."""
+    if report.unable is not None:
+        yield report.unable
     for found, what in ((report.rewards, "rewards"), (report.hints, "hints")):
         if found.turns >= FEWEST_TURNS and found.wrong is not None and found.wrong > MOST_WRONG:
             yield (
@@ -70,7 +76,7 @@ def warnings(report: JudgeReport) -> Iterator[str]:
                 " better judge (judge.url), or lower judge.temperature"
             )
     if report.invalid.of >= FEWEST_TURNS and report.invalid.count > MOST_INVALID * report.invalid.of:
-        yield "more than half of the judge's votes are invalid: raise judge.max_tokens if it thinks"
+        yield "more than half of the judge's votes are invalid: `afterwit show` tells why"
     right = report.calibration.right
     if right.interval.high < LEAST_RIGHT:
         yield f"the judge said what people's feedback said in only {_of(right)} turns: use a better judge"

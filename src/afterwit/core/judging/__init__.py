@@ -18,6 +18,7 @@ from afterwit.core.judging.hindsight import (
     call_seed,
     case_of,
     conclude,
+    paid,
     questions,
     reactions,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "hint_vote",
     "hinted_prompts",
     "own_words",
+    "paid",
     "questions",
     "reactions",
     "repeats_a_call",

@@ -164,8 +164,12 @@ def questions(case: JudgeCase, prompts: JudgePrompts, rules: VoteRules) -> tuple
 def conclude(case: JudgeCase, answers: Sequence[tuple[JudgeCall, Answer]], rules: VoteRules) -> Verdict:
     """The verdict of all answers, in the order of the calls. Votes pay for no repeated call."""
     votes = tuple(_read(call, answer, case.view, rules) for call, answer in answers)
-    verdict = tally(votes, rules, case.decided)
-    unpaid = case.repeats and verdict.reward > 0 and verdict.source is Source.VOTES
+    return paid(tally(votes, rules, case.decided), case, rules)
+
+
+def paid(verdict: Verdict, case: JudgeCase, rules: VoteRules) -> Verdict:
+    """The verdict; of a repeated call without a reward that no evidence decided, unless the rules pay it."""
+    unpaid = case.repeats and verdict.reward > 0 and verdict.source in (Source.VOTES, Source.READ)
     return replace(verdict, reward=0, source=Source.REPEAT) if unpaid and not rules.pay_repeats else verdict
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from afterwit.core.errors import EngineError, JudgeRefused, RequestError
+from afterwit import __version__
+from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, RequestError
 from afterwit.core.judge_checks.exam import EXAM, TRIES, Ability, Case, Mark, better
 from afterwit.core.judging import Border, Borders, JudgePrompts, Reading, borders
 from afterwit.core.judging.own_words import UNREAD
@@ -37,11 +38,16 @@ class ReplyReader:
         self._answers = [renderer.encode(answer) for answer in (POSITIVE, NEGATIVE)]
 
     async def measured(self) -> Borders | None:
-        """The borders on the shipped replies; None if the engine cannot score them."""
+        """The borders on the shipped replies; None if the engine cannot score them.
+
+        Raises EngineUnavailable if it does not answer now.
+        """
         if not self._engine.capabilities.scored_ids:
             return None
         try:
             odds = {kind: await self.odds(said) for kind, said in replies().items()}
+        except EngineUnavailable:
+            raise
         except (EngineError, RequestError):
             return None
         return borders(odds)
@@ -87,7 +93,7 @@ class Examiner:
         """`judge` names it: another one is examined anew. Without a `reader`, replies are not read."""
         self._store, self._client, self._prompts, self._settings = store, client, prompts, settings
         self._reader = reader
-        self._judge = f"{judge} {settings.prompts} {settings.thinking} {prompts.max_tokens}"
+        self._judge = f"{judge} {settings.thinking} {prompts.max_tokens} {__version__}"
         self._asking = asyncio.Lock()
         self._known: Ability | None = None
         self._told = asyncio.Event()
@@ -100,11 +106,12 @@ class Examiner:
     @property
     def fault(self) -> str | None:
         """What is wrong with the judge, in sentences; None: nothing, or it is not known yet."""
-        if self._known is None:
-            return None
+        return None if self._known is None else self._known.fault(self._name)
+
+    @property
+    def _name(self) -> str:
         settings = self._settings
-        name = "This model" if settings.url is None else f"{settings.model} at {settings.url}"
-        return self._known.fault(name)
+        return "This model" if settings.url is None else f"{settings.model} at {settings.url}"
 
     async def told(self) -> str | None:
         """Wait until the ability is known; then its `fault`."""
@@ -112,7 +119,10 @@ class Examiner:
         return self.fault
 
     async def ability(self) -> Ability:
-        """What the judge can do. Raises JudgeUnavailable if it has to be asked and does not answer."""
+        """What the judge can do.
+
+        Raises JudgeUnavailable or EngineUnavailable if what has to be asked does not answer.
+        """
         async with self._asking:
             if self._known is None:
                 self._known = await self._kept() or await self._examined()
@@ -161,14 +171,21 @@ class Examiner:
         return case.marked(answer)
 
     async def _kept(self) -> Ability | None:
+        """An endpoint that could not judge is asked again: another model may be there by now."""
         text = await self._store.call(lambda store: store.note(NOTE))
         data = None if text is None else orjson.loads(text)
-        return _read(data) if data is not None and data["judge"] == self._judge else None
+        ability = _read(data) if data is not None and data["judge"] == self._judge else None
+        return ability if ability is not None and (ability.votes or self._settings.url is None) else None
 
     def _keep(self, store: Store, ability: Ability) -> None:
-        """An endpoint that cannot judge is asked again after a restart: another model may be there then."""
-        if ability.votes or self._settings.url is None:
-            store.set_note(NOTE, orjson.dumps({"judge": self._judge, **asdict(ability)}).decode())
+        kept = {"judge": self._judge, "fault": ability.fault(self._name), **asdict(ability)}
+        store.set_note(NOTE, orjson.dumps(kept).decode())
+
+
+def fault_of(store: Store) -> str | None:
+    """What was wrong with the judge that was examined last, in sentences; None: nothing, or none was."""
+    text = store.note(NOTE)
+    return None if text is None else orjson.loads(text)["fault"]
 
 
 def _read(data: Mapping[str, Any]) -> Ability:

@@ -14,6 +14,7 @@ from afterwit.core.judging import (
     Verify,
     VoteRules,
     own_words,
+    paid,
     unvoted,
     with_own_words,
 )
@@ -59,7 +60,7 @@ class Judge:
         self._examiner = examiner
         self._failures = Failures()
         self._redaction = redaction
-        self._settings = settings
+        self._settings, self._rules = settings, rules
         self._back_off = BackOff(
             base_s=settings.retry_base_s, max_s=settings.retry_max_s, random=clock.random
         )
@@ -147,7 +148,7 @@ class Judge:
         words = own_words(next_state)
         if not ability.votes:
             judged = await asyncio.to_thread(case, turn, next_state)
-            return unvoted(judged, next_state, await self._reading(words))
+            return paid(unvoted(judged, next_state, await self._reading(words)), judged, self._rules)
         doubtful = self._settings.verify == "auto" and self._votes.doubtful
         verify = Verify.CONSISTENT if doubtful else None
         verdict = await self._verdicts.of(turn, next_state, verify=verify, hints=ability.hints)

@@ -11,6 +11,7 @@ from afterwit.core.judge_checks import (
     judge_report,
     probed,
 )
+from afterwit.stages.judge.ability import fault_of
 from afterwit.stages.judge_checks.measured import Measured
 from afterwit.store import Store
 
@@ -25,6 +26,7 @@ def report_of(store: Store) -> JudgeReport:
         store.judged_turns(limit=NEWEST),
         lifts=hint_lifts(kept.lifts) if kept is not None and kept.lifts else None,
         probed=probed(kept.probes) if kept is not None and kept.probes else None,
+        unable=fault_of(store),
     )
 
 
@@ -36,6 +38,7 @@ def judge_shares(store: Store) -> Mapping[str, float]:
 
 def known_of_judge(report: JudgeReport) -> Iterator[tuple[str, str]]:
     """Each check's name, and what it found in words."""
+    yield "can judge", "yes, or not known yet" if report.unable is None else report.unable
     yield "turns", f"{report.turns} judged, the newest"
     for name, found in (("rewards", report.rewards), ("hints", report.hints)):
         yield f"votes on {name}", _agreement(found.share, found.wrong, found.turns)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from afterwit.core.errors import EngineError, JudgeRefused, JudgeUnavailable, TurnNotFound
 from afterwit.core.judge_checks import PROBES, HintLift, hint_pairs, warnings
 from afterwit.core.judging import JudgePrompts, JudgeView, evaluation_vote
+from afterwit.stages.judge.ability import fault_of
 from afterwit.stages.judge.client import JudgeClient
 from afterwit.stages.judge.settings import JudgeSettings
 from afterwit.stages.judge_checks.measured import KEPT, Measured, shares_of
@@ -60,7 +61,8 @@ class JudgeChecks:
         kept = await self._store.call(Measured.of)
         if kept is None or kept.judge != self._judge:
             kept = Measured(judge=self._judge)
-        probes = kept.probes or await self._probe()
+        unable = await self._store.call(fault_of)
+        probes = kept.probes or (await self._probe() if unable is None else ())
         lifts = (*kept.lifts, *await self._lifts({each.turn for each in kept.lifts}))[-KEPT:]
         kept = replace(kept, probes=probes, lifts=lifts)
         await self._store.call(kept.keep)
