@@ -154,9 +154,9 @@ async def test_an_endpoint_that_cannot_judge_is_asked_again_after_a_restart(mute
     assert not (await examined(mute, None, **elsewhere).ability()).votes
     mute.client.answer = right
     assert await mute.store.call(fault_of) == (
-        "small at http://127.0.0.1:1/v1 cannot judge: 0 of 3 probe answers carried a readable vote. Set judge.url"
-        " to a stronger model, as docs/judging.md shows. Meanwhile thumbs, failed tool calls and what you write"
-        " after a response teach."
+        "small at http://127.0.0.1:1/v1 cannot judge: 0 of 3 probe answers carried a readable vote."
+        " Set judge.url to a stronger model, as docs/judging.md shows."
+        " Meanwhile thumbs, failed tool calls and what you write after a response teach."
     )
     found = examined(mute, None, **elsewhere)
     assert (await found.ability()).votes
