@@ -212,7 +212,7 @@ async def test_a_judge_that_is_never_read_is_unwell_until_it_is(store):
         await house.answered(f"t{at}")
     signals = Signals()
     running = asyncio.create_task(house.judge.run(signals))
-    while not any("votes are invalid" in words for ok, words in await house.statuses() if not ok):
+    while not any("votes cannot be read" in words for ok, words in await house.statuses() if not ok):
         continue
     house.client.answer = FakeJudge().answer
     for at in range(2, 5):

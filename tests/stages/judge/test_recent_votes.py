@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from afterwit.core.judging.voting import CUT
 from afterwit.core.verdict import Question, Source, Verdict, Vote
 from afterwit.stages.judge.recent_votes import FEWEST, REMEMBERED, RecentVotes
 
@@ -21,6 +22,15 @@ def test_more_than_half_of_enough_votes_is_a_fault(valid, invalid, warns):
     recent = RecentVotes()
     recent.add(verdict(*[1] * valid, *[None] * invalid))
     assert (recent.warning() is not None) is warns
+
+
+@pytest.mark.parametrize(("cut", "remedy"), [(CUT, "judge.max_tokens"), (None, "judge.url")])
+def test_the_remedy_fits_why_votes_are_invalid(cut, remedy):
+    recent = RecentVotes()
+    vote = Vote(question=Question.EVALUATION, words="", value=None, rejected=cut)
+    recent.add(Verdict(reward=0, source=Source.VOTES, votes=(vote,) * FEWEST))
+    assert [name in (recent.warning() or "") for name in ("judge.max_tokens", "judge.url")].count(True) == 1
+    assert remedy in (recent.warning() or "")
 
 
 @pytest.mark.parametrize(
