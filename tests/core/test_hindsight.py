@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from afterwit.core.judging.hindsight import (
+    JudgeCall,
     JudgeCase,
     JudgeView,
     call_seed,
@@ -17,7 +19,7 @@ from afterwit.core.judging.hindsight import (
 )
 from afterwit.core.judging.voting import Accept, Answer, VoteRules
 from afterwit.core.message import Conversation, Message, ToolCall
-from afterwit.core.verdict import Feedback, NextState, Question, Source
+from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict
 from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
 
@@ -54,9 +56,14 @@ def of(
     return case_of(a_turn("t", conversation=conversation), next_state, schema_error=schema_error)
 
 
+def concluded(judged: JudgeCase, answers: Iterable[tuple[JudgeCall, str]], rules: VoteRules) -> Verdict:
+    """The verdict of answers that all came to their end."""
+    return conclude(judged, [(call, Answer(words=words)) for call, words in answers], rules)
+
+
 def verdict_of(judged: JudgeCase, *words: str):
     calls = questions(judged, Prompts(), RULES)
-    return conclude(judged, list(zip(calls, [Answer(words=said) for said in words], strict=True)), RULES)
+    return concluded(judged, list(zip(calls, words, strict=True)), RULES)
 
 
 def test_the_next_state_is_every_tool_result_and_the_reply_with_their_roles():
@@ -185,7 +192,7 @@ def test_votes_do_not_pay_for_a_call_that_was_made_before(earlier, answers, feed
     rules = replace(RULES, pay_repeats=pay)
     calls = questions(judged, Prompts(), rules)
     said = [answers if call.question is Question.EVALUATION else NO_HINT for call in calls]
-    verdict = conclude(judged, list(zip(calls, said, strict=True)), rules)
+    verdict = concluded(judged, zip(calls, said, strict=True), rules)
     assert (verdict.reward, verdict.source) == expected
 
 
@@ -195,7 +202,7 @@ def test_feedback_is_checked_against_a_judge_that_does_not_see_it() -> None:
     calls = questions(judged, Prompts(), rules)
     assert [call.question for call in calls] == [Question.HINT] * 3 + [Question.BLIND]
     assert calls[-1].messages == Prompts().evaluation(of(NextState(messages=(user("No."),))).view)
-    verdict = conclude(judged, [(call, GOOD) for call in calls], rules)
+    verdict = concluded(judged, [(call, GOOD) for call in calls], rules)
     assert (verdict.reward, verdict.source, verdict.votes[-1].value) == (-1, Source.FEEDBACK, 1)
 
 
@@ -217,4 +224,4 @@ def test_an_unread_check_is_no_unread_verdict() -> None:
     rules = replace(RULES, calibrate=True)
     calls = questions(judged, Prompts(), rules)
     answers = [(call, "?" if call.question is Question.BLIND else NO_HINT) for call in calls]
-    assert not conclude(judged, answers, rules).unread
+    assert not concluded(judged, answers, rules).unread

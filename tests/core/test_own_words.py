@@ -102,10 +102,8 @@ def test_results_that_are_not(result):
 def test_what_a_client_adds_and_what_says_nothing_are_nobodys_words():
     assert own_words(NextState(messages=(user(OPENCLAW), tool("Too long.")))) == ""
     assert own_words(NextState(messages=(user("42."), user("👍")))) == ""
-    assert (
-        own_words(NextState(messages=(user(" No. "),), feedback=Feedback(reward=-1, text="短く")))
-        == "No. \n短く"
-    )
+    following = NextState(messages=(user(" No. "),), feedback=Feedback(reward=-1, text="短く"))
+    assert own_words(following) == "No.\n短く"
 
 
 def test_a_document_is_no_hint():

@@ -31,7 +31,7 @@ def call(name: str, arguments: str) -> Message:
         ('{"path": "a", "dry_run": true}', "delete dry_run=True path"),
         ('{"path": "b"}', "delete path"),
         ('{"dry_run": false, "path": "b"}', "delete dry_run=False path"),
-        (r'{"path\ud83d": "a", "\udc00": true}', "delete \ufffd=True path\ufffd"),
+        (r'{"path\ud83d": "a", "\udc00": true}', "delete path\ufffd \ufffd=True"),
         ("[1]", "delete ?"),
         ("{", "delete ?"),
     ],

@@ -254,7 +254,7 @@ async def test_a_judge_that_is_slow_but_in_time_is_heard(endpoint, client):
     asking = asyncio.create_task(ask(client))
     await asyncio.wait_for(begun.wait(), 5)
     released.set()
-    assert await asking == "late"
+    assert await asking == Answer(words="late")
 
 
 async def test_a_connection_cut_in_the_middle_is_not_an_answer(endpoint, client):

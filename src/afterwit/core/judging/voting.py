@@ -17,7 +17,7 @@ from afterwit.core.verdict import Question, Source, Verdict, Vote
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _VALUE = re.compile(r"\s*([+-]?[01])\s*")
 _CLOSED = re.compile(
-    r"(?:[^\S\n]|[*_$`)\]}>\"'\u201d\u2019\\]|</\w+>|<\|\w+\|>)*(?:[.!?;:\u3002\uff01\uff1f]|\n|\Z)"
+    r"(?:[^\S\n]|[*_$`)\]}>\"'\u201d\u2019\\]|</\w+>|<\|\w+\|>)*(?:[.!?;:\u3002\uff01\uff1f]|\n|\[HINT_START\]|\Z)"
 )
 """What follows a box that ends its sentence."""
 LAST_LINES = 3
