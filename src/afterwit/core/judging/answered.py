@@ -51,19 +51,21 @@ def without_answered_calls(response: Message, next_state: Sequence[Message]) -> 
 def failed(result: str) -> bool:
     """Whether the result of a call tells, at its beginning, that the call failed or was refused."""
     text = result.strip()
-    if text.startswith("{") and (told := _failed_object(text)) is not None:
+    if text.startswith("{") and (told := marked(text)) is not None:
         return told
     opening = text[:OPENING]
     return _FAILED.match(opening) is not None or _REFUSED.search(opening) is not None
 
 
-def _failed_object(text: str) -> bool | None:
-    """The same of a JSON object; None if it is none."""
+def marked(text: str) -> bool | None:
+    """Whether a JSON object marks itself as a failure; None if the text is none."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if told.get("success") is False or told.get("ok") is False or told.get("isError") is True:
+    if told.get("success") is False or told.get("ok") is False:
+        return True
+    if told.get("isError") is True or told.get("is_error") is True:
         return True
     return bool(told.get("error") or told.get("errors")) or told.get("status") in _BAD_STATES
 

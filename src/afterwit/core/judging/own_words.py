@@ -6,11 +6,11 @@ does who was told before.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from afterwit.core.judging.answered import marked
 from afterwit.core.judging.hindsight import JudgeCase, reactions
 from afterwit.core.judging.voting import Decided
 from afterwit.core.message import Message
@@ -79,28 +79,11 @@ def _noted(verdict: Verdict, words: str, reading: Reading, *, hint: str | None) 
 def failed_call(messages: Iterable[Message]) -> bool:
     """Whether the last result of a tool is an error by its own mark.
 
-    `{"isError": true}`, `{"is_error": true}`, `{"ok": false}`, `{"success": false}`, `{"status": "error"}`,
-    or an `error` that is not empty; and the mark that a result of Anthropic's form is stored with.
+    JSON says it of itself, as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is stored
+    as `Error: ` before the text.
     """
     results = [message.content or "" for message in messages if message.role == "tool"]
-    return bool(results) and _is_error(results[-1])
-
-
-def _is_error(result: str) -> bool:
-    if result.startswith("Error: "):
-        return True
-    if not result.lstrip().startswith("{"):
+    if not results:
         return False
-    try:
-        data = json.loads(result)
-    except (ValueError, RecursionError):
-        return False
-    marks = (
-        data.get("isError") is True,
-        data.get("is_error") is True,
-        data.get("ok") is False,
-        data.get("success") is False,
-        data.get("status") == "error",
-        bool(data.get("error")),
-    )
-    return any(marks)
+    last = results[-1].strip()
+    return last.startswith("Error: ") or (last.startswith("{") and marked(last) is True)
