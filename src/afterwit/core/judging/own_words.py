@@ -79,8 +79,8 @@ def _noted(verdict: Verdict, words: str, reading: Reading, *, hint: str | None) 
 def failed_call(messages: Iterable[Message]) -> bool:
     """Whether the last result of a tool is an error by its own mark.
 
-    JSON says it of itself, as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is stored
-    as `Error: ` before the text.
+    JSON says it of itself, as `{"isError": true}` or `{"error": "no such file"}`; Anthropic's `is_error` is
+    stored as `Error: ` before the text.
     """
     results = [message.content or "" for message in messages if message.role == "tool"]
     if not results:
