@@ -62,10 +62,10 @@ def test_each_version_starts_from_the_base_and_leaves_it_bit_for_bit(
     dtype: torch.dtype, qwen: Path, adapters: list[Path]
 ) -> None:
     base, untouched = load_module(qwen, CPU, dtype), load_module(qwen, CPU, dtype)
-    first = load_version(adapters[0], base, CPU, dtype)
+    first = load_version(adapters[0], base, qwen, CPU, dtype)
     for number in range(20):
-        load_version(adapters[number % 2], base, CPU, dtype)
-    again = load_version(adapters[0], base, CPU, dtype)
+        load_version(adapters[number % 2], base, qwen, CPU, dtype)
+    again = load_version(adapters[0], base, qwen, CPU, dtype)
     for one, other in ((base, untouched), (first, again)):
         assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
         assert score(one, IDS) == score(other, IDS)
@@ -76,7 +76,7 @@ def test_a_version_holds_copies_of_the_layers_that_its_adapter_moves_and_of_noth
     qwen: Path, adapters: list[Path]
 ) -> None:
     base = load_module(qwen, CPU, torch.float32)
-    served = load_version(adapters[0], base, CPU, torch.float32)
+    served = load_version(adapters[0], base, qwen, CPU, torch.float32)
     for name, own in served.named_parameters():
         shared = own.data_ptr() == base.get_parameter(name).data_ptr()
         assert shared == ("_proj" not in name)

@@ -46,7 +46,7 @@ async def load(engine: EmbeddedEngine, folder: Path, person: int, version: int |
 def alone(qwen: Path, engine: EmbeddedEngine, folder: Path, prompt: range, said: Said) -> list[float]:
     """The response's log-probs by the code that serves one adapter as the shared one."""
     dtype = getattr(torch, engine.facts.dtype)
-    module = load_version(folder, load_module(qwen, CPU, dtype), CPU, dtype)
+    module = load_version(folder, load_module(qwen, CPU, dtype), qwen, CPU, dtype)
     return score(module, (*prompt, *said.ids))[-len(said.ids) :]
 
 

@@ -146,7 +146,7 @@ class FakeEngine:
             raise EngineError(f"there are no weights in {folder}")
         self._staged = adapter, version
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         self._check_staged()
         return [-0.5] * (len(ids) - 1)
 

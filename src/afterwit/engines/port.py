@@ -214,9 +214,10 @@ class Engine(Protocol):
     async def stage(self, version: int, folder: Path, *, adapter: str = SHARED) -> None:
         """Load a version's weights beside the live ones, serving nobody. EngineError if they do not fit."""
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         """Log-probs at temperature 1 of ids[1:] under the staged weights, [len(ids) - 1].
 
+        A staged adapter is taken `times` times: 0 is the base. Weights that are no adapter stay as they are.
         EngineError if nothing is staged or the ids cannot be scored.
         """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -266,7 +265,7 @@ class Trainer:
 
         Raises UpdateRefused if its probe is not finite, VersionTaken if another version came first.
         """
-        if not all(map(math.isfinite, version.probe.logprobs)):
+        if not version.probe.is_finite:
             raise UpdateRefused(f"the weights of version {version.number} give log-probs that are not finite")
 
         def fill(folder: Path) -> None:

@@ -6,7 +6,8 @@ Hu et al. 2021, arXiv:2106.09685, section 4.1. Axes: R the rank, I and O a layer
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -104,18 +105,44 @@ def beside(model: M, pairs: Mapping[str, Pair], scale: float) -> M:
     other = twin(model, {})
     for layer, pair in fitting(other, pairs).values():
         a_RI, b_OR = (factor.to(layer.weight.device) for factor in pair)
-        layer.register_forward_hook(_adding(a_RI, scale * b_OR))
+        layer.register_forward_hook(_Adding(Pair(a_RI, scale * b_OR)))
     return other
 
 
-def _adding(a_RI: Tensor, b_OR: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+class _Adding:
     """A layer's forward hook. Product and sum are computed in the factors' precision."""
 
-    def hook(layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+
+    def __call__(self, layer: nn.Module, inputs: tuple[Tensor, ...], out_NO: Tensor) -> Tensor:
+        a_RI, b_OR = self.pair
         narrow_NR = functional.linear(inputs[0].to(a_RI.dtype), a_RI)
         return (out_NO + functional.linear(narrow_NR, b_OR)).to(out_NO.dtype)
 
-    return hook
+
+def adds(model: nn.Module) -> bool:
+    """Whether the model is one of `beside`."""
+    return next(_addings(model), None) is not None
+
+
+@contextmanager
+def taken(model: M, times: float) -> Iterator[M]:
+    """Within the body a model of `beside` adds its adapter `times` times: no one else may use it."""
+    hooks = list(_addings(model)) if times != 1.0 else []
+    pairs = [hook.pair for hook in hooks]
+    for hook, pair in zip(hooks, pairs, strict=True):
+        hook.pair = Pair(pair.a_RI, times * pair.b_OR)
+    try:
+        yield model
+    finally:
+        for hook, pair in zip(hooks, pairs, strict=True):
+            hook.pair = pair
+
+
+def _addings(model: nn.Module) -> Iterator[_Adding]:
+    for module in model.modules():
+        yield from (hook for hook in module._forward_hooks.values() if isinstance(hook, _Adding))
 
 
 def fitting(model: nn.Module, pairs: Mapping[str, Pair]) -> dict[str, tuple[nn.Linear | Conv1D, Pair]]:

@@ -31,6 +31,12 @@ class Factors:
     def device(self) -> torch.device:
         return next(iter(self.pairs.values())).a_RI.device
 
+    def times(self, factor: float) -> Factors:
+        """The adapter taken `factor` times."""
+        if factor == 1.0:
+            return self
+        return Factors({name: Pair(pair.a_RI, factor * pair.b_OR) for name, pair in self.pairs.items()})
+
     @property
     def nbytes(self) -> int:
         """Bytes that it takes in memory."""

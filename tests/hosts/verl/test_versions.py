@@ -73,7 +73,7 @@ async def test_a_version_that_verl_made_is_verified_listed_and_served(
         served.append(number)
 
     publisher = Publisher(
-        engine=engine, checkpoints=place.versions, published=record, tolerance=1e-4, keep_versions=5
+        engine=engine, checkpoints=place.versions, published=record, dtype="float32", keep_versions=5
     )
     assert await publisher.step()
     await engine.close()

@@ -68,7 +68,7 @@ class House:
             engine=self.engine,
             checkpoints=self.checkpoints[adapter],
             published=published,
-            tolerance=0.1,
+            dtype="float32",
             keep_versions=5,
             adapter=adapter,
         )

@@ -22,8 +22,9 @@ from afterwit.core.version import Origin, Probe, Version
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.facts import CAPABILITIES
 from afterwit.engines.embedded.settings import EmbeddedSettings
-from afterwit.engines.port import Capabilities
-from afterwit.stages.publish import Publisher, PublishSettings, candidates, check_capable, check_probe
+from afterwit.engines.port import Capabilities, Facts
+from afterwit.stages.publish import Expected, Publisher, candidates, check_capable, examined
+from afterwit.stages.publish.probe import Answer
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import WORKING, Signals
 from tests.engines.talk import ask, plain_logits, say
@@ -85,11 +86,23 @@ class MemoryCheckpoints:
         self.trimmed.append((keep, list(but)))
 
 
+FACTS = Facts(
+    name="pretend",
+    model="tiny",
+    context_length=64,
+    vocabulary=9,
+    end_ids=frozenset(),
+    dtype="float32",
+    fingerprint="",
+)
+
+
 @dataclass
 class PretendEngine:
     """Loads anything but `broken`; probes as told, -1 and -2 by default."""
 
     version: int = 0
+    facts: Facts = FACTS
     capabilities: Capabilities = CAPABILITIES
     probes: dict[int, list[float]] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
@@ -107,8 +120,8 @@ class PretendEngine:
             raise EngineError("out of memory")
         self.staged = version
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
-        assert tuple(ids) == IDS[: self.capabilities.longest_probe]
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
+        assert (tuple(ids), times) == (IDS[: self.capabilities.longest_probe], 1.0)
         return self.probes.get(self.staged, [-1.0, -2.0])[: len(ids) - 1]
 
     async def promote(self) -> None:
@@ -130,7 +143,7 @@ class House:
             engine=self.engine,
             checkpoints=self.checkpoints,
             published=self.record,
-            tolerance=1e-4,
+            dtype="float32",
             keep_versions=5,
         )
 
@@ -240,17 +253,22 @@ def test_versions_without_weights_are_no_candidates() -> None:
     assert [found.number for found in candidates(checkpoints, 1, frozenset({3}))] == []
 
 
-@pytest.mark.parametrize("served", [[-1.0, -2.1], [float("nan"), -2.0], [-1.0, float("-inf")]])
-def test_a_probe_that_is_off_or_not_finite_is_a_mismatch(served: list[float]) -> None:
-    with pytest.raises(ProbeMismatch):
-        check_probe(version(1), served, 0.01)
-    check_probe(version(1), [-1.01, -2.0], 0.01)
+@pytest.mark.parametrize("served", [[-1.0, -2.1], [float("nan"), -2.0], [-1.0, float("-inf")], [-1.0], []])
+async def test_an_answer_that_is_off_not_finite_or_of_another_length_is_a_mismatch(
+    served: list[float],
+) -> None:
+    house = House(probes={1: served})
+    house.checkpoints.put(version(1))
+    with pytest.raises(ProbeMismatch, match="version 1 is not served"):
+        await house.publisher.step()
+    assert house.engine.version == 0
 
 
-def test_the_tolerance_follows_the_coarser_dtype_unless_set() -> None:
-    assert PublishSettings().tolerance_for("float32", "float32") == 1e-4
-    assert PublishSettings().tolerance_for("float32", "bfloat16") == 0.05
-    assert PublishSettings(tolerance=0.5).tolerance_for("float32") == 0.5
+@pytest.mark.parametrize("said", [0, 1, 62, 64])
+def test_an_engine_that_answers_for_another_number_of_ids_is_refused(said: int) -> None:
+    expected = Probe(ids=tuple(range(64)), logprobs=(-1.0,) * 63)
+    with pytest.raises(ProbeMismatch, match=f"{said} log-probs were given for 63 tokens"):
+        examined(Expected(probe=expected, dtypes=("float32",)), Answer(logprobs=[-1.0] * said))
 
 
 async def test_the_alarm_stays_until_another_version_is_served() -> None:
@@ -331,12 +349,24 @@ async def test_an_engine_that_scores_short_prompts_is_probed_with_as_many_ids() 
 
 def test_an_engine_that_cannot_take_what_the_learner_writes_is_a_setting_error() -> None:
     whole, adapters = replace(CAPABILITIES, adapters=False), replace(CAPABILITIES, whole_weights=False)
-    check_capable(whole, lora_rank=0)
-    check_capable(adapters, lora_rank=8)
+    exact = ("float32", "float32")
+    check_capable(whole, lora_rank=0, dtypes=exact)
+    check_capable(adapters, lora_rank=8, dtypes=exact)
     with pytest.raises(SettingError, match="lora_rank to 0"):
-        check_capable(whole, lora_rank=8)
+        check_capable(whole, lora_rank=8, dtypes=exact)
     with pytest.raises(SettingError, match="lora_rank above 0"):
-        check_capable(adapters, lora_rank=0)
+        check_capable(adapters, lora_rank=0, dtypes=exact)
+
+
+def test_whole_weights_are_served_in_the_precision_that_they_are_trained_for() -> None:
+    for rank, dtypes in (
+        (0, ("bfloat16", "bfloat16")),
+        (0, ("float32", "bfloat16")),
+        (8, ("bfloat16", "float32")),
+    ):
+        check_capable(CAPABILITIES, lora_rank=rank, dtypes=dtypes)
+    with pytest.raises(SettingError, match="bfloat16, and would round away"):
+        check_capable(CAPABILITIES, lora_rank=0, dtypes=("bfloat16", "float32"))
 
 
 async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_it(tmp_path: Path) -> None:
@@ -356,7 +386,7 @@ async def test_a_restarted_engine_picks_up_the_newest_version_and_answers_with_i
     for _ in range(2):
         engine = EmbeddedEngine.load(base, EmbeddedSettings())
         publisher = Publisher(
-            engine=engine, checkpoints=checkpoints, published=record, tolerance=1e-4, keep_versions=5
+            engine=engine, checkpoints=checkpoints, published=record, dtype="float32", keep_versions=5
         )
         assert await publisher.step()
         assert set((await say(engine, ask(ids))).versions) == {2}

@@ -68,7 +68,9 @@ def publisher_of(settings: Settings, engine: Engine, versions: Versions, store: 
 
     if settings.learner.enabled:
         own = settings.learner.adapters != "shared"
-        check_capable(engine.capabilities, lora_rank=settings.learner.lora_rank, own_adapters=own)
+        dtypes = (engine.facts.dtype, settings.learner.dtype)
+        rank = settings.learner.lora_rank
+        check_capable(engine.capabilities, lora_rank=rank, dtypes=dtypes, own_adapters=own)
     return _publisher(settings, engine, versions, partial(_published, store, versions))
 
 
@@ -115,7 +117,7 @@ def _publisher(
         engine=engine,
         checkpoints=versions.of(adapter),
         published=published,
-        tolerance=settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype),
+        dtype=settings.learner.dtype,
         keep_versions=settings.learner.keep_versions,
         adapter=adapter,
         one_at_a_time=None if beside is None else beside.one_at_a_time,

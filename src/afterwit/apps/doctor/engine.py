@@ -14,15 +14,17 @@ from afterwit.apps.config import Settings
 from afterwit.apps.doctor import judge
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import SAMPLE
+from afterwit.core.agreement import gap, most
 from afterwit.core.turn import Basis, Sampled, Sampling
 from afterwit.engines.port import Engine, Generate
-from afterwit.stages.publish import check_capable, probe_gap
+from afterwit.stages.publish import BASE, Expected, answered, check_capable, examined
 from afterwit.wire.model_text.render import Renderer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from afterwit.learner.policy import Policy
+    from afterwit.learner.settings import LearnerSettings
 
 SAMPLING = Sampling(max_tokens=24, temperature=0.7, seed=0, ignore_eos=True)
 MOVED = 1e-3
@@ -41,18 +43,17 @@ def check(
     model = policy.model
     with asyncio.Runner() as runner:
         engine = runner.run(opening)
-        tolerance = settings.publish.tolerance_for(engine.facts.dtype, settings.learner.dtype)
         yield tested(
             "sampled log-probs",
-            lambda: runner.run(_rescored(engine, model, renderer, max(tolerance, 1e-3))),
-            remedy="engine and learner disagree about this model: set both their dtype to float32",
+            lambda: runner.run(_rescored(engine, model, renderer)),
+            remedy="engine and learner disagree about this model: do not train with it",
         )
         if settings.judge.url is None:
             served = build.judge_client(settings.judge, engine, renderer)
             yield judge.finding(lambda: runner.run(judge.judges(served, settings.judge)))
         yield tested(
             "swap",
-            lambda: runner.run(_swapped(engine, policy, base, settings.learner.lora_rank, tolerance)),
+            lambda: runner.run(_swapped(engine, policy, base, settings.learner)),
             remedy="the engine does not serve what the learner writes: do not train with it",
         )
         runner.run(engine.close())
@@ -74,39 +75,45 @@ async def sample(engine: Engine, prompt: tuple[int, ...]) -> Sampled:
     )
 
 
-async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer, tolerance: float) -> str:
+async def _rescored(engine: Engine, model: PreTrainedModel, renderer: Renderer) -> str:
     import torch
 
     from afterwit.learner.scoring import Row, response_logits
+    from afterwit.weights.widened import widened
 
     prompt = renderer.prompt_ids(SAMPLE)
     sampled = await sample(engine, prompt)
     tau = SAMPLING.temperature if sampled.basis is Basis.PROCESSED else 1.0
-    with torch.no_grad():
+    with torch.no_grad(), widened(model):
         logits_TV = response_logits(model, [Row(prompt=prompt, response=sampled.ids)])[0].float()
     ids_T = torch.tensor(sampled.ids, device=logits_TV.device)
     scored_T = torch.log_softmax(logits_TV / tau, -1).gather(-1, ids_T[:, None])[:, 0]
-    gap = (scored_T.cpu() - torch.tensor(sampled.logprobs)).abs().max().item()
-    said = f"{len(sampled.ids)} sampled tokens re-score within {gap:.2g} nats"
-    expect(gap <= tolerance, f"{said}; at most {tolerance:g} is right")
+    apart, limit = gap(scored_T.tolist(), sampled.logprobs), most(engine.facts.dtype)
+    said = f"{len(sampled.ids)} sampled tokens re-score within {apart:.2g} nats on average"
+    expect(apart <= limit, f"{said}; at most {limit:g} is right")
     return said
 
 
-async def _swapped(engine: Engine, policy: Policy, base: Path, lora_rank: int, tolerance: float) -> str:
+async def _swapped(engine: Engine, policy: Policy, base: Path, learner: LearnerSettings) -> str:
     from afterwit.learner.scoring import probe
 
-    check_capable(engine.capabilities, lora_rank=lora_rank)
+    dtypes = (engine.facts.dtype, learner.dtype)
+    check_capable(engine.capabilities, lora_rank=learner.lora_rank, dtypes=dtypes)
+    before = probe(policy.model)
     _move(policy)
     with tempfile.TemporaryDirectory() as folder:
-        policy.trained.write(Path(folder), base)
-        expected = probe(policy.model)
-        await engine.stage(1, Path(folder))
-    served = await engine.probe(expected.ids[: engine.capabilities.longest_probe])
+        place = Path(folder) / "1"
+        place.mkdir()
+        policy.trained.write(place, base)
+        expected = Expected(probe=probe(policy.model), others={BASE: before}, dtypes=dtypes)
+        expected = expected.cut(engine.capabilities.longest_probe)
+        await engine.stage(1, place)
+        found = examined(expected, await answered(engine, expected.probe, {}))
     await engine.promote()
-    gap = probe_gap(expected, served)
-    said = f"served log-probs are {gap:.2g} nats from the learner's on average"
-    expect(gap <= tolerance, f"{said}; at most {tolerance:g} is right")
-    return said
+    said = f"served log-probs are {found.apart:.2g} nats from the learner's on average"
+    if (stands := found.shares.get(BASE)) is None:
+        return said
+    return f"{said}, and stand {stands.value:.2g} of the way from the base's, give or take {stands.error:.2g}"
 
 
 def _move(policy: Policy) -> None:

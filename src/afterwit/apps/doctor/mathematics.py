@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from afterwit.apps.doctor.finding import Finding, expect, tested
 from afterwit.apps.doctor.model import HINT, SAMPLE
+from afterwit.core.agreement import LEAST, MOST_EXACT, allowed
 from afterwit.core.judging import Placement, splice
 from afterwit.wire.model_text.render import Renderer
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 RESPONSE = "I will look first: ls todo.txt notes.txt, then mv -n notes.txt todo.txt."
 OTHER_HINT = "Answer in French."
-EXACT, ROUNDED = 1e-3, 0.05
-"""Nats by which equal weights may differ on average: in float32, and in half precision."""
 
 
 def check(
@@ -34,7 +34,7 @@ def check(
     yield tested("the teacher's weights", paths.base_is_the_base, remedy=report)
     yield tested("same weights, no hint", paths.no_advantage, remedy=report)
     yield tested("teacher sensitivity", paths.sensitive, remedy=report)
-    yield tested("packed and alone", paths.invariant, remedy=report)
+    yield tested("packed and alone", paths.invariant, remedy='set learner.packing = "off"')
 
 
 class _Paths:
@@ -50,13 +50,25 @@ class _Paths:
         response = renderer.encode(RESPONSE)
         prompts = [renderer.prompt_ids(splice(SAMPLE, hint, placement)) for hint in ("", HINT, OTHER_HINT)]
         self._rows = [Row(prompt=prompt, response=response) for prompt in prompts]
-        self._tolerance = EXACT if trainer.settings.dtype != "bfloat16" else ROUNDED
+
+    @cached_property
+    def _allowed(self) -> float:
+        """Nats by which the same weights may differ on average here: what rounding makes of these rows."""
+        from afterwit.weights.widened import widened
+
+        model = self._frozen.base(self._policy)
+        rounded = [self._sampled(model, [row])[0] for row in self._rows]
+        with widened(model):
+            exact = [self._sampled(model, [row])[0] for row in self._rows]
+        noise = max(_apart(one, other) for one, other in zip(rounded, exact, strict=True))
+        return allowed(max(noise, LEAST), self._settings.dtype)
 
     def base_is_the_base(self) -> str:
         """The frozen base, as an update asks it, still gives what it gave before anything was learned."""
         import torch
 
         from afterwit.learner.scoring import Row, probe
+        from afterwit.weights.widened import widened
 
         first = self._versions.get(0)
         if first is None:
@@ -66,10 +78,12 @@ class _Paths:
             expected = first.probe
         row = Row(prompt=expected.ids[:1], response=expected.ids[1:])
         shorter = Row(prompt=expected.ids[:1], response=expected.ids[1:-1])
-        logprobs_T = self._sampled(self._frozen.base(self._policy), [row, shorter])[0]
-        gap = (logprobs_T - torch.tensor(expected.logprobs)).abs().mean().item()
+        model = self._frozen.base(self._policy)
+        with widened(model):
+            logprobs_T = self._sampled(model, [row, shorter])[0]
+        gap = _apart(logprobs_T, torch.tensor(expected.logprobs))
         expect(
-            gap <= self._tolerance,
+            gap <= MOST_EXACT,
             f"the frozen base is {gap:.3g} nats from what it was before anything was learned",
         )
         return f"the frozen base is what it was before anything was learned, within {gap:.2g} nats"
@@ -78,7 +92,7 @@ class _Paths:
         """The policy as its own teacher, through the teacher's pass, packed with a hinted branch."""
         targets, hinted = self._live([self._rows[0]], [self._rows[1]])
         gap = targets.gap_T.abs().mean().item()
-        expect(gap <= self._tolerance, f"a teacher with the student's weights is {gap:.3g} nats from it")
+        expect(gap <= self._allowed, f"a teacher with the student's weights is {gap:.3g} nats from it")
         expect(
             hinted.gap_T.abs().mean().item() > gap,
             "the hint moves nothing: the teacher's log-probs equal the student's",
@@ -90,7 +104,7 @@ class _Paths:
         one, other = self._live([self._rows[1]], [self._rows[2]])
         moved, apart = one.gap_T.abs().mean().item(), (one.gap_T - other.gap_T).abs().mean().item()
         expect(moved > 0.0, "the hint moves nothing: the teacher's log-probs equal the student's")
-        expect(apart > self._tolerance * 0.01, "another teacher gives the same advantages")
+        expect(apart > self._allowed * 0.01, "another teacher gives the same advantages")
         return f"a hint moves the response by {moved:.3g} nats a token, another hint elsewhere"
 
     def invariant(self) -> str:
@@ -98,8 +112,8 @@ class _Paths:
         model = self._frozen.base(self._policy)
         together = self._sampled(model, self._rows)
         apart = [self._sampled(model, [row])[0] for row in self._rows]
-        gap = max((one - other).abs().mean().item() for one, other in zip(together, apart, strict=True))
-        expect(gap <= self._tolerance, f"in one pass and apart log-probs differ by {gap:.3g} nats")
+        gap = max(_apart(one, other) for one, other in zip(together, apart, strict=True))
+        expect(gap <= self._allowed, f"in one pass and apart log-probs differ by {gap:.3g} nats")
         return f"in one pass and apart log-probs agree within {gap:.2g} nats"
 
     def _sampled(self, model: object, rows: Sequence[Row]) -> list[Tensor]:
@@ -141,6 +155,11 @@ class _Paths:
         score(state)
         found = [state.targets[index].hint_targets for index in range(len(items))]
         return [targets for targets in found if targets is not None]
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Mean |difference| of log-probs [T]."""
+    return float((one.cpu() - other.cpu()).abs().mean())
 
 
 def _behaviour(row: Row) -> Behaviour:

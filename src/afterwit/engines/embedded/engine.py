@@ -116,7 +116,7 @@ class EmbeddedEngine:
         staging = Staging(
             module,
             runners.rows,
-            load=partial(load_version, base=module, device=device, dtype=dtype),
+            load=partial(load_version, base=module, root=folder, device=device, dtype=dtype),
             own=partial(load_own, base=folder),
         )
         return cls(runners, staging, facts, grammars=Grammars(folder, facts), script=script, seed=seed)
@@ -202,8 +202,8 @@ class EmbeddedEngine:
         self._check_open()
         await self._staging.stage(version, folder, adapter)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
-        return await self._staging.probe(ids)
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
+        return await self._staging.probe(ids, times)
 
     async def promote(self) -> None:
         self._check_open()

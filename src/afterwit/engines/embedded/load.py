@@ -69,11 +69,16 @@ def attend_in_slots(model: PreTrainedModel) -> None:
         model.set_attn_implementation(attention.NAME)
 
 
-def load_version(folder: Path, base: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """A version's weights: whole ones from its folder, or the adapter there on `base`, which stays as it is.
+def load_version(
+    folder: Path, base: nn.Module, root: Path, device: torch.device, dtype: torch.dtype
+) -> nn.Module:
+    """A version's weights: whole ones from its folder, or the adapter there on `base`, which stays as it is
+    and is the version itself if the folder is its own, `root`.
 
     EngineError if they cannot be loaded.
     """
+    if folder.resolve() == root.resolve():
+        return base
     try:
         lora = lora_of(folder)
         if lora is None:

@@ -21,6 +21,7 @@ from afterwit.tree.feed import inputs
 from afterwit.tree.groups import WORTH, groups, ratio
 from afterwit.tree.pack import Path, pack
 from afterwit.tree.support import unsupported_reason
+from afterwit.weights.widened import widened
 
 PASS_TOKENS = 16384
 """Tokens of one pass, beside its longest row."""
@@ -56,7 +57,7 @@ def passes(module: PreTrainedModel, rows: Sequence[Score], limit: int) -> list[P
     ids = [_inputs(row) for row in rows]
     if len(rows) < 2 or ratio(ids) < WORTH:
         return [Pass([index], False) for index in range(len(rows))]
-    if (reason := unsupported_reason(module, NAME)) is not None:
+    if (reason := unsupported_reason(module, NAME, widened=widened)) is not None:
         log.info("rows are scored one by one: %s", reason)
         return [Pass([index], False) for index in range(len(rows))]
     order = sorted(range(len(rows)), key=ids.__getitem__)

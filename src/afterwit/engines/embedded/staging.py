@@ -12,6 +12,7 @@ from torch import nn
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.forward import score
+from afterwit.weights.lora import adds, beside, lora_of, pairs_of, taken
 from afterwit.weights.rows import Factors, RowAdapters
 
 Loader = Callable[[Path], nn.Module]
@@ -24,6 +25,7 @@ class Staged(NamedTuple):
     adapter: str
     version: int
     module: nn.Module
+    folder: Path
     factors: Factors | None = None
 
 
@@ -56,26 +58,36 @@ class Staging:
             if self._load_own is None:
                 raise EngineError("This engine has no adapters of somebody's own.")
             factors = await asyncio.to_thread(self._load_own, folder, self._rows)
-            self._staged = Staged(adapter, version, self._rows.module, factors)
+            self._staged = Staged(adapter, version, self._rows.module, folder, factors)
             return
         module = await asyncio.to_thread(self._load, folder)
         _check_shapes(module, self._base, folder)
-        self._staged = Staged(adapter, version, module)
+        self._staged = Staged(adapter, version, module, folder)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
-        """Log-probs of ids[1:] under the staged weights."""
+    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
+        """Log-probs of ids[1:] under the staged weights, their adapter taken `times` times."""
         staged = self.staged
         try:
-            return await asyncio.to_thread(self._probed, staged, tuple(ids))
+            return await asyncio.to_thread(self._probed, staged, tuple(ids), times)
         except Exception as error:  # a model is foreign code and may raise anything
             raise EngineError(f"The staged weights cannot be probed: {error}") from error
 
     def discard(self) -> None:
         self._staged = None
 
-    def _probed(self, staged: Staged, ids: Sequence[int]) -> list[float]:
-        with self._rows.rows([staged.factors]):
-            return score(staged.module, ids)
+    def _probed(self, staged: Staged, ids: Sequence[int], times: float) -> list[float]:
+        if times == 0.0 and (staged.factors is not None or lora_of(staged.folder) is not None):
+            return score(self._base, ids)
+        factors = None if staged.factors is None else staged.factors.times(times)
+        with self._rows.rows([factors]), taken(self._takeable(staged, times), times) as module:
+            return score(module, ids)
+
+    def _takeable(self, staged: Staged, times: float) -> nn.Module:
+        """A merged adapter is beside the weights for a probe: there it can be taken several times."""
+        merged = times != 1.0 and staged.adapter == SHARED and not adds(staged.module)
+        if not merged or (lora := lora_of(staged.folder)) is None:
+            return staged.module
+        return beside(self._base, pairs_of(staged.folder), lora.scale)
 
 
 def _check_shapes(module: nn.Module, base: nn.Module, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
+from afterwit.core.agreement import gap, most
 from afterwit.core.errors import SettingError
 from afterwit.engines.fleet.member import Member
 from afterwit.engines.port import Capabilities, Facts
@@ -27,11 +28,12 @@ def same_facts(members: Sequence[Member]) -> Facts:
                     f"the servers of engine.url differ: {name} is {one} at {first.name}, but {two} at "
                     f"{other.name}; start all with the same model and --dtype"
                 )
-        gap, most = first.engine.proof.gap(other.engine.proof.logprobs), first.engine.proof.close(ours.dtype)
-        if not gap <= most:
+        one, two = (each.engine.proof.said[1.0] for each in (first, other))
+        apart, limit = gap(one, two), most(ours.dtype)
+        if not apart <= limit:
             raise SettingError(
                 f"the servers of engine.url do not serve the same weights: of the same ids the log-probs at "
-                f"{first.name} and {other.name} differ by {gap:.2g} on average, and at most {most:g} is "
+                f"{first.name} and {other.name} differ by {apart:.2g} on average, and at most {limit:g} is "
                 "right; start all with the same model"
             )
     return replace(ours, context_length=min(each.engine.facts.context_length for each in members))

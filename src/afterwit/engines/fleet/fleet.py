@@ -105,9 +105,9 @@ class Fleet:
         self._check_open()
         await self._rolling.stage(version, await asyncio.to_thread(folder.resolve), adapter)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         self._check_open()
-        return await self._rolling.probe(ids)
+        return await self._rolling.probe(ids, times)
 
     async def promote(self) -> None:
         self._check_open()

@@ -16,7 +16,7 @@ from pathlib import Path
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError, EngineUnavailable
 from afterwit.engines.fleet.member import Member
-from afterwit.engines.server.swaps.proof import Proof
+from afterwit.engines.server.swaps.proof import Proof, proof_with
 
 AGAIN_S = 60.0
 """Seconds until a server that did not take the live weights is given them again: reading them may take long,
@@ -78,18 +78,19 @@ class Rolling:
                 raise away or EngineUnavailable("no server of the fleet is there to take new weights")
             self._next = (version, folder, adapter)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
         """By the first server that is there: the others must agree with it later."""
         async with self._one_at_a_time:
             while self._staged:
                 try:
-                    scored = await self._staged[0].engine.probe(ids)
+                    scored = await self._staged[0].engine.probe(ids, times=times)
                 except EngineUnavailable:
                     if len(self._staged) == 1:
                         raise
                     del self._staged[0]
+                    self._next_proof = None
                 else:
-                    self._next_proof = Proof(ids=tuple(ids), logprobs=tuple(scored))
+                    self._next_proof = proof_with(self._next_proof, ids, times, scored)
                     return scored
             raise EngineError("No weights are staged.")
 
@@ -104,7 +105,7 @@ class Rolling:
             for member in self._staged:
                 try:
                     if proof is not None and member is not probed:
-                        proof.check(await member.engine.probe(proof.ids), self._dtype)
+                        await _check(member, proof, self._dtype)
                     await member.engine.promote()
                 except EngineError as error:
                     failed = error
@@ -155,7 +156,7 @@ class Rolling:
         try:
             await member.engine.stage(rolled.version, rolled.folder, adapter=adapter)
             if rolled.proof is not None:
-                rolled.proof.check(await member.engine.probe(rolled.proof.ids), self._dtype)
+                await _check(member, rolled.proof, self._dtype)
             await member.engine.promote()
         except EngineError as error:
             if not isinstance(error, EngineUnavailable):
@@ -182,3 +183,8 @@ class Rolling:
 
     def _forget_staged(self) -> None:
         self._staged, self._next, self._next_proof = [], None, None
+
+
+async def _check(member: Member, proof: Proof, dtype: str) -> None:
+    """EngineError unless a server says of what is staged there what the first one said."""
+    await proof.check(lambda times: member.engine.probe(proof.ids, times=times), dtype)

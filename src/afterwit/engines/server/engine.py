@@ -25,7 +25,7 @@ from afterwit.engines.server.settings import ServerSettings
 from afterwit.engines.server.swaps.adapters import AdapterSwap
 from afterwit.engines.server.swaps.lease import Lease
 from afterwit.engines.server.swaps.port import Swap
-from afterwit.engines.server.swaps.proof import Proof, sample_ids
+from afterwit.engines.server.swaps.proof import Proof, proof_with, sample_ids
 from afterwit.engines.server.swaps.whole import WholeSwap, is_ours
 from afterwit.engines.server.watch import WHO, Watch
 
@@ -86,7 +86,7 @@ class ServerEngine:
         if is_ours(await server.check()):
             await server.load_weights(base, "base")
         ids = sample_ids(facts.vocabulary)
-        proof = Proof(ids=ids, logprobs=tuple(await server.score(ids, None)))
+        proof = proof_with(None, ids, 1.0, await server.score(ids, None))
         return cls(server, base, settings, facts=facts, capabilities=capabilities, proof=proof)
 
     @property
@@ -190,9 +190,9 @@ class ServerEngine:
         async with self._watched():
             await self._swap.stage(version, await asyncio.to_thread(folder.resolve), adapter)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], *, times: float = 1.0) -> list[float]:
         async with self._watched():
-            return await self._swap.probe(ids)
+            return await self._swap.probe(ids, times)
 
     async def promote(self) -> None:
         async with self._watched():

@@ -6,7 +6,6 @@ The manifest's rename is the commit; the rollout's process tells the store.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import time
@@ -60,7 +59,7 @@ def write(batch: Batch, written: Path) -> Version:
         probe=probe_of(written, settings.learner.dtype),
         metrics={"samples": float(len(batch.turns))},
     )
-    if not all(map(math.isfinite, version.probe.logprobs)):
+    if not version.probe.is_finite:
         raise UpdateRefused(f"the weights in {written} give log-probs that are not finite")
 
     def fill(folder: Path) -> None:

@@ -14,6 +14,7 @@ from afterwit.learner.scoring.rows import Row, micro_batches, micro_batches_in_o
 from afterwit.learner.settings import LearnerSettings
 from afterwit.tree.groups import WORTH, groups, ratio
 from afterwit.tree.support import unsupported_reason
+from afterwit.weights.widened import widened
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,11 @@ class Packing:
         """Allowed if the setting and every model permit it. A model that does not is logged once."""
         if settings.packing == "off":
             return NEVER
-        reasons = [reason for model in models if model is not None and (reason := unsupported_reason(model))]
+        reasons = [
+            reason
+            for model in models
+            if model is not None and (reason := unsupported_reason(model, widened=widened))
+        ]
         for reason in reasons:
             _say(f"rows are not packed, but run one sequence each: {reason}")
         return cls(not reasons)

@@ -8,19 +8,24 @@ Axes: B rows of a pass, L tokens, T tokens of a response, N response tokens of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from afterwit.core.version import Probe
+from afterwit.core.version import AMPLIFIED, Probe
 from afterwit.learner.scoring import layout as layouts
 from afterwit.learner.scoring.layout import Layout
 from afterwit.learner.scoring.packing import NEVER, Packing
 from afterwit.learner.scoring.rows import Row
+from afterwit.weights.widened import widened
 
-PROBE_TOKENS = 64
+PROBE_TOKENS = 256
+ROWS = 64
+"""Rows of logits that are turned into log-probs at a time, in double precision."""
 
 
 def response_logits(model: PreTrainedModel, rows: Sequence[Row], *, packed: bool = False) -> list[Tensor]:
@@ -66,14 +71,43 @@ def stream_states(
 
 @torch.no_grad()
 def probe(model: PreTrainedModel) -> Probe:
-    """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree."""
-    random = Random(0)
-    size = model.config.get_text_config().vocab_size
-    ids = tuple(random.randrange(size) for _ in range(PROBE_TOKENS))
+    """Log-probs at temperature 1 of fixed random ids. An engine with these weights must agree.
+
+    They are computed at full precision, so that what is told apart is not hidden by rounding of the
+    learner's own (`widened`); the adapter's also as `core.agreement` wants it.
+    """
+    layers = [module for module in model.modules() if getattr(module, "lora_A", None)]
+    config, random = model.config.get_text_config(), Random(0)
+    tokens = min(PROBE_TOKENS, getattr(config, "max_position_embeddings", None) or PROBE_TOKENS)
+    ids = tuple(random.randrange(config.vocab_size) for _ in range(tokens))
+    with widened(model):
+        logprobs = _logprobs(model, ids)
+        if not layers:
+            return Probe(ids=ids, logprobs=logprobs)
+        with _amplified(layers):
+            return Probe(ids=ids, logprobs=logprobs, amplified=_logprobs(model, ids))
+
+
+def _logprobs(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
     (logits_TV,) = response_logits(model, [Row(prompt=ids[:1], response=ids[1:])])
-    logprobs_TV = torch.log_softmax(logits_TV.double(), dim=-1)
-    chosen_T = logprobs_TV.gather(-1, torch.tensor(ids[1:], device=model.device)[:, None])[:, 0]
-    return Probe(ids=ids, logprobs=tuple(chosen_T.tolist()))
+    ids_T = torch.tensor(ids[1:], device=logits_TV.device)
+    found: list[float] = []
+    for part_NV, of_N in zip(torch.split(logits_TV, ROWS), torch.split(ids_T, ROWS), strict=True):
+        found += part_NV.double().log_softmax(-1).gather(-1, of_N[:, None])[:, 0].tolist()
+    return tuple(found)
+
+
+@contextmanager
+def _amplified(layers: Sequence[Any]) -> Iterator[None]:
+    """Within the body PEFT's layers add `AMPLIFIED` times what they do."""
+    before = [dict(layer.scaling) for layer in layers]
+    for layer in layers:
+        layer.scaling = {name: AMPLIFIED * scale for name, scale in layer.scaling.items()}
+    try:
+        yield
+    finally:
+        for layer, scaling in zip(layers, before, strict=True):
+            layer.scaling = scaling
 
 
 def _layout(model: PreTrainedModel, rows: Sequence[Row], packed: bool) -> Layout:

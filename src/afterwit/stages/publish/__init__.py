@@ -2,7 +2,7 @@
 
 settings      how often is looked, and how many adapters stay loaded
 candidates    the versions on disk that may be served
-probe         a version's log-probs by the engine against the learner's
+probe         whether the weights in the engine are the version's
 publisher     stages, probes and promotes the newest version of one adapter
 own_adapters  which adapters of somebody's own are loaded, and when
 capable       whether an engine can take what the learner writes
@@ -10,8 +10,17 @@ capable       whether an engine can take what the learner writes
 
 from afterwit.stages.publish.candidates import candidates
 from afterwit.stages.publish.capable import check_capable
-from afterwit.stages.publish.probe import check_probe, probe_gap
+from afterwit.stages.publish.probe import BASE, Expected, answered, examined
 from afterwit.stages.publish.publisher import Publisher
 from afterwit.stages.publish.settings import PublishSettings
 
-__all__ = ["PublishSettings", "Publisher", "candidates", "check_capable", "check_probe", "probe_gap"]
+__all__ = [
+    "BASE",
+    "Expected",
+    "PublishSettings",
+    "Publisher",
+    "answered",
+    "candidates",
+    "check_capable",
+    "examined",
+]

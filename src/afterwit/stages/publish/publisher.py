@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import AfterwitError, ProbeMismatch, VersionDamaged, VersionsUnavailable
-from afterwit.core.version import Version
+from afterwit.core.version import Probe, Version
 from afterwit.engines.port import Engine
 from afterwit.stages.publish.candidates import Checkpoints, candidates
-from afterwit.stages.publish.probe import check_probe
+from afterwit.stages.publish.probe import BASE, Answer, Expected, answered, examined
 from afterwit.stages.retry import BackOff
 from afterwit.stages.worker import Report, Signals, StageHealth, work
 
 STAGE = "publish"
+SERVED = "the version that is served"
 log = logging.getLogger(__name__)
 
 
@@ -32,14 +33,14 @@ class Publisher:
         engine: Engine,
         checkpoints: Checkpoints,
         published: Callable[[int], Awaitable[object]],
-        tolerance: float,
+        dtype: str,
         keep_versions: int,
         adapter: str = SHARED,
         one_at_a_time: asyncio.Lock | None = None,
     ) -> None:
-        """`checkpoints` are the adapter's. Publishers over one engine, which stages one version at a time,
-        have one lock. `keep_versions`: how many of the newest stay on this disk if other machines keep them
-        too.
+        """`checkpoints` are the adapter's. `dtype` is what the learner computes in. Publishers over one
+        engine, which stages one version at a time, have one lock. `keep_versions`: how many of the newest
+        stay on this disk if other machines keep them too.
         """
         self._keep_versions = keep_versions
         self._engine = engine
@@ -47,7 +48,9 @@ class Publisher:
         self.one_at_a_time = one_at_a_time or asyncio.Lock()
         self._checkpoints = checkpoints
         self._published = published
-        self._tolerance = tolerance
+        self._dtype = dtype
+        self._earlier: dict[str, Sequence[float]] = {}
+        """What the engine said of the probe with other weights."""
         self._refused: set[int] = set()
         self._unrecorded: int | None = None
         self._problem_at_start: AfterwitError | None = None
@@ -136,15 +139,17 @@ class Publisher:
     async def _publish(self, version: Version) -> None:
         folder = await asyncio.to_thread(self._checkpoints.weights, version.number)
         await self._verify(version.number)
+        await self._ask_of_base(version.probe)
         await self._engine.stage(version.number, folder, adapter=self._adapter)
         try:
-            await self._check(version)
+            answer = await self._check(version)
         except AfterwitError as error:
             if isinstance(error, ProbeMismatch):
                 self._refused.add(version.number)
             await self._engine.discard()
             raise
         await self._engine.promote()
+        self._earlier[SERVED] = answer.logprobs
         self._unrecorded = version.number
         await asyncio.to_thread(self._checkpoints.trim, self._keep_versions, but=[version.number])
 
@@ -155,10 +160,42 @@ class Publisher:
         except VersionDamaged as error:
             raise VersionDamaged(f"version {number} is not served, an older one is: {error}") from error
 
-    async def _check(self, version: Version) -> None:
-        cap = self._engine.capabilities.longest_probe
-        served = await self._engine.probe(version.probe.ids[:cap])
-        check_probe(version, served, self._tolerance)
+    async def _check(self, version: Version) -> Answer:
+        """What the engine says, if what is staged is the version; else ProbeMismatch. What the probe cannot
+        tell is logged."""
+        others = await asyncio.to_thread(self._others, version)
+        dtypes = (self._engine.facts.dtype, self._dtype)
+        expected = Expected(probe=version.probe, others=others, dtypes=dtypes)
+        expected = expected.cut(self._engine.capabilities.longest_probe)
+        answer = await answered(self._engine, expected.probe, self._earlier)
+        try:
+            found = examined(expected, answer)
+        except ProbeMismatch as error:
+            words = f"version {version.number} is not served, an older one is: {error}"
+            raise ProbeMismatch(words) from error
+        if found.alike:
+            alike = " and ".join(found.alike)
+            log.info("%s: the probe does not tell version %d from %s", STAGE, version.number, alike)
+        return answer
+
+    def _others(self, version: Version) -> dict[str, Probe]:
+        """What could stand in the version's place: the base, and what is served."""
+        numbers = {BASE: 0, SERVED: self._engine.live(self._adapter) or version.parent or 0}
+        found = {name: self._checkpoints.get(number) for name, number in numbers.items()}
+        return {name: other.probe for name, other in found.items() if other is not None}
+
+    async def _ask_of_base(self, probe: Probe) -> None:
+        """What the engine says with the base's whole weights, while it still has them."""
+        if probe.amplified or BASE in self._earlier or self._engine.live(self._adapter):
+            return
+        if await asyncio.to_thread(self._checkpoints.get, 0) is None:
+            return
+        ids = probe.ids[: self._engine.capabilities.longest_probe]
+        await self._engine.stage(0, self._checkpoints.weights(0), adapter=self._adapter)
+        try:
+            self._earlier[BASE] = await self._engine.probe(ids)
+        finally:
+            await self._engine.discard()
 
     async def _record(self) -> None:
         if self._unrecorded is not None:

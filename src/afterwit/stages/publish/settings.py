@@ -21,15 +21,7 @@ class PublishSettings:
     last. Another one is loaded and probed when a request asks for it."""
     idle_s: float = 900.0
     """Seconds without a request after which such an adapter is taken out of memory."""
-    tolerance: float = 0.0
-    """Mean |difference| of the probe's log-probs, engine against learner, up to which a version is served.
-    0: 1e-4 if both compute in float32, else 0.05."""
 
     def __post_init__(self) -> None:
         above(self, 0, "poll_s", "idle_s")
         at_least(self, 1, "adapters")
-        at_least(self, 0, "tolerance")
-
-    def tolerance_for(self, *dtypes: str) -> float:
-        """The tolerance if engine and learner compute in these torch dtypes."""
-        return self.tolerance or (1e-4 if set(dtypes) == {"float32"} else 0.05)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,8 +18,9 @@ from afterwit.core.adapters import SHARED
 from afterwit.core.errors import EngineError
 from afterwit.engines.port import Weights
 from afterwit.engines.server.server import Server
+from afterwit.engines.server.swaps.amplified import amplified
 from afterwit.engines.server.swaps.lease import Lease, Leases, Loaded
-from afterwit.engines.server.swaps.proof import Proof
+from afterwit.engines.server.swaps.proof import Proof, proof_with
 
 ADAPTER = "adapter_config.json"
 log = logging.getLogger(__name__)
@@ -64,11 +66,24 @@ class AdapterSwap:
         await self.discard()
         self._staged = await self._load(version, folder, adapter)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
         staged = self._staged_weights()
-        scored = await self._server.score(ids, staged.name)
-        self._proofs[staged] = Proof(ids=tuple(ids), logprobs=tuple(scored))
+        scored = await self._score(ids, staged, times)
+        self._proofs[staged] = proof_with(self._proofs.get(staged), ids, times, scored)
         return scored
+
+    async def _score(self, ids: Sequence[int], loaded: Loaded, times: float) -> list[float]:
+        if loaded.name is None or times == 0.0:
+            return await self._server.score(ids, None)
+        if times == 1.0:
+            return await self._server.score(ids, loaded.name)
+        name = f"{loaded.name}-taken-{times:g}-times"
+        with amplified(loaded.folder, name, times) as folder:
+            await self._server.load_adapter(name, folder)
+            try:
+                return await self._server.score(ids, name)
+            finally:
+                await self._forget(name)
 
     async def promote(self) -> None:
         staged = self._staged_weights()
@@ -107,7 +122,7 @@ class AdapterSwap:
     async def _again(self, lost: Loaded) -> tuple[Loaded, Proof | None]:
         proof, again = self._proofs.get(lost), await self._load(lost.version, lost.folder, lost.adapter)
         if proof is not None:
-            proof.check(await self._server.score(proof.ids, again.name), self._dtype)
+            await proof.check(partial(self._score, proof.ids, again), self._dtype)
         return again, proof
 
     async def close(self) -> None:
@@ -146,10 +161,12 @@ class AdapterSwap:
             task.add_done_callback(self._unloading.discard)
 
     async def _unload(self, loaded: Loaded) -> None:
+        if loaded.name is not None:
+            await self._forget(loaded.name)
+
+    async def _forget(self, name: str) -> None:
         """An adapter that stays loaded costs memory, and nothing else."""
-        if loaded.name is None:
-            return
         try:
-            await self._server.unload_adapter(loaded.name)
+            await self._server.unload_adapter(name)
         except EngineError as error:
-            log.info("the adapter %s could not be unloaded: %s", loaded.name, error)
+            log.info("the adapter %s could not be unloaded: %s", name, error)

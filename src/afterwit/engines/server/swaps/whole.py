@@ -17,7 +17,7 @@ from afterwit.engines.port import Weights
 from afterwit.engines.server.door import Door
 from afterwit.engines.server.server import Server
 from afterwit.engines.server.swaps.lease import Lease, Leases, Loaded
-from afterwit.engines.server.swaps.proof import Proof
+from afterwit.engines.server.swaps.proof import Proof, proof_with
 from afterwit.engines.server.swaps.tensors import check_same_tensors
 
 WHO = "swap"
@@ -75,15 +75,19 @@ class WholeSwap:
         if adapter != SHARED:
             raise EngineError('this engine swaps whole weights: set engine.swap = "adapters"')
         await self.discard()
+        if folder == self._base.folder and version == self._base.version:
+            self._staged = self._base
+            return
         await asyncio.to_thread(check_same_tensors, folder, self._base.folder)
         self._staged = Loaded(version=version, folder=folder, name=None)
 
-    async def probe(self, ids: Sequence[int]) -> list[float]:
+    async def probe(self, ids: Sequence[int], times: float) -> list[float]:
+        """Whole weights are taken as they are, whatever `times` says."""
         async with self._one_at_a_time:
             staged = self._staged_weights()
             await self._put(staged)
             scored = await self._server.score(ids, None)
-            self._proofs[staged] = Proof(ids=tuple(ids), logprobs=tuple(scored))
+            self._proofs[staged] = proof_with(None, ids, 1.0, scored)
             return scored
 
     async def promote(self) -> None:
@@ -111,7 +115,8 @@ class WholeSwap:
                 self._on_server = None
                 await self._put(self._live)
             if (proof := self._proofs.get(self._live)) is not None:
-                proof.check(await self._server.score(proof.ids, None), self._dtype)
+                ids = proof.ids
+                await proof.check(lambda times: self._server.score(ids, None), self._dtype)
             self._door.open(WHO)
 
     async def close(self) -> None:
