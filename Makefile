@@ -75,6 +75,7 @@ test-engines: $(VENV)/.installed-test
 
 engines-%:
 	$(BIN)/python -m tests.servers.install $* $(if $(TORCH_BACKEND),--uv)
+	$(if $(filter vllm,$*),$(BIN)/python -m tests.servers.published)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m engines -k $* tests/engines tests/servers --timeout 1200
 
 ## What runs against the real server of Atropos, installed in build/servers, and the environment on its library, until a

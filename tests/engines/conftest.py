@@ -12,6 +12,7 @@ from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.settings import EmbeddedSettings
 from tests.fakes.adapters import noise
 from tests.fakes.models import reweighted, tiny_llama, tiny_qwen3
+from tests.servers.published import published
 
 torch.set_num_threads(1)
 
@@ -37,6 +38,15 @@ def newer_qwen(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapters(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two adapters over `qwen`."""
     return [noise(tmp_path_factory.mktemp(f"adapter{seed}"), qwen, seed=seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="session")
+def published_model() -> Path:
+    """A small model as they are published, in bfloat16. Skips the test where it was not fetched."""
+    try:
+        return published()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["qwen", "llama"])
