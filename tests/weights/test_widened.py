@@ -27,7 +27,7 @@ def logits(model: PreTrainedModel) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_rounded_weights_say_what_they_say_in_float32(make: Any, dtype: torch.dtype, tmp_path: Path) -> None:
     model = load_model(make(tmp_path), dtype=dtype, device=torch.device("cpu"))
-    before, rounded = {name: own for name, own in model.named_parameters()}, logits(model)
+    before, rounded = dict(model.named_parameters()), logits(model)
     with widened(model):
         wide = logits(model)
     assert wide.dtype is torch.float32
