@@ -27,7 +27,8 @@ def test_a_version_without_its_weights_does_not_stop_the_start(tmp_path: Path) -
     probe = Probe(ids=(1, 2), logprobs=(-1.0,))
     for number in (0, 1, 2):
         origin = Origin.UPDATE if number else Origin.BASE
-        version = Version(number=number, parent=number - 1, origin=origin, created=0.0, probe=probe)
+        parent = number - 1 if number else None
+        version = Version(number=number, parent=parent, origin=origin, created=0.0, probe=probe)
         versions.write(version, lambda folder: shutil.copytree(base, folder, dirs_exist_ok=True) and None)
     (versions.place(2) / "model.safetensors").unlink()
     assert all(finding.ok for finding in files.check(base, versions, Placement.LAST_USER))
