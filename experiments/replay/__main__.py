@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
@@ -46,6 +47,8 @@ class Mode(StrEnum):
     ALONE = "alone"
     INTERLEAVED = "interleaved"
     TWINS = "twins"
+    TOGETHER = "together"
+    """All clients of a kind, interleaved, under one User-Agent, as SDKs of one name are."""
 
 
 class Where(StrEnum):
@@ -90,8 +93,15 @@ def _groups(group: Who, mode: Mode, folder: Path, only: str | None, seeds: range
     if group is Who.RECORDED:
         every = [one for one in captures(folder) if only in (None, one.name)]
         each = [[(one.name, captured(one, copy=copy)) for copy in copies] for one in every]
-        return [[pair for pairs in each for pair in pairs]] if mode is Mode.INTERLEAVED else each
+        return (
+            [[pair for pairs in each for pair in pairs]]
+            if mode in (Mode.INTERLEAVED, Mode.TOGETHER)
+            else each
+        )
     traits = [one for one in CLIENTS[group] if only in (None, one.name)]
+    if mode is Mode.TOGETHER:
+        alike = [replace(one, agent="shared/1.0") for one in traits]
+        return [[(one.name, session(one, seed, key=f"{one.name}-{seed}")) for seed in seeds for one in alike]]
     return [
         [(one.name, session(one, seed, spoken=copy)) for seed in seeds for copy in copies] for one in traits
     ]
@@ -103,7 +113,7 @@ async def _played(
     """The plays of each group in a store of its own."""
     scores: dict[str, Score] = {}
     mistakes: list[Mistake] = []
-    at_once = {Mode.ALONE: 1, Mode.INTERLEAVED: AT_ONCE, Mode.TWINS: 2}[mode]
+    at_once = {Mode.ALONE: 1, Mode.TWINS: 2}.get(mode, AT_ONCE)
     for plays in together:
         named = [(name, identified(one, ids, str(at))) for at, (name, one) in enumerate(plays)]
         async with _hosted(where) as host:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from afterwit.core.binding import client_session_of
+from afterwit.core.binding import ClientSession, client_session_of
+from afterwit.core.lifecycle import State
 from afterwit.core.message import Conversation, Message
 from afterwit.core.turn import Kind
 from tests.core.bindings import FINE, HELLO, Memory, says, talk
@@ -46,12 +47,117 @@ def test_a_title_that_comes_before_the_conversation_is_known_once_it_begins(aske
     assert not title.superseded
 
 
-def test_words_for_a_title_decide_only_where_conversations_are_made_otherwise():
-    asked = talk(NAME_IT, says("user", "Something that nobody else said"))
-    assert Memory().ask(asked, FINE).kind is Kind.MAIN, "the person may be writing titles for a living"
+def test_words_for_a_title_decide_nothing_without_a_quote():
     memory = Memory()
     memory.ask(agent(ASKED), HELLO)
-    assert memory.ask(asked, FINE).kind is Kind.SIDE
+    asked = talk(NAME_IT, says("user", "Something that nobody else said"))
+    assert memory.ask(asked, FINE).kind is Kind.MAIN, "the person may be writing titles for a living"
+
+
+EVERYDAY = [
+    "Suggest a name for my cat. Question: is Minka too common?",
+    "Describe the user of this product in three sentences.",
+    "Act as a coach. Your task is to offer suggestions for both of them. My request: we quarrel.",
+    "What are good titles for a talk about the history of chess?",
+    "Summarize the content of the following text: the dog barked, and the cat left.",
+    "Categorize these messages by topic: hello; buy now; see you.",
+    "Write a product description. Context: it is a lamp.",
+    "Read the passage and answer the question. What is the name of the secretary?",
+]
+FRIENDLY = says("system", "You help the user. Answer questions, and suggest names and topics to ask of next.")
+
+
+@pytest.mark.parametrize("system", [(), (says("system", "You are a helpful assistant."),), (FRIENDLY,)])
+@pytest.mark.parametrize("words", EVERYDAY)
+def test_a_chat_without_tools_next_to_an_agent_is_a_conversation(system, words):
+    memory = Memory()
+    memory.ask(agent(ASKED), HELLO)
+    asked = says("user", words)
+    chat = memory.ask(talk(*system, asked), FINE)
+    assert (chat.kind, chat.binding.session) == (Kind.MAIN, chat.id)
+    more = memory.ask(talk(*system, asked, FINE, SHORT), HELLO)
+    assert (more.kind, chat.next_state) == (Kind.MAIN, (SHORT,))
+
+
+@pytest.mark.parametrize("asked", [ASKED, SHORT, says("user", EVERYDAY[0])])
+@pytest.mark.parametrize("agent_first", [True, False])
+def test_the_words_of_another_conversation_alone_ask_for_nothing(asked, agent_first):
+    memory = Memory()
+    if agent_first:
+        memory.ask(agent(asked), HELLO)
+    chat = memory.ask(talk(asked), FINE)
+    if not agent_first:
+        memory.ask(agent(asked), HELLO)
+    assert (chat.kind, chat.binding.session) == (Kind.MAIN, chat.id)
+
+
+@pytest.mark.parametrize("agent_first", [True, False])
+@pytest.mark.parametrize("system", [ODD, NAME_IT, FRIENDLY])
+def test_what_seemed_an_errand_is_a_conversation_once_the_person_goes_on(agent_first, system):
+    memory = Memory()
+    if agent_first:
+        first = memory.ask(agent(ASKED), HELLO)
+    chat = memory.ask(talk(system, ASKED), FINE)
+    if not agent_first:
+        first = memory.ask(agent(ASKED), HELLO)
+    assert chat.kind is Kind.SIDE
+    more = memory.ask(talk(system, ASKED, FINE, SHORT), HELLO)
+    assert (chat.kind, more.kind, more.binding.parent) == (Kind.MAIN, Kind.MAIN, chat.id)
+    assert chat.store.turn(chat.id).turn.session == more.binding.session == chat.id
+    assert (chat.next_state, chat.store.turn(chat.id).state) == ((SHORT,), State.ANSWERED)
+    last = memory.ask(talk(system, ASKED, FINE, SHORT, HELLO, ASKED), FINE)
+    assert (last.binding.session, more.next_state) == (chat.id, (ASKED,))
+    assert (first.kind, first.next_state) == (Kind.MAIN, ())
+    again = memory.ask(talk(system, ASKED), FINE)
+    assert again.kind is Kind.MAIN, "people talk under this system text"
+
+
+def test_a_client_that_goes_on_with_more_to_summarise_is_still_beside_the_conversation():
+    memory = Memory()
+    reply = says("assistant", "The build is broken by the parser.")
+    memory.ask(agent(ASKED), reply)
+    told = says("user", f"Fasse zusammen: {ASKED.content} / {reply.content}")
+    side = memory.ask(talk(ODD, told), FINE)
+    more = memory.ask(talk(ODD, told, FINE, says("user", f"Und weiter: {told.content}")), FINE)
+    assert (side.kind, more.kind, side.next_state) == (Kind.SIDE, Kind.SIDE, ())
+
+
+@pytest.mark.parametrize(
+    ("opening", "client"),
+    [
+        (says("user", "Read HEARTBEAT.md if it exists (workspace context)."), None),
+        (ASKED, ClientSession(turn_type=Kind.SIDE)),
+    ],
+)
+def test_a_known_clients_errand_stays_one_when_a_person_goes_on_behind_it(opening, client):
+    memory = Memory()
+    beat = memory.ask(talk(opening), FINE, client=client)
+    main = None if client is None else ClientSession(turn_type=Kind.MAIN)
+    more = memory.ask(talk(opening, FINE, SHORT), HELLO, client=main)
+    assert (beat.kind, beat.next_state, more.kind) == (Kind.SIDE, (), Kind.MAIN)
+
+
+def test_a_chat_without_tools_goes_on_behind_what_seemed_a_wish_of_the_client():
+    memory = Memory()
+    first = memory.ask(talk(ASKED), HELLO)
+    wish = says(
+        "user", "Write a title for this chat that tells its topic, in at most six words, with no quotes."
+    )
+    beside = memory.ask(talk(ASKED, HELLO, wish), FINE)
+    after = memory.ask(talk(ASKED, HELLO, wish, FINE, SHORT), HELLO)
+    last = memory.ask(talk(ASKED, HELLO, wish, FINE, SHORT, HELLO, ASKED), FINE)
+    assert (beside.kind, after.kind, last.kind) == (Kind.SIDE, Kind.MAIN, Kind.MAIN)
+    assert (beside.next_state, after.next_state, last.binding.session) == ((), (ASKED,), first.id)
+
+
+@pytest.mark.parametrize("told", ["Title for what begins so: Hi", "<chat>User: Hi Assistant: Hello!</chat>"])
+def test_a_short_first_message_is_quoted_only_between_signs(told):
+    memory = Memory()
+    first = memory.ask(agent(SHORT), HELLO)
+    title = memory.ask(talk(NAME_IT, says("user", told)), FINE)
+    assert (title.kind, title.binding.session) == (Kind.SIDE, first.id)
+    about = says("user", "History: name the topics of this content")
+    assert memory.ask(talk(about), FINE).kind is Kind.MAIN
 
 
 def test_two_agents_that_are_asked_alike_are_two_conversations():

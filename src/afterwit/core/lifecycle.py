@@ -134,6 +134,9 @@ REOPENED_BY_NEXT_STATE: frozenset[Reason] = frozenset(
 )
 """Ends that depend on the next state: a new one, or feedback, makes the turn ANSWERED again."""
 
+REOPENED_ON_MAIN_LINE: frozenset[Reason] = frozenset({Reason.UNKNOWN_BRANCH, Reason.SIDE_TURN})
+"""Ends of turns off the main line. One that is on it after all is ANSWERED if its next state is known."""
+
 
 def check_move(turn: str, old: State, new: State) -> None:
     """Raise IllegalMove unless the table has the move."""

@@ -23,7 +23,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from afterwit.core.lifecycle import CLASS_OF, REOPENED_BY_NEXT_STATE, Reason, ReasonClass, State
+from afterwit.core.lifecycle import (
+    CLASS_OF,
+    REOPENED_BY_NEXT_STATE,
+    REOPENED_ON_MAIN_LINE,
+    Reason,
+    ReasonClass,
+    State,
+)
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
 from afterwit.core.verdict import Feedback
@@ -143,7 +150,8 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(reason=reasons, answered=st.booleans())
     def a_turn_is_served(self, reason: Reason | None, answered: bool) -> None:
         name = f"t{len(self.cards)}"
-        kind = Kind.UNKNOWN if reason is Reason.UNKNOWN_BRANCH else Kind.MAIN
+        kinds = {Reason.UNKNOWN_BRANCH: Kind.UNKNOWN, Reason.SIDE_TURN: Kind.SIDE}
+        kind = kinds.get(reason, Kind.MAIN)
         add(self.store, name, reason=reason, kind=kind, now=self.now)
         state = State.OPEN if reason is None else State.SKIPPED
         self.cards[name] = Card(state=state, reason=reason, born=self.now, kind=kind)
@@ -185,7 +193,7 @@ class Lifecycle(RuleBasedStateMachine):
         card.kind = kind
         if kind is not Kind.MAIN:
             card.ends(Reason.SIDE_TURN if kind is Kind.SIDE else Reason.UNKNOWN_BRANCH)
-        elif card.reason is Reason.UNKNOWN_BRANCH and card.changes:
+        elif card.reason in REOPENED_ON_MAIN_LINE and card.changes:
             card.go(State.ANSWERED)
 
     @precondition(lambda self: self.some_are(State.OPEN))

@@ -176,6 +176,14 @@ def test_a_turn_known_to_be_main_before_its_answer_is_judged_too(store: Store) -
     assert store.answer("a", NO, answered_by="b", now=2.0) is State.ANSWERED
 
 
+def test_a_turn_that_was_no_side_turn_is_judged_in_a_session_of_its_own(store: Store) -> None:
+    add(store, "a", reason=Reason.SIDE_TURN, kind=Kind.SIDE, session="theirs")
+    assert store.answer("a", NO, answered_by="b", now=1.0) is State.SKIPPED
+    assert store.set_kind("a", Kind.MAIN, session="a", now=2.0) is State.ANSWERED
+    found = store.turn("a").turn
+    assert (found.kind, found.session) == (Kind.MAIN, "a")
+
+
 def test_a_superseded_turn_that_trained_stays_trained(store: Store) -> None:
     add_judged(store, "a")
     store.commit_version(a_version(1, ["a"]), now=1.0)

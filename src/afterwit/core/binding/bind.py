@@ -27,7 +27,7 @@ from afterwit.core.binding.parents import (
 from afterwit.core.binding.renamed_calls import with_our_ids
 from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.retelling import Recent, kept_words, resumed, retold
-from afterwit.core.binding.side_turns import Patterns, alike, classify, known_patterns, open_messages
+from afterwit.core.binding.side_turns import Patterns, classify, known_patterns, matches, open_messages
 from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind
@@ -51,7 +51,8 @@ class Binding:
     reason: Reason | None = None
     """Why the turn cannot train, if binding finds a reason."""
     confirms: str | None = None
-    """A turn that is shown to be on the main line: the summary that goes on from here was asked behind it."""
+    """A turn that is shown to be on the main line of this session: the summary that goes on from here was
+    asked behind it, or a person goes on behind it though it seemed to be beside another session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +89,23 @@ def bind(
     others = [candidate for candidate in candidates if candidate.turn != incoming.turn]
     relation = _relation(incoming, others, recent)
     begins = not (relation.parent or relation.retry_of or relation.rejects or relation.reason)
-    beside = _beside(incoming, recent) if begins and relation.session is None else None
+    beside = _beside(incoming, recent, relation) if begins else None
     relative = relation.relative
+    known = known_patterns() if patterns is None else patterns
     kind = classify(
         incoming.messages,
         incoming.texts,
         said=incoming.client.turn_type,
         shape=incoming.shape,
-        usual=() if relative is None else usual_shapes(others, relative.session),
+        usual=() if relative is None or _is_aside(relative) else usual_shapes(others, relative.session),
         parent=None if relative is None else relative.kind,
         retells=beside is not None or looks_back(incoming),
-        resumes=_resumes(incoming, relative),
-        patterns=known_patterns() if patterns is None else patterns,
+        resumes=_resumes(incoming, relation, recent),
+        patterns=known,
     )
     left = relative is not None and relative.kind is Kind.SIDE and kind is Kind.MAIN
-    answers = None if left else relation.answers
+    misjudged = relative if left and _was_misjudged(incoming, relation, known) else None
+    answers = None if left and misjudged is None else relation.answers
     answering = next_state(incoming, relation.after, kind, relation.behind) if answers is not None else ()
     if relative is not None and answers == relative.turn:
         answering = with_our_ids(
@@ -111,6 +114,8 @@ def bind(
     session = relation.session
     if begins and session is None and kind is Kind.SIDE:
         session = beside or newest_of_client_session(others)
+    if misjudged is not None:
+        session = misjudged.turn
     return Binding(
         session=incoming.turn if session is None else session,
         parent=relation.parent,
@@ -120,24 +125,51 @@ def bind(
         answers=answers if answering else None,
         next_state=answering,
         reason=relation.reason,
-        confirms=relation.confirms if kind is Kind.MAIN else None,
+        confirms=misjudged.turn if misjudged else relation.confirms if kind is Kind.MAIN else None,
     )
 
 
-def _resumes(incoming: IncomingRequest, parent: Candidate | None) -> bool:
-    """Whether a person goes on behind a side turn that the client keeps in the history."""
-    if parent is None or parent.shape is None or not incoming.shape.tools:
+def _resumes(incoming: IncomingRequest, relation: _Relation, recent: Sequence[Recent]) -> bool:
+    """Whether a person goes on behind a side turn: the client keeps it in the history, or it was none."""
+    parent = relation.relative
+    if parent is None or parent.shape is None or parent.shape.tools != incoming.shape.tools:
         return False
     said = [message.role for message in open_messages(incoming.messages)]
-    return alike(parent.shape, incoming.shape) and "user" in said and "tool" not in said
+    return "user" in said and "tool" not in said and not retold(incoming, recent, relation.after)
 
 
-def _beside(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
-    """The session that a request is beside, "" if that is not known; None if it is not beside one."""
+def _is_aside(turn: Candidate) -> bool:
+    """Whether a turn is beside its session from its first word on: the session's ways are not its own."""
+    return turn.kind is Kind.SIDE and turn.parent is None
+
+
+def _was_misjudged(incoming: IncomingRequest, relation: _Relation, patterns: Patterns) -> bool:
+    """Whether a side turn that a person goes on behind begins a conversation, and no known client sends it.
+
+    No one talks with a title or a summary.
+    """
+    parent = relation.relative
+    if parent is None or not _is_aside(parent) or parent.turn != relation.parent:
+        return False
+    end = incoming.message_after(parent.depth)
+    opened = matches(incoming.messages[:end], incoming.texts[:end], patterns)
+    return incoming.client.turn_type is None and opened is None
+
+
+def _beside(incoming: IncomingRequest, recent: Sequence[Recent], relation: _Relation) -> str | None:
+    """The session that a request without a parent is beside, "" if that is not known; None: beside none.
+
+    One that goes on in a session may hold what was said since its last summary, under other instructions.
+    """
+    relative = relation.relative
+    if relation.session is not None and (
+        relative is None or relative.shape is None or relative.shape.system == incoming.shape.system
+    ):
+        return None
     sessions = retold(incoming, recent)
     if sessions:
         return sessions.pop() if len(sessions) == 1 else ""
-    return errand_of(incoming, recent)
+    return errand_of(incoming, recent) if relation.session is None else None
 
 
 def _relation(

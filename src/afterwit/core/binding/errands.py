@@ -1,8 +1,9 @@
 """Errands: titles, topics, tags, summaries, reviews, asked for beside a conversation or behind it.
 
-Beside it, an errand has no tools and at most two messages. Two signs tell it: its first words ask for such a
-thing, it quotes the first message of a conversation, or it has no tools where the conversations have some.
-Behind it, only words tell.
+Beside it, an errand has no tools and at most two messages, quotes the first message of a conversation under
+another system text, and says something of its own: it asks for such a thing, or, in words that are not known,
+for something about a conversation with tools. Words alone tell nothing: people ask for names, titles and
+summaries too. Behind it, only words tell.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from collections.abc import Iterable, Sequence
 
 from afterwit.core.binding.request import IncomingRequest
 from afterwit.core.binding.retelling import SHORTEST, Recent, of_the_same_client
-from afterwit.core.binding.side_turns import TINY
+from afterwit.core.binding.side_turns import TINY, Shape
 from afterwit.core.message import SYSTEM
 
 OPENING = 300
 """Characters of a text in which it says what it wants."""
-BETWEEN = "\n"
-"""Stands between texts that are searched as one: none of them holds it (`segments.collapse`)."""
+_BEFORE_A_QUOTE = r"""(?<=[:>"'`(\[\u201c\u00ab\u201e])\s?"""
+_BEHIND_A_QUOTE = r"""(?=\s?(?:\Z|[<"'`)\[\]\u201d\u00bb]|(?:Assistant|assistant|AI|Agent|Model|Bot):))"""
+"""What stands around a short quote."""
+BRIEF = 200
+"""Most characters of what an errand in unknown words is answered: a title is short."""
 _WANTED = re.compile(
     r"\b(?:titles?|summar\w+|condens\w+|compact\w*|topics?|tags?|headlines?|slugs?"
     r"|branch names?|descriptions?|follow-?ups?|suggest\w*|recaps?|memor(?:y|ies)|categor\w+|classif\w+"
@@ -70,24 +74,15 @@ def may_be_errand(incoming: IncomingRequest) -> bool:
 
 
 def errand_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> str | None:
-    """The session of a request's errand, "" if that is not known; None if it is not an errand."""
+    """The session of a request's errand; None if it is not an errand."""
     if not may_be_errand(incoming):
         return None
-    bare = [
-        one
-        for one in of_the_same_client(incoming, recent)
-        if one.shape is not None and one.shape.system != incoming.shape.system
-    ]
+    own = of_the_same_client(incoming, recent)
+    if _is_talked_in(incoming.shape, own):
+        return None
+    others = [one for one in own if one.shape and one.shape.system != incoming.shape.system and one.asked]
     texts = [text for text in incoming.texts if text]
-    said = BETWEEN.join(texts)
-    quoted = [one for one in bare if one.asked and one.asked[0] in said]
-    tooled = [one for one in bare if one.shape is not None and one.shape.tools]
-    worded = bool(quoted or tooled) and asks_about(texts)
-    if worded and quoted:
-        return quoted[0].session
-    if worded and tooled:
-        return ""
-    return next((one.session for one in quoted if one in tooled and _long(one.asked[0])), None)
+    return next((one.session for one in others if _runs_for(texts, one)), None)
 
 
 def may_have_errands(incoming: IncomingRequest) -> bool:
@@ -95,24 +90,72 @@ def may_have_errands(incoming: IncomingRequest) -> bool:
     return bool(incoming.shape.tools)
 
 
-def errands_of(incoming: IncomingRequest, recent: Iterable[Recent]) -> list[str]:
-    """Earlier requests that turn out to be errands of the conversation that this request begins, if nobody
+def errands_of(incoming: IncomingRequest, recent: Sequence[Recent]) -> list[str]:
+    """Earlier requests that turn out to be errands of the conversation that this request begins, if no one
     went on from them."""
     asked = next((text for text in _asked(incoming) if text), "")
     if not may_have_errands(incoming) or not asked:
         return []
     own = of_the_same_client(incoming, recent)
-    return [one.turn for one in own if _ran_ahead(one, asked, incoming.shape.system)]
+    return [one.turn for one in own if _ran_ahead(one, asked, incoming.shape.system, own)]
 
 
-def _ran_ahead(one: Recent, asked: str, system: str) -> bool:
-    """Whether a request of its own, without tools, says the first words of a conversation that has tools."""
+def _runs_for(texts: Sequence[str], one: Recent) -> bool:
+    """Whether a request that says these texts asks for something about a conversation, whose first words it
+    quotes: in known words, or, if the conversation has tools, in any."""
+    wishes = _words_around(texts, _first_words(one))
+    if not wishes:
+        return False
+    return asks_about(wishes) or bool(one.shape and one.shape.tools and _long(one.asked[0]))
+
+
+def _ran_ahead(one: Recent, asked: str, system: str, own: Sequence[Recent]) -> bool:
+    """Whether a request of its own, without tools, asks for something about a conversation that has tools and
+    begins with what was `asked`."""
     if not one.begins or one.shape is None or one.shape.tools or one.shape.system == system:
         return False
     said = [text for text in one.texts[:-1] if text]
-    if len(said) > TINY or not any(asked in text for text in said):
+    wishes = _words_around(said, asked)
+    if len(said) > TINY or wishes is None or not (wishes or one.shape.instructed):
         return False
-    return asked in said or _long(asked) or asks_about(said)
+    whole = asked in said or _long(asked)
+    return (asks_about(wishes) or (whole and len(one.texts[-1]) <= BRIEF)) and not _is_talked_in(
+        one.shape, own
+    )
+
+
+def _words_around(texts: Sequence[str], quote: str) -> list[str] | None:
+    """What the texts say beside the first quote of one; None if none quotes it.
+
+    A short one is a whole text, or stands between signs: many texts hold the letters.
+    """
+    for at, text in enumerate(texts):
+        place = (0, len(text)) if text == quote else _place_of(quote, text)
+        if place is not None:
+            words = [*texts[:at], text[: place[0]].strip(), text[place[1] :].strip(), *texts[at + 1 :]]
+            return [word for word in words if word]
+    return None
+
+
+def _place_of(quote: str, text: str) -> tuple[int, int] | None:
+    if _long(quote):
+        begin = text.find(quote)
+        return None if begin < 0 else (begin, begin + len(quote))
+    found = re.search(_BEFORE_A_QUOTE + re.escape(quote) + _BEHIND_A_QUOTE, text) if quote in text else None
+    return None if found is None else found.span()
+
+
+def _first_words(one: Recent) -> str:
+    """The whole first message of the user, as far as it is known."""
+    return next((text for text in one.texts if text.startswith(one.asked[0])), one.asked[0])
+
+
+def _is_talked_in(shape: Shape, own: Iterable[Recent]) -> bool:
+    """Whether a conversation under the same system text went on: no one talks with what writes titles."""
+    return shape.instructed and any(
+        one.shape is not None and not one.shape.tools and one.shape.system == shape.system and not one.begins
+        for one in own
+    )
 
 
 def asks_about(texts: Iterable[str]) -> bool:

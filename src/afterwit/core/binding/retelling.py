@@ -57,9 +57,10 @@ def of_the_same_client(incoming: IncomingRequest, recent: Iterable[Recent]) -> l
     return [one for one in recent if named is None or one.client_session == named]
 
 
-def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> set[str]:
-    """The session that a message of the request retells; several if it holds as much of each."""
-    carriers = carrying(incoming)
+def retold(incoming: IncomingRequest, recent: Sequence[Recent], after: int = 0) -> set[str]:
+    """The session that a message of the request, from index `after` on, retells; several if it holds as much
+    of each."""
+    carriers = carrying(incoming, after)
     if not carriers:
         return set()
     own = of_the_same_client(incoming, recent)
@@ -70,9 +71,9 @@ def retold(incoming: IncomingRequest, recent: Sequence[Recent]) -> set[str]:
     return {session for session, texts in held.items() if texts == most > 0}
 
 
-def carrying(incoming: IncomingRequest) -> list[str]:
-    """Texts of the request that are long enough to hold a conversation."""
-    said = zip(incoming.messages, incoming.texts, strict=True)
+def carrying(incoming: IncomingRequest, after: int = 0) -> list[str]:
+    """Texts of the request, from index `after` on, that are long enough to hold a conversation."""
+    said = zip(incoming.messages[after:], incoming.texts[after:], strict=True)
     return [text for message, text in said if message.role == "user" and len(text) > FEWEST * SHORTEST]
 
 

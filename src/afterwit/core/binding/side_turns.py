@@ -41,6 +41,11 @@ class Shape:
     tiny: bool = False
     """Whether it has at most `TINY` messages. Not stored."""
 
+    @property
+    def instructed(self) -> bool:
+        """Whether it has a system text."""
+        return self.system not in ("", _hash(""))
+
     def __str__(self) -> str:
         """One line for the store; `Shape.read` reads it."""
         return _line(self)
@@ -187,7 +192,7 @@ def classify(
 
     `said` is what the client stated, `usual` the known shapes of the session's earlier turns. `retells` is
     true if a message of a new conversation holds a known one, or the request looks back on its own. `resumes`
-    is true if a person goes on behind the side turn that is its `parent`.
+    is true if a person goes on behind the side turn that is its `parent`: then that decides nothing.
 
     An agent whose new messages are only tool results was handed the conversation by another agent. Its tools
     differ, but it is on the main line.

@@ -64,8 +64,11 @@ class Recording(Protocol):
         """The turn `by` is a retry of this one, which ends unless it already trained or ended."""
         ...
 
-    def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
-        """Correct a turn's kind, and return its state. Off the main line it ends; on it, it may train."""
+    def set_kind(self, turn: str, kind: Kind, *, session: str | None = None, now: float) -> State:
+        """Correct a turn's kind, and its session if one is given, and return its state.
+
+        Off the main line it ends; on it, it may train.
+        """
         ...
 
     def end_session(self, session: str, *, now: float) -> int:

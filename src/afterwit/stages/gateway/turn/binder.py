@@ -50,12 +50,12 @@ def _bind(store: Store, incoming: IncomingRequest, scope: str, *, teaches: bool,
     resolved = _resolved(store, binding, own=(incoming.turn,))
     if teaches:
         _apply(store, resolved, now)
-        if binding.confirms is not None:
-            store.set_kind(binding.confirms, Kind.MAIN, now=now)
-            _answer_again(store, binding.confirms, now)
     answers = binding.answers if binding.parent is None or binding.rejects or resolved.answers else None
     if answers is not None and teaches:
         store.answer(answers, binding.next_state, answered_by=incoming.turn, now=now)
+    if binding.confirms is not None and teaches:
+        store.set_kind(binding.confirms, Kind.MAIN, session=binding.session, now=now)
+        _answer_again(store, binding.confirms, now)
     return Bound(
         incoming=incoming,
         scope=scope,
@@ -69,7 +69,8 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
     """Bind a request to what the store holds.
 
     A session's turns are looked up only if the request is known to go on in it. Recent conversations are
-    looked up only if the request has no parent: it may be about one, or go on from its end.
+    looked up only if the request has no parent, or one that seemed to be beside a conversation: it may be
+    about one, or go on from its end.
     """
     found = store.candidates(
         scope, incoming.hashes, incoming.named, client_session=incoming.client_session_hash
@@ -77,7 +78,7 @@ def look_up(store: ParentLookup, incoming: IncomingRequest, scope: str) -> Bindi
     if sessions := continued_sessions(incoming, found):
         found = with_replies(found, store.replies(scope, sessions))
     binding = bind(incoming, found) if found else None
-    if binding is not None and (binding.parent is not None or binding.reason is not None):
+    if binding is not None and (binding.parent or binding.reason) and not binding.confirms:
         return binding
     recent = store.recent(scope)
     if sessions := resumed(incoming, recent):

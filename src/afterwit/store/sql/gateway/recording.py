@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from afterwit.core.adapters import SHARED
 from afterwit.core.binding import Shape
-from afterwit.core.lifecycle import Reason, State
+from afterwit.core.lifecycle import REOPENED_ON_MAIN_LINE, Reason, State
 from afterwit.core.message import Message
 from afterwit.core.turn import Kind, RecordedTurn, Turn
 from afterwit.core.verdict import Feedback
@@ -118,9 +118,12 @@ class SqlRecording(SqlRecent):
             if current.state not in (State.TRAINED, State.SKIPPED):
                 move(self._database, current, State.SKIPPED, now=now, reason=Reason.SUPERSEDED)
 
-    def set_kind(self, turn: str, kind: Kind, *, now: float) -> State:
+    def set_kind(self, turn: str, kind: Kind, *, session: str | None = None, now: float) -> State:
         with self._database.transaction():
-            self._database.execute("UPDATE turns SET kind = ? WHERE id = ?", (kind, turn))
+            self._database.execute(
+                "UPDATE turns SET kind = ?, session = coalesce(?, session) WHERE id = ?",
+                (kind, session, turn),
+            )
             current = turn_state_of(self._database, turn)
             if kind is Kind.MAIN:
                 return self._found_main(current, now)
@@ -131,7 +134,7 @@ class SqlRecording(SqlRecent):
             return State.SKIPPED
 
     def _found_main(self, current: TurnState, now: float) -> State:
-        if current.reason is not Reason.UNKNOWN_BRANCH or not current.revision:
+        if current.reason not in REOPENED_ON_MAIN_LINE or not current.revision:
             return current.state
         move(self._database, current, State.ANSWERED, now=now)
         return State.ANSWERED
