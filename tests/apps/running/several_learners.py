@@ -1,12 +1,14 @@
-"""A learner of several processes over a home, for tests: filled, found, killed."""
+"""A learner of one process or several over a home, for tests: filled, started, found, killed."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
 from afterwit.apps.build import store_of_model, versions_of
 from afterwit.apps.config import Settings, load
+from afterwit.apps.running.learner_process import keep_alive
 from afterwit.wire.model_text.render import Renderer
 from tests.fakes.judged_samples import a_sample, store_judged
 
@@ -28,6 +30,30 @@ def fill(settings: Settings, model: Path, home: Path, *numbers: int) -> None:
 def trained(home: Path, model: Path) -> list[str]:
     """Every turn of every version."""
     return sorted(turn for version in versions_of(home, model).all() for turn in version.turns)
+
+
+async def taught_by_a_server(url: str, model: Path, home: Path, **objective: object) -> list[str]:
+    """Every turn that the learner's process has trained, started as `serve` does, with its teacher at `url`.
+
+    AssertionError with what is said of it if it dies first.
+    """
+    said: list[str] = []
+
+    async def report(ok: bool, words: str) -> None:
+        said.append(words)
+
+    learner = LEARNER | {"teacher": "server", "teacher_url": url}
+    below = {"model": str(model), "learner": learner, "objective": objective}
+    settings = load(home=home, below=below, environment={})
+    fill(settings, model, home, *range(4))
+    kept = asyncio.create_task(keep_alive(settings, home, pause_s=0.01, stop_s=60.0, report=report))
+    while not (learned := trained(home, model)) and not said:  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.05)
+    kept.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await kept
+    assert not said
+    return learned
 
 
 def ranks_beneath(pid: int) -> list[int]:

@@ -18,7 +18,7 @@ import pytest
 from afterwit.apps.config import load
 from afterwit.apps.running import learner_process
 from afterwit.core.errors import StoreError
-from tests.apps.running.several_learners import LEARNER, fill, trained
+from tests.apps.running.several_learners import taught_by_a_server
 from tests.engines.vllm.recorded import listening
 from tests.engines.vllm.scoring import Scoring
 from tests.fakes.models import tiny_qwen3
@@ -76,26 +76,10 @@ async def test_a_learner_that_cannot_be_started_is_tried_again(tmp_path: Path) -
 
 
 async def test_a_learner_whose_teacher_is_on_a_server_starts_and_trains(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    async def report(ok: bool, words: str) -> None:
-        said.append(words)
-
-    model, home = tiny_qwen3(tmp_path / "model"), tmp_path / "home"
     server = Scoring(tiny_qwen3(tmp_path / "teacher", seed=5))
     async with listening(server) as url:
-        named = {"teacher": "server", "teacher_url": url} | LEARNER
-        settings = load(home=home, below={"model": str(model), "learner": named}, environment={})
-        fill(settings, model, home, *range(4))
-        kept = asyncio.create_task(
-            learner_process.keep_alive(settings, home, pause_s=0.01, stop_s=60.0, report=report)
-        )
-        while not (learned := trained(home, model)) and not said:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
-        kept.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await kept
-    assert (learned, said) == ([f"turn{number:04d}" for number in range(4)], [])
+        learned = await taught_by_a_server(url, tiny_qwen3(tmp_path / "model"), tmp_path / "home")
+    assert learned == [f"turn{number:04d}" for number in range(4)]
     assert server.scored >= 8, "every hint of every turn"
 
 

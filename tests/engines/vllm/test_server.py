@@ -20,6 +20,7 @@ from afterwit.engines.server.settings import Swap
 from afterwit.engines.vllm.command import environment, flags
 from afterwit.engines.vllm.open import open_vllm
 from afterwit.engines.vllm.settings import VllmSettings
+from tests.apps.running.several_learners import taught_by_a_server
 from tests.engines.talk import ask, plain_logits, rescored, say, swapped_under_load
 from tests.engines.teaching import teacher_at, teaches_as
 from tests.engines.vllm.servers import RANK, full, opened, running
@@ -120,6 +121,14 @@ async def test_under_load_every_response_is_whole_through_five_swaps_and_every_t
         scored = logprobs_by_peft(qwen, folder, ids) if swap == "adapters" else of_folder(folder, ids)
         assert version > 0
         assert steps[-1].logprobs[-1] == pytest.approx(scored[-1], abs=1e-3)
+
+
+async def test_a_learners_process_trains_by_what_it_teaches(
+    servers: Servers, qwen: Path, tmp_path: Path
+) -> None:
+    server = running(servers, full(qwen))
+    learned = await taught_by_a_server(server.url, qwen, tmp_path / "home", subset="overlap")
+    assert learned == [f"turn{number:04d}" for number in range(4)]
 
 
 @pytest.mark.parametrize("swap", ["adapters", "whole"])
