@@ -11,7 +11,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 class Health(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """`/health` is fine, `/pid` is the process, `/scratch` its temporary file, `/die` ends it."""
+        """`/health` is fine, `/pid` is the process, `/scratch` its temporary file, `/die` ends it.
+
+        `/close` closes its port, and leaves it hanging.
+        """
         body = (SCRATCH if self.path == "/scratch" else str(os.getpid())).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -20,6 +23,9 @@ class Health(BaseHTTPRequestHandler):
         if self.path == "/die":
             self.wfile.flush()
             os._exit(7)
+        if self.path == "/close":
+            self.server.server_close()
+            time.sleep(3600)
 
 
 _, SCRATCH = tempfile.mkstemp()

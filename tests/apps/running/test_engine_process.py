@@ -79,6 +79,21 @@ async def test_it_is_waited_for_started_again_when_it_dies_and_gone_at_the_end(
     assert not left.exists()
 
 
+async def test_one_that_listens_no_more_and_does_not_end_is_ended_and_started_again(
+    port: int, tmp_path: Path
+) -> None:
+    """As vLLM is left once its engine died."""
+    server = a_server(port, tmp_path)
+    try:
+        await server.start(within_s=300, progress=lambda words: None)
+        first = await asked(port, "/pid")
+        closing = asyncio.create_task(asked(port, "/close"))
+        await until(port, lambda said: said not in (None, first))
+        await closing
+    finally:
+        await server.stop()
+
+
 async def test_a_restart_that_fails_is_tried_again_until_it_succeeds(
     port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -24,6 +25,8 @@ from afterwit.core.errors import SettingError
 from afterwit.engines.server.command import ServerCommand
 
 LOOK_S = 1.0
+LOOKS = 10
+"""Times in a row that a connection is refused, after which a server that served is ended."""
 STOP_S = 20.0
 """Seconds between SIGTERM and SIGKILL."""
 FIRST_PAUSE_S = 2.0
@@ -149,18 +152,49 @@ class EngineProcess:
 
     async def _life(self) -> str:
         """Start it, unless it runs; wait until it ends, and clear up behind it. Returns why it is gone."""
-        if self._process is None:
+        served = self._process is not None
+        if not served:
             try:
                 await self._spawn(fresh=False)
             except SettingError as error:
                 return str(error)
         assert self._process is not None
         self.trouble = None
-        code = await self._process.wait()
-        self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+        ended, hanging = (asyncio.create_task(each) for each in (self._process.wait(), self._left(served)))
+        try:
+            await asyncio.wait({ended, hanging}, return_when=asyncio.FIRST_COMPLETED)
+            self._signal(signal.SIGKILL)  # what it left behind would keep its memory and its port
+            code = await ended
+        finally:
+            for task in (ended, hanging):
+                task.cancel()
         self._process = None
         self._sweep()
         return f"the {self.name} server ended ({code})"
+
+    async def _left(self, listened: bool) -> None:
+        """Return once nobody has listened at its address for a while, though somebody did.
+
+        vLLM whose engine died closes its port, and may wait for its own tasks for ever.
+        """
+        without = 0
+        while without < LOOKS:
+            await asyncio.sleep(LOOK_S)
+            if await self._listens():
+                listened, without = True, 0
+            elif listened:
+                without += 1
+
+    async def _listens(self) -> bool:
+        """Whether a connection is not refused; a busy server may take long to answer one."""
+        there = urlsplit(self._url)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                _, writer = await asyncio.open_connection(there.hostname, there.port)
+        except (TimeoutError, OSError) as error:
+            return not isinstance(error, ConnectionRefusedError)
+        writer.close()
+        return True
 
     def _sweep(self) -> None:
         """Remove its temporary files."""
