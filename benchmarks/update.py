@@ -79,7 +79,7 @@ class Bench:
         precision = "float32" if dtype is torch.float32 else "bfloat16"
         settings = LearnerSettings(
             device=asked.device, dtype=precision, checkpointing=bool(scale.tag), lora_rank=0
-        )
+        ).settled(scale.shape.width)
         policy = Policy.load(Versions(root=folder / "none", base=folder / "policy"), 0, settings)
         model = load_model(folder / "policy", dtype=dtype, device=device)
         if settings.checkpointing:
@@ -87,7 +87,7 @@ class Bench:
         frozen = FrozenModels(folder / "base", settings)
         base = frozen.base(policy)
         items = batch(SESSION.times(scale.tokens / SESSION.tokens), scale.shape.vocabulary)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay)
         loops = {
             way: PlainLoop(
                 model=model, base=base, optimizer=optimizer, objective=OBJECTIVE, keep=way == "kept"
