@@ -21,7 +21,7 @@ from afterwit.learner.schedule import (
     next_batch,
     retry_in,
 )
-from afterwit.learner.settings import LearnerSettings
+from afterwit.learner.settings import LearnerSettings, rate_for
 
 SETTINGS = LearnerSettings(batch=16, min_batch=4, max_wait_s=1800)
 NOW = 10_000.0
@@ -266,6 +266,25 @@ def test_a_setting_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> 
         LearnerSettings(**wrong)  # type: ignore[arg-type]
 
 
-def test_an_adapter_learns_at_ten_times_the_rate_of_whole_weights_unless_a_rate_is_given() -> None:
-    assert LearnerSettings().rate == pytest.approx(10 * LearnerSettings(lora_rank=0).rate)
-    assert [LearnerSettings(lr=3e-5, lora_rank=rank).rate for rank in (0, 16)] == [3e-5, 3e-5]
+@given(width=st.integers(1, 65_536), wider=st.integers(1, 65_536))
+def test_the_rate_falls_with_the_width_and_is_ten_times_as_large_for_an_adapter(width: int, wider: int) -> None:
+    of_adapter, of_whole = (rate_for(width, adapter=adapter) for adapter in (True, False))
+    assert of_adapter == pytest.approx(10 * of_whole)
+    assert (rate_for(wider, adapter=True) < of_adapter) == (wider > width)
+
+
+@pytest.mark.parametrize(("width", "rate"), [(96, 2.1e-3), (576, 5e-4), (2560, 1.5e-4), (4096, 1.04e-4)])
+def test_the_rate_is_the_measured_one_of_small_models_and_the_published_one_of_large(
+    width: int, rate: float
+) -> None:
+    assert LearnerSettings().settled(width).rate == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize("rank", [0, 16])
+def test_a_rate_that_is_given_is_taken_whatever_the_model(rank: int) -> None:
+    assert LearnerSettings(lr=3e-5, lora_rank=rank).settled(96).rate == 3e-5
+
+
+def test_no_rate_is_named_before_the_model_is_known() -> None:
+    with pytest.raises(ValueError, match=r"learner\.lr is not given"):
+        assert LearnerSettings().rate

@@ -22,6 +22,7 @@ from afterwit.learner.parameters.sharded import Sharded
 from afterwit.learner.parameters.state_files import read_state, write_state
 from afterwit.learner.scoring import fused_head, head_of
 from afterwit.learner.settings import LearnerSettings
+from afterwit.weights.load import width_of
 from afterwit.weights.lora import Lora, lora_of
 
 MASTER = "master."
@@ -132,7 +133,7 @@ class Policy:
         ema = _ema(trained, base, below(MEAN, state), settings)
         if settings.checkpointing:
             recompute_activations(trained.model)
-        optimizer = adamw.build(trained.masters, settings)
+        optimizer = adamw.build(trained.masters, settings.settled(width_of(trained.model.config)))
         adamw.restore(optimizer, trained.masters, state)
         return cls(
             trained=trained,
@@ -150,6 +151,11 @@ class Policy:
     @property
     def masters(self) -> Masters:
         return self.trained.masters
+
+    @property
+    def width(self) -> int:
+        """Of the model's hidden states."""
+        return width_of(self.model.config)
 
     def whole_head(self) -> Head:
         """The head with its weight whole; of weights in shards, behind a forward pass.

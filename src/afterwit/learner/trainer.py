@@ -34,13 +34,17 @@ from afterwit.learner.settings import SERVER, LearnerSettings
 from afterwit.learner.suite import kept
 from afterwit.learner.update import Epoch, Phase, PhaseTimes, Progress
 from afterwit.objective.settings import ObjectiveSettings
+from afterwit.weights.load import read_config, width_of
 
 Examine = Callable[[Policy], SuiteResult | None]
 """What an updated policy lost of what people had approved; None: it was not asked."""
 
 
 class Trainer:
-    """Holds the policy at the newest version, and the frozen models that the objective reads."""
+    """Holds the policy at the newest version, and the frozen models that the objective reads.
+
+    Its settings name the step size, whether or not it was given.
+    """
 
     epoch: Epoch | None = None
     """What makes the optimiser's steps, if not the learner itself."""
@@ -61,7 +65,7 @@ class Trainer:
         if settings.teacher == SERVER:
             require_servable(objective)
         self.versions = versions.of(versions.adapter or SHARED)
-        self.settings = settings
+        self.settings = settings.settled(width_of(read_config(versions.base)))
         self.objective = objective
         self._rendering = rendering
         self._placement = placement

@@ -60,7 +60,7 @@ def trained(folder: Path, settings: LearnerSettings) -> FullWeights | Adapter:
 def test_weights_gradient_and_moments_are_those_that_a_learner_holds(
     folder: Path, shape: ModelShape, rank: int, dtype: Any
 ) -> None:
-    settings = LearnerSettings(lora_rank=rank, dtype=dtype, device="cpu")
+    settings = LearnerSettings(lora_rank=rank, dtype=dtype, device="cpu", lr=1e-4)
     policy = trained(folder, settings)
     masters = list(policy.masters.named.values())
     optimizer = adamw.build(policy.masters, settings)

@@ -18,7 +18,7 @@ from afterwit.engines.kinds import LAUNCHERS
 
 OWN = Path(__file__).with_name("recipe.toml")
 REAL_DEFAULTS = Path(__file__).with_name("real-defaults.toml")
-"""What a tiny model needs beside `serve`'s own settings: 20 times the rate of a useful model's adapter."""
+"""What a tiny model needs beside `serve`'s own settings."""
 ON_A_SERVER = {"learner": {"lora_rank": 16, "lr": 4e-3}}
 """What changes if a server samples: it swaps adapters, and judges with the base beside them. An adapter of
 the demo's models takes ten times the rate of their whole weights."""
@@ -90,14 +90,9 @@ def _overrides(
     published = config.load(home=Path("/nonexistent"), recipe=recipe, environment={})
     for section, values in own.items():
         for name in values:
-            old, new = (_value(of, section, name) for of in (published, here))
+            old, new = (getattr(getattr(of, section), name) for of in (published, here))
             if old != new:
                 yield Override(name=f"{section}.{name}", published=old, here=new)
-
-
-def _value(settings: Settings, section: str, name: str) -> Any:
-    """A setting's value, or what stands for it where it is not given."""
-    return getattr(getattr(settings, section), "rate" if name == "lr" else name)
 
 
 def config_text(settings: Settings) -> str:

@@ -48,6 +48,8 @@ def digest(item: Item) -> str:
 
 def settings_of(recipe: Recipe) -> tuple[LearnerSettings, ObjectiveSettings, Placement]:
     """The settings of an update. NotRepeatable if they are not those that this Afterwit knows."""
+    if recipe.learner.get("lr") is None:
+        raise NotRepeatable("its step size was not kept")
     try:
         return (
             _read(LearnerSettings, recipe.learner),

@@ -62,7 +62,7 @@ def update(
     epoch may have moved it.
     """
     state, reward_mean = update_state(policy, frozen, items, objective, settings, ranks)
-    adamw.set_rate(policy.optimizer, settings.rate)
+    adamw.set_rate(policy.optimizer, settings.settled(policy.width).rate)
     step = epoch or _epoch
     terms, norm = step(state, settings, progress)
     found = {**terms, "grad_norm": norm} | metrics.batch(items, metrics.everywhere(state), state.samples)
