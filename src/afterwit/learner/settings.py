@@ -85,8 +85,10 @@ class LearnerSettings:
     queue), because every update makes all waiting turns older by one version. 1: always `batch` turns."""
     epochs: int = 1
     """Optimiser steps over one batch. Above 1 the ratio's clipping bites; 1 as published."""
-    replay: int = 0
-    """Turns with hints that trained before and join each update, pi_old computed anew; 0 as published."""
+    replay: int = 4
+    """Turns with hints that trained before and join each update, pi_old computed anew; 0 as published. They
+    hold what was learned: of a published model that kept a preference in 0.69 of its answers, five updates of
+    thanks left 0.22 without them, and 0.69 with four. An update takes up to twice as long."""
     max_staleness: int = 16
     """A turn whose oldest token was sampled more versions ago than this is skipped (off-policy too far)."""
     update_gate: bool = False

@@ -95,9 +95,12 @@ class Learning:
         return replace(self, pace=pace)
 
     def tokens(self, day: Day, rate: float, batch: float) -> Tokens:
-        """Of an update while `rate` turns come a second."""
-        sessions = sessions_in(day, rate, batch, self.settings)
-        return tokens_of(day, batch, sessions, at_end=self.at_end, reads_own=self.reads_own)
+        """Of an update while `rate` turns come a second. A replayed turn has a hint and shares nothing."""
+        sessions, again = sessions_in(day, rate, batch, self.settings), float(self.settings.replay)
+        hinted = replace(day, hints=max(1.0, day.hints))
+        new = tokens_of(day, batch, sessions, at_end=self.at_end, reads_own=self.reads_own)
+        replayed = tokens_of(hinted, again, again, at_end=self.at_end, reads_own=self.reads_own)
+        return Tokens(new.trained + replayed.trained, new.read + replayed.read)
 
     def keeps_up(self, day: Day) -> bool:
         """Whether the largest updates take all turns of the fullest hour."""
