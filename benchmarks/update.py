@@ -87,7 +87,9 @@ class Bench:
         frozen = FrozenModels(folder / "base", settings)
         base = frozen.base(policy)
         items = batch(SESSION.times(scale.tokens / SESSION.tokens), scale.shape.vocabulary)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.rate, weight_decay=settings.weight_decay
+        )
         loops = {
             way: PlainLoop(
                 model=model, base=base, optimizer=optimizer, objective=OBJECTIVE, keep=way == "kept"

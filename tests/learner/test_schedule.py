@@ -267,7 +267,9 @@ def test_a_setting_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> 
 
 
 @given(width=st.integers(1, 65_536), wider=st.integers(1, 65_536))
-def test_the_rate_falls_with_the_width_and_is_ten_times_as_large_for_an_adapter(width: int, wider: int) -> None:
+def test_the_rate_falls_with_the_width_and_is_ten_times_as_large_for_an_adapter(
+    width: int, wider: int
+) -> None:
     of_adapter, of_whole = (rate_for(width, adapter=adapter) for adapter in (True, False))
     assert of_adapter == pytest.approx(10 * of_whole)
     assert (rate_for(wider, adapter=True) < of_adapter) == (wider > width)
