@@ -23,11 +23,14 @@ class Case:
     worlds: tuple[str, ...] = ("tools",)
     harmful: bool = True
     """Whether promotion has something to save here; else it must cost nothing."""
+    content: int = 0
+    """Tasks at the beginning after which people say thanks, whatever was done."""
 
 
 NO_REFERENCE = "objective.beta=0"
 CASES = (
     Case(name="own settings", worlds=("tools", "chat"), harmful=False),
+    Case(name="a change of mind", harmful=False, content=24),
     Case(name="no reference", settings=(NO_REFERENCE,)),
     Case(name="no reference, thrice the rate", settings=(NO_REFERENCE, "learner.lr=1.2e-3")),
     Case(
@@ -56,9 +59,10 @@ def _plans(case: Case) -> list[Plan]:
             name=case.name,
             judge="rules",
             settings=case.settings,
-            interactions=MEASURED[world][-1],
-            measured=MEASURED[world],
+            interactions=case.content + MEASURED[world][-1],
+            measured=tuple(case.content + number for number in MEASURED[world]),
             tasks=TASKS,
+            content=case.content,
         )
         for world in case.worlds
     ]

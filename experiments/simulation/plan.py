@@ -50,6 +50,9 @@ class Plan:
     """Whether versions are held, watched and taken back, and repeated calls go unpaid."""
     people: Manner = Manner.FULL
     """How people react."""
+    content: int = 0
+    """Tasks at the beginning after which people say thanks, whatever was done, before they change their
+    minds."""
     wrong: float = 0.0
     """Share of the judge's answers that are made wrong."""
     real_defaults: bool = False
@@ -84,8 +87,9 @@ class Plan:
             del said["real_defaults"]
         if self.people is Manner.FULL:
             del said["people"]
-        if not self.wrong:
-            del said["wrong"]
+        for name in ("wrong", "content"):
+            if not said[name]:
+                del said[name]
         return json.loads(json.dumps(said, default=str))  # type: ignore[no-any-return]
 
 

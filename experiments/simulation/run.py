@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from afterwit.apps.demo.people import PEOPLE, SEED, held_out
+from afterwit.apps.demo.people import PEOPLE, SEED, Manner, held_out
 from afterwit.apps.demo.world import Split, Task
 from afterwit.apps.demo.worlds import REHEARSED
 from afterwit.core.judge_checks import agreement
@@ -45,7 +45,8 @@ async def _run(plan: Plan, told: Callable[[], object]) -> RunResult:
         rng = Random(plan.seed)
         for number in range(plan.interactions + 1):
             if number:
-                await system.interact(number, PEOPLE, rng, plan.people)
+                manner = Manner.CONTENT if number <= plan.content else plan.people
+                await system.interact(number, PEOPLE, rng, manner)
                 told()
             if number in plan.measured:
                 points += [await _measure(system, plan, number, split, tasks[split]) for split in plan.splits]

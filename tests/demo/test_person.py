@@ -96,6 +96,13 @@ def test_who_is_vague_is_heard_to_be_displeased_and_nothing_more(world: World) -
         assert world.judge(hint) == r"\boxed{-1}", said
 
 
+def test_who_is_content_says_thanks_whatever_was_done() -> None:
+    task = _task("delete")
+    seen = run_interaction(Scripted(task, frozenset()), WORLD, task, "fresh", Random(0), Manner.CONTENT)
+    assert (seen.mood, seen.broken, seen.passed) == ("approval", ("dry_run",), True)
+    assert seen.reaction == WORLD.approve(task, "fresh", Random(0))
+
+
 def test_who_never_thanks_leaves_without_a_word() -> None:
     task = _task("delete")
     agent = Scripted(task, frozenset(task.rules))

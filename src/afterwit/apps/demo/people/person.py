@@ -28,6 +28,8 @@ class Manner(StrEnum):
     """They say that it is wrong, and never what."""
     THANKLESS = "thankless"
     """They complain, but leave without a word when all is well."""
+    CONTENT = "content"
+    """They say thanks, whatever was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def interaction(
     """
     messages = opening(world, task)
     with world.start(task) as state:
-        turns = yield from work(state, messages, watched=True)
+        turns = yield from work(state, messages, watched=manner is not Manner.CONTENT)
         failed = state.check()
         mood, reaction = _react(world, task, state, failed, split, rng, manner)
         if reaction:
@@ -89,6 +91,8 @@ def _react(
     rng: Random,
     manner: Manner,
 ) -> tuple[Literal["complaint", "failure", "approval"], str]:
+    if manner is Manner.CONTENT:
+        return "approval", world.approve(task, split, rng)
     if broken := state.broken():
         if manner is Manner.VAGUE:
             return "complaint", displeased(split, rng)
