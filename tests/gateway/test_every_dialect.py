@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,20 @@ def api(request: pytest.FixtureRequest) -> Api:
 async def narrow(tmp_path: Path, renderer: Renderer) -> AsyncIterator[Serving]:
     async with serving(tmp_path, renderer, settings=GatewaySettings(max_requests=1)) as made:
         yield made
+
+
+@pytest.mark.parametrize(
+    ("limit", "context", "wish"),
+    [(None, 4096, False), (4, 4096, True), (100_000, 4096, False), (4000, 100, False)],
+    ids=["none", "its own", "no less than it gets anyway", "more than the context"],
+)
+async def test_a_turn_knows_whether_its_client_wanted_it_no_longer(
+    gateway: Serving, api: Api, limit: int | None, context: int, wish: bool
+):
+    gateway.engine.facts = replace(gateway.engine.facts, context_length=context)
+    await api.ask(gateway, **{} if limit is None else {api.limit: limit})
+    (record,) = await gateway.records()
+    assert record.sampled_turn.sampling.limit_asked is wish
 
 
 async def test_a_cancelled_stream_frees_the_engine_and_the_same_request_again_is_a_retry(

@@ -47,6 +47,8 @@ class Sampling:
     """How the response was sampled. The defaults are OpenAI's."""
 
     max_tokens: int
+    limit_asked: bool = False
+    """Whether `max_tokens` is the client's own wish: less than it would have been given without one."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0

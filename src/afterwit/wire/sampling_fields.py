@@ -17,6 +17,12 @@ def parse_max_tokens(data: Mapping[str, Any], name: str) -> int | None:
     return integer(data, name, low=1, high=LARGEST)
 
 
+def limit_fields(asked: int | None, limits: RequestLimits) -> dict[str, Any]:
+    """The fields of `Sampling` that say how long a response may be, if the client asks for this limit."""
+    given = limits.default_max_tokens
+    return {"max_tokens": asked or given, "limit_asked": asked is not None and asked < given}
+
+
 def parse_temperature(data: Mapping[str, Any]) -> float:
     return number(data, "temperature", 1.0, low=0.0, high=2.0)
 

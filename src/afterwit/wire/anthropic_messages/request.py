@@ -13,6 +13,7 @@ from afterwit.wire.fields import as_object, as_text, flag, text
 from afterwit.wire.json_form import parse_schema, unknown_form
 from afterwit.wire.request import JsonForm, ModelRequest, RequestLimits
 from afterwit.wire.sampling_fields import (
+    limit_fields,
     parse_max_tokens,
     parse_stops,
     parse_temperature,
@@ -50,7 +51,7 @@ def parse_request(body: Any, limits: RequestLimits) -> ModelRequest:
 
 def _sampling(data: Mapping[str, Any], limits: RequestLimits) -> Sampling:
     return Sampling(
-        max_tokens=parse_max_tokens(data, "max_tokens") or limits.default_max_tokens,
+        **limit_fields(parse_max_tokens(data, "max_tokens"), limits),
         temperature=parse_temperature(data),
         top_p=parse_top_p(data),
         top_k=parse_top_k(data),

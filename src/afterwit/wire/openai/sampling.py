@@ -19,6 +19,7 @@ from afterwit.wire.fields import (
 from afterwit.wire.request import RequestLimits
 from afterwit.wire.sampling_fields import (
     LARGEST,
+    limit_fields,
     parse_max_tokens,
     parse_stops,
     parse_temperature,
@@ -37,7 +38,7 @@ def parse_sampling(data: Mapping[str, Any], limits: RequestLimits, *, lengths: S
     """
     asked = [parse_max_tokens(data, name) for name in lengths]
     return Sampling(
-        max_tokens=next((limit for limit in asked if limit is not None), limits.default_max_tokens),
+        **limit_fields(next((limit for limit in asked if limit is not None), None), limits),
         temperature=parse_temperature(data),
         top_p=parse_top_p(data),
         top_k=parse_top_k(data),

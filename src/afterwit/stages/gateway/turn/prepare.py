@@ -111,7 +111,10 @@ def fitted(sampling: Sampling, prompt: int, forced: int, context_length: int) ->
     if room <= forced:
         raise too_long(f"{prompt} tokens", context_length)
     most = max(min(sampling.max_tokens, room), forced + 1)
-    return sampling if most == sampling.max_tokens else replace(sampling, max_tokens=most)
+    if most == sampling.max_tokens:
+        return sampling
+    as_asked = sampling.limit_asked and most > sampling.max_tokens
+    return replace(sampling, max_tokens=most, limit_asked=as_asked)
 
 
 def too_long(size: str, context_length: int) -> RequestError:
