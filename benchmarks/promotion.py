@@ -20,7 +20,6 @@ from afterwit.core.judged_turn import JudgedTurn
 from afterwit.core.message import Conversation, Message
 from afterwit.core.promotion import Episode, Item
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.suite import kept
 from afterwit.learner.trainer import Trainer
 from afterwit.learner.update import effects, score, update_state
 from afterwit.learner.work import to_measure, work
@@ -95,7 +94,7 @@ def _shares(base: Path, home: Path) -> Shares:
     gate = Gate(store, versions, PromotionSettings())
     asked_for = gate.items((), work=work(items), shared=trainer.packs(trainer.policy()))
     update = cpu_seconds(lambda: trainer.train(items, [], now=1.0, progress=lambda phase: None))
-    asking = cpu_seconds(lambda: kept(trainer.policy(), asked_for, settings))
+    asking = cpu_seconds(lambda: trainer.kept(trainer.policy(), asked_for))
     store.close()
     state, _ = update_state(trainer.policy(), trainer.frozen, items, trainer.objective, settings)
     score(state)

@@ -19,26 +19,28 @@ ROWS = 256
 """Tokens whose log-probs over the vocabulary are held at once."""
 
 
-def kept(
+def read(
     policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks = ALONE
-) -> list[tuple[Item, bool]]:
-    """Each item with whether the policy still takes it: the log-probs of the approved ids, in one pass.
+) -> list[list[float]]:
+    """The log-probs that the policy gives each item's ids, at temperature 1, in one pass.
 
     Each rank reads its share of them.
     """
     with ranks.running():
         mine = ranks.share([len(item.prompt_ids) + len(item.ids) for item in items])
-        still = dict(zip(mine, _kept(policy, [items[index] for index in mine], settings, ranks), strict=True))
-    found = ranks.gathered(still)
-    return [(item, found[index]) for index, item in enumerate(items)]
+        own = dict(zip(mine, _read(policy, [items[index] for index in mine], settings, ranks), strict=True))
+    found = ranks.gathered(own)
+    return [found[index] for index in range(len(items))]
 
 
-def _kept(policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks) -> list[bool]:
+def _read(
+    policy: Policy, items: Sequence[Item], settings: LearnerSettings, ranks: Ranks
+) -> list[list[float]]:
     rows = [Row(prompt=item.prompt_ids, response=item.ids) for item in items]
     packing = Packing.of(settings, policy.model)
     limit = settings.micro_batch_tokens
     found = streamed(stream_logits, policy.model, rows, limit, packing, ranks)
-    return [item.kept(_logprobs(logits_TV, item)) for item, logits_TV in zip(items, found, strict=True)]
+    return [_logprobs(logits_TV, item) for item, logits_TV in zip(items, found, strict=True)]
 
 
 def _logprobs(logits_TV: Tensor, item: Item) -> list[float]:

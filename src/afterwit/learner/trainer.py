@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,9 +15,9 @@ from afterwit.checkpoints.forgetting import Step
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import SettingError, UpdateRefused
 from afterwit.core.judged_turn import JudgedTurn
-from afterwit.core.judging import Placement, Rendering
+from afterwit.core.judging import Placement, Rendering, hinted_prompts
+from afterwit.core.promotion import Doubt, SuiteResult
 from afterwit.core.promotion import Item as SuiteItem
-from afterwit.core.promotion import SuiteResult
 from afterwit.core.teacher import TeacherServer
 from afterwit.core.version import Origin, Probe, Version
 from afterwit.learner.batch import Item, Refused, TurnLimits, build
@@ -31,7 +32,7 @@ from afterwit.learner.rerun.halfway import drop
 from afterwit.learner.scoring import Packing
 from afterwit.learner.served import require_servable
 from afterwit.learner.settings import SERVER, LearnerSettings
-from afterwit.learner.suite import kept
+from afterwit.learner.suite import read
 from afterwit.learner.update import Epoch, Phase, PhaseTimes, Progress
 from afterwit.objective.settings import ObjectiveSettings
 from afterwit.weights.load import read_config, width_of
@@ -208,11 +209,37 @@ class Trainer:
         return Packing.of(self.settings, policy.model).allowed
 
     def kept(self, policy: Policy, items: Sequence[SuiteItem]) -> list[tuple[SuiteItem, bool]]:
-        """Each item with whether the updated policy still says it."""
+        """Each item with whether the policy still says it."""
+        return [
+            (item, item.kept(found)) for item, found in zip(items, self._read(policy, items), strict=True)
+        ]
+
+    def contradicted(self, doubts: Sequence[Doubt]) -> frozenset[str]:
+        """The approved turns of these that the policy takes, and would not with the hint in its prompt.
+
+        One whose messages no longer render to its prompt is not among them.
+        """
+        policy = self.policy()
+        asked = [(doubt.item, shown) for doubt in doubts if (shown := self._shown(doubt)) is not None]
+        plain = {item.turn: item for item, _ in asked}
+        found = self._read(policy, [*plain.values(), *(shown for _, shown in asked)])
+        without = dict(zip(plain, found, strict=False))
+        with_hint = zip(asked, found[len(plain) :], strict=True)
+        return frozenset(
+            item.turn for (item, _), shown in with_hint if item.contradicted(without[item.turn], shown)
+        )
+
+    def _shown(self, doubt: Doubt) -> SuiteItem | None:
+        """The item after the prompt that shows its hint."""
+        room = self.context - len(doubt.item.ids)
+        prompts, _ = hinted_prompts(doubt.turn, (doubt.hint,), self._rendering, self._placement, room)
+        return replace(doubt.item, prompt_ids=prompts[0][1]) if prompts else None
+
+    def _read(self, policy: Policy, items: Sequence[SuiteItem]) -> list[list[float]]:
         if not items:
             return []
         with self._ranks.leading(ExamineOrder(items=items, settings=self.settings)):
-            return kept(policy, items, self.settings, self._ranks)
+            return read(policy, items, self.settings, self._ranks)
 
     def probe(self, policy: Policy) -> Probe:
         """What an engine with the policy's weights must say."""

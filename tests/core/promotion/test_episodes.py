@@ -4,7 +4,7 @@ import pytest
 
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Step, closes, episode, without_end
-from afterwit.core.turn import Finish
+from afterwit.core.turn import Finish, Sampled, Sampling
 from afterwit.core.verdict import Feedback, NextState, Question, Source, Verdict, Vote
 from tests.core.test_client_text import OPENCLAW
 from tests.fakes.turns import a_turn
@@ -69,7 +69,38 @@ def test_a_response_that_was_cut_makes_an_episode_bad():
     assert (found.bad, found.approved) == (BadEnd.CUT_AT_LENGTH, ())
 
 
+@pytest.mark.parametrize(
+    ("asked", "length", "bad"),
+    [(True, 2, None), (True, 3, BadEnd.CUT_AT_LENGTH), (False, 2, BadEnd.CUT_AT_LENGTH)],
+    ids=["the client's wish", "cut before it, by a time limit", "the gateway's own limit"],
+)
+def test_a_response_that_is_as_long_as_its_client_wanted_is_not_cut(asked, length, bad):
+    turn = a_turn("a", finish=Finish.LENGTH, sampling=Sampling(max_tokens=length, limit_asked=asked))
+    assert len(turn.sampled.ids) == 2
+    assert episode([Step(turn=turn, verdict=verdict(1))]).bad is bad
+
+
+def sampled_by(*versions: int) -> Step:
+    count = len(versions)
+    found = Sampled(ids=(4,) * count, logprobs=(-0.1,) * count, versions=versions, forced=(False,) * count)
+    return Step(turn=a_turn(f"t{versions}", sampled=found), verdict=verdict(1))
+
+
+@pytest.mark.parametrize(
+    ("steps", "version"),
+    [
+        ([(0, 0, 0, 1)], 0),
+        ([(0, 0, 0), (1, 1)], 0),
+        ([(0,), (1, 1), (2,)], 1),
+        ([(3, 4)], 4),
+        ([()], 0),
+    ],
+)
+def test_an_episode_belongs_to_the_version_that_sampled_most_of_it(steps, version):
+    assert episode([sampled_by(*each) for each in steps]).version == version
+
+
 def test_an_agent_that_never_came_back_made_a_bad_episode():
     turn = a_turn("a")
     assert without_end(turn).bad is BadEnd.NO_END
-    assert (without_end(turn).session, without_end(turn).source) == (turn.session, turn.scope)
+    assert (without_end(turn).session, without_end(turn).source) == (turn.session, turn.source)

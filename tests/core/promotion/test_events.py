@@ -1,6 +1,14 @@
 import pytest
 
-from afterwit.core.promotion import Event, EventKind, braked, confirmed, held_in_a_row, pace
+from afterwit.core.promotion import (
+    Event,
+    EventKind,
+    alarms_in_a_row,
+    braked,
+    confirmed,
+    held_in_a_row,
+    pace,
+)
 
 HOLD, ALARM, CONFIRM = EventKind.HOLD, EventKind.ALARM, EventKind.CONFIRM
 
@@ -46,6 +54,12 @@ def test_the_step_size_falls_fast_and_recovers_slowly(kinds, expected):
 def test_an_alarm_falls_back_to_the_last_confirmed_version_or_to_the_base():
     assert confirmed(events((HOLD, 7))) == 0
     assert confirmed(events((CONFIRM, 3), (CONFIRM, 5), (HOLD, 7))) == 5
+
+
+def test_alarms_in_a_row_have_no_confirmation_between_them():
+    assert alarms_in_a_row([]) == 0
+    assert alarms_in_a_row(events((ALARM, 1), (HOLD, 2), (ALARM, 3))) == 2
+    assert alarms_in_a_row(events((ALARM, 1), (CONFIRM, 2), (ALARM, 3))) == 1
 
 
 def test_holds_in_a_row_begin_with_the_same_version():

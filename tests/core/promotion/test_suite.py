@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from afterwit.core.message import Message, ToolCall
-from afterwit.core.promotion import Item, Standing, SuiteResult, stratum_of
+from afterwit.core.promotion import Complaint, Item, Standing, SuiteResult, doubts, stratum_of
 from afterwit.core.promotion.items import sure_from
 from afterwit.core.turn import Basis, Sampled, Sampling
 from afterwit.stages.promotion.settings import PromotionSettings
@@ -111,7 +111,7 @@ def test_an_item_is_what_the_policy_was_sure_of():
     turn = a_turn("t", sampled=sampled)
     found = Item.of(turn, since=3.0)
     assert (found.turn, found.ids, found.sure, found.since) == ("t", (7, 8, 9), (True, False, False), 3.0)
-    assert (found.stratum, found.source, found.prompt_ids) == ("text", turn.scope, turn.prompt_ids)
+    assert (found.stratum, found.source, found.prompt_ids) == ("text", turn.source, turn.prompt_ids)
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.2, 0.6, 1.0, 1.5])
@@ -147,6 +147,40 @@ def test_raw_log_probs_and_greedy_turns_are_of_temperature_1():
 )
 def test_a_response_is_kept_if_what_was_sure_still_is(probabilities, kept):
     assert item(1).kept([math.log(each) for each in probabilities]) is kept
+
+
+@pytest.mark.parametrize(
+    ("plain", "shown", "expected"),
+    [
+        ((0.95, 0.9), (0.2, 0.9), True),
+        ((0.95, 0.9), (0.4, 0.9), False),
+        ((0.95, 0.9), (0.95, 0.01), False),
+        ((0.5, 0.9), (0.01, 0.9), False),
+    ],
+    ids=["no longer", "less", "where it was not sure", "lost anyway"],
+)
+def test_a_hint_contradicts_what_the_policy_takes_and_would_not_take_with_it(plain, shown, expected):
+    pair = [[math.log(each) for each in given] for given in (plain, shown)]
+    assert item(1).contradicted(*pair) is expected
+
+
+def complaint(number: int, kind: str, source: str) -> Complaint:
+    said = response((kind, "{}"))
+    return Complaint(turn=a_turn("c", scope=source, message=said, created=float(number)), hint="Not so.")
+
+
+def test_a_complaint_puts_in_doubt_what_its_source_approved_before_of_its_kind():
+    items = [item(3, source="you"), item(2, "read"), item(1), item(0)]
+    turns = {each.turn: a_turn(each.turn) for each in items if each.turn != "t0"}
+
+    def found(*complaints: Complaint, tokens: int = 1000) -> list[str]:
+        return [each.item.turn for each in doubts(items, complaints, turns.get, tokens=tokens)]
+
+    assert found(complaint(5, "write", "me")) == ["t1"]
+    assert found(complaint(5, "write", "you")) == ["t3"]
+    assert found(complaint(5, "write", "them"), complaint(5, "run", "me")) == []
+    assert found(complaint(1, "write", "me")) == []
+    assert found(*[complaint(5, "write", "me")] * 3, tokens=20) == ["t1"] * 2
 
 
 def test_a_long_response_may_differ_in_a_fiftieth_of_what_was_sure():

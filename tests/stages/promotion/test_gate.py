@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
 
+from afterwit.core.judged_turn import JudgedTurn
+from afterwit.core.judging import Placement, hinted_prompts
 from afterwit.core.lifecycle import Reason, State
-from afterwit.core.promotion import Episode, Event, EventKind, Item, Standing
+from afterwit.core.message import Message, ToolCall
+from afterwit.core.promotion import Doubt, Episode, Event, EventKind, Item, Standing
+from afterwit.core.turn import Sampled
 from afterwit.core.version import Origin
-from afterwit.learner.suite import kept
 from afterwit.learner.update.phase import Phase
 from afterwit.stages.promotion import PromotionSettings
 from afterwit.store import Store
-from tests.fakes.judged_samples import store_judged
+from afterwit.wire.model_text.render import Renderer
+from tests.fakes.judged_samples import HINTS, store_judged
 from tests.stages.learning import Place, fill, learn_and_die, states, status
 
 WORDS = 6
@@ -45,29 +51,122 @@ def chosen(place: Place, prompt: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ids[len(prompt) :])
 
 
+def least_sure(place: Place, prompt: tuple[int, ...], ids: tuple[int, ...]) -> float:
+    """The least probability that the newest version gives one of these tokens."""
+    model = place.trainer().policy().model
+    with torch.no_grad():
+        given = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].softmax(dim=-1)
+    return float(given[range(len(ids)), list(ids)].min())
+
+
+def contradicting(place: Place, renderer: Renderer, samples: Iterable[JudgedTurn]) -> list[JudgedTurn]:
+    """The first five whose likeliest response the model is sure of, and would not give after the hint."""
+
+    def contradicts(sample: JudgedTurn) -> bool:
+        ((_, hinted),), _ = hinted_prompts(sample.turn, HINTS[:1], renderer, Placement.LAST_USER, 512)
+        ids = chosen(place, sample.turn.prompt_ids)
+        sure = least_sure(place, sample.turn.prompt_ids, ids)
+        return sure > 0.7 and least_sure(place, hinted, ids) < 0.3
+
+    return list(islice(filter(contradicts, samples), 5))
+
+
 def approve(place: Place, store: Store, count: int = 5) -> None:
     """People approved what the model says anyway."""
     for number in range(count):
-        item = approved(number, chosen(place, (5 + number, 6, 7)))
-        ended = Episode(
-            turn=item.turn,
-            session="s",
-            source=item.source,
-            version=0,
-            bad=None,
-            complaint=False,
-            kind="text",
-            approved=(),
+        keep(store, approved(number, chosen(place, (5 + number, 6, 7))))
+
+
+def keep(store: Store, item: Item) -> None:
+    ended = Episode(
+        turn=item.turn,
+        session="s",
+        source=item.source,
+        version=0,
+        bad=None,
+        complaint=False,
+        kind="text",
+        approved=(),
+    )
+    store.end_episode(ended, [item], steps=[item.turn], now=item.since)
+
+
+def thank(place: Place, store: Store, samples: list[JudgedTurn], *, source: str, since: float = 10.0) -> None:
+    """A person approved what the model says anyway, in turns that the store holds."""
+    for sample in samples:
+        ids = chosen(place, sample.turn.prompt_ids)
+        sure = Sampled(
+            ids=ids, logprobs=(-0.01,) * len(ids), versions=(0,) * len(ids), forced=(False,) * len(ids)
         )
-        store.end_episode(ended, [item], steps=[item.turn], now=item.since)
+        turn = replace(sample.turn, sampled=sure, scope=source)
+        store.add_turn(
+            turn,
+            prompt_hash=turn.id.encode().ljust(32, b"p"),
+            full_hash=turn.id.encode().ljust(16, b"f"),
+            depth=1,
+            full_depth=2,
+            delivered=True,
+            reason=None,
+            now=since,
+        )
+        keep(store, Item.of(turn, since=since))
 
 
 def test_a_policy_takes_what_it_would_say_and_not_what_it_would_not(place):
-    policy = place.trainer().policy()
+    trainer = place.trainer()
+    policy = trainer.policy()
     same = approved(1, chosen(place, (6, 6, 7)))
     other = approved(2, tuple((id + 1) % 400 for id in chosen(place, (7, 6, 7))))
-    assert kept(policy, [same, other], place.settings) == [(same, True), (other, False)]
-    assert kept(policy, [], place.settings) == []
+    assert trainer.kept(policy, [same, other]) == [(same, True), (other, False)]
+    assert trainer.kept(policy, []) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "since", "held"),
+    [("test", 10.0, False), ("somebody else", 10.0, True), ("test", 1500.0, True)],
+    ids=["what they complain of now", "what others approved", "what they approved after that complaint"],
+)
+def test_people_may_change_their_mind_about_what_they_approved_and_about_nothing_else(
+    place, samples, renderer, source, since, held
+):
+    place = place.but(lr=RUIN)
+    with place.store() as store:
+        thanked = contradicting(place, renderer, samples(*range(50, 90)))
+        thank(place, store, thanked, source=source, since=since)
+    fill(place, samples(*range(4)))
+    place.drain()
+    assert set(states(place).values()) == {State.OPEN, Reason.HELD_BACK if held else State.TRAINED}
+    with place.store() as store:
+        assert len(store.suite()) == (5 if held else 0)
+        assert [event.kind for event in store.events()] == ([EventKind.HOLD] if held else [])
+
+
+@pytest.mark.parametrize("hints", [(), HINTS], ids=["no hint", "a hint about another kind"])
+def test_a_complaint_that_says_nothing_of_what_was_approved_lets_nothing_go(place, samples, renderer, hints):
+    place = place.but(lr=1e-6)
+    with place.store() as store:
+        thank(place, store, contradicting(place, renderer, samples(*range(50, 90))), source="test")
+    call = Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", name="run", arguments="{}"),))
+    said = {"message": call} if hints else {}
+    fill(place, [replace(each, turn=replace(each.turn, **said)) for each in samples(*range(4), hints=hints)])
+    place.drain()
+    assert set(states(place).values()) == {State.OPEN, State.TRAINED}
+    with place.store() as store:
+        assert len(store.suite()) == 5
+
+
+def test_what_was_lost_anyway_and_what_no_longer_renders_contradict_no_hint(place, samples, renderer):
+    with place.store() as store:
+        thank(place, store, contradicting(place, renderer, samples(*range(50, 90)))[:1], source="test")
+        (item,) = store.suite()
+        turn = store.turn(item.turn).sampled_turn
+    trainer = place.trainer()
+    doubt = Doubt(item=item, turn=turn, hint=HINTS[0])
+    assert trainer.contradicted([doubt]) == {item.turn}
+    lost = replace(item, ids=tuple((id + 1) % 400 for id in item.ids))
+    assert trainer.contradicted([replace(doubt, item=lost)]) == frozenset()
+    elsewhere = replace(turn, prompt_ids=(1, *turn.prompt_ids))
+    assert trainer.contradicted([replace(doubt, turn=elsewhere)]) == frozenset()
 
 
 def test_an_update_that_loses_what_was_approved_becomes_no_version(place, samples):

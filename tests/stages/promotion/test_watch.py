@@ -11,7 +11,7 @@ from afterwit.core.lifecycle import Reason
 from afterwit.core.message import Message
 from afterwit.core.promotion import BadEnd, Event, EventKind
 from afterwit.core.teaching import Flag
-from afterwit.core.turn import Finish, Sampled
+from afterwit.core.turn import Finish, Sampled, Sampling
 from afterwit.core.verdict import Feedback, Source, Verdict
 from afterwit.stages.promotion import PromotionSettings, WatchOver
 from afterwit.store import Store
@@ -48,8 +48,8 @@ class Person:
     ) -> str:
         self.count += 1
         id = f"t{self.count:03}"
-        sampled = Sampled(ids=(4, 5), logprobs=(-0.01, -0.5), versions=(version,) * 2, forced=(False, False))
-        add(self.store, id, sampled=sampled, **changes)
+        by = {"sampled": sampled_by(version, version)}
+        add(self.store, id, **{**by, **changes})
         now = float(self.count)
         self.store.answer(id, followed, answered_by=None, now=now)
         self.store.claim("judge", owner="judge", limit=1, lease_s=60, now=now)
@@ -63,9 +63,32 @@ class Person:
         for _ in range(count):
             self.turn(PRAISED, THANKS, version=version)
 
-    def badly(self, count: int) -> None:
+    def badly(self, count: int, *, version: int = 1) -> None:
         for _ in range(count):
-            self.turn(PANNED, NO, version=1)
+            self.turn(PANNED, NO, version=version)
+
+    def until_alarm(self, *, version: int, most: int = 40) -> int:
+        """Bad requests of a version until one more alarm."""
+        before = kinds(self.store).count(EventKind.ALARM)
+        for count in range(1, most + 1):
+            self.badly(1, version=version)
+            if kinds(self.store).count(EventKind.ALARM) > before:
+                return count
+        raise AssertionError(f"no alarm in {most} bad requests")
+
+
+def sampled_by(*versions: int) -> Sampled:
+    count = len(versions)
+    return Sampled(ids=(4,) * count, logprobs=(-0.01,) * count, versions=versions, forced=(False,) * count)
+
+
+def learn(store: Store, *numbers: int) -> None:
+    for number in numbers:
+        store.commit_version(a_version(number, parent=number - 1 if number else None), now=1.0)
+
+
+def take_back(store: Store, number: int, *, to: int, reverts: Sequence[int]) -> None:
+    store.commit_version(a_version(number, restores=to, reverts=tuple(reverts)), now=1.0)
 
 
 @pytest.fixture
@@ -107,6 +130,81 @@ def test_six_good_requests_confirm_the_version_that_served_the_first(store, pers
     assert kinds(store) == []
     person.well(3, version=3)
     assert [(event.kind, event.version) for event in store.events()] == [(EventKind.CONFIRM, 2)]
+
+
+def test_six_complaints_that_teach_confirm_nothing(store, person):
+    for _ in range(12):
+        person.turn(HINTED, NO, version=2)
+    assert kinds(store) == []
+    person.well(6, version=3)
+    assert [(event.kind, event.version) for event in store.events()] == [(EventKind.CONFIRM, 3)]
+
+
+def test_what_the_base_sampled_before_a_swap_does_not_count_against_the_version_that_ended_it(store, person):
+    learn(store, 0, 1)
+    for _ in range(8):
+        person.turn(PANNED, NO, sampled=sampled_by(0, 0, 0, 0, 1))
+    assert kinds(store) == []
+    assert store.ended_badly(until=0) == (8, 8)
+
+
+def test_answers_that_their_clients_wanted_no_longer_are_no_alarm(store, person):
+    learn(store, 0, 1)
+    asked = Sampling(max_tokens=2, limit_asked=True)
+    for _ in range(12):
+        person.turn(PRAISED, THANKS, version=1, finish=Finish.LENGTH, sampling=asked)
+    assert EventKind.ALARM not in kinds(store)
+    learn(store, 2)
+    given = Sampling(max_tokens=2)
+    for _ in range(12):
+        person.turn(PRAISED, THANKS, version=2, finish=Finish.LENGTH, sampling=given)
+    assert EventKind.ALARM in kinds(store)
+
+
+def test_a_ruin_that_was_taken_back_is_no_measure_of_the_next(store, person):
+    learn(store, 0)
+    person.well(4)
+    learn(store, 1, 2)
+    person.well(6, version=1)
+    first = person.until_alarm(version=2)
+    take_back(store, 3, to=1, reverts=[2])
+    learn(store, 4)
+    person.well(6, version=4)
+    assert kinds(store)[-1] is EventKind.CONFIRM
+    learn(store, 5)
+    assert person.until_alarm(version=5) == first
+
+
+def test_a_version_is_taken_back_once_however_long_the_learner_takes_for_it(store, person):
+    learn(store, 0, 1)
+    person.badly(20)
+    assert kinds(store) == [EventKind.ALARM]
+
+
+def test_after_three_alarms_without_a_confirmation_learning_waits_for_a_person(store, person):
+    learn(store, 0)
+    for number in (1, 3, 5):
+        assert store.paused() is None
+        learn(store, number)
+        person.until_alarm(version=number)
+        take_back(store, number + 1, to=0, reverts=[number])
+    pause = store.paused()
+    assert pause is not None
+    assert pause.words.startswith("3 times in a row more requests ended badly")
+    assert "`afterwit resume`" in pause.words
+    store.resume()
+    learn(store, 7)
+    person.until_alarm(version=7)
+    assert store.paused() is None
+
+
+def test_alarms_of_a_persons_own_adapter_pause_that_one_alone(store, person):
+    learn(store, 0)
+    for number in (1, 2, 3):
+        store.commit_version(a_version(number, adapter="ann", parent=0), now=1.0)
+        for _ in range(8):
+            person.turn(PANNED, NO, version=number, adapter="ann")
+    assert (store.paused(), list(store.paused_adapters())) == (None, ["ann"])
 
 
 def test_a_confirmed_version_retires_what_it_lost_if_that_was_approved_twice_since(store, person):
@@ -180,6 +278,29 @@ def test_an_agent_that_never_came_back_is_swept_up_after_a_while(store, person):
     assert person.watch.sweep(store, now=2000.0) == 1
     assert person.watch.sweep(store, now=3000.0) == 0
     assert [(each.turn, each.bad) for each in store.episodes()] == [("stuck", BadEnd.NO_END)]
+
+
+def test_a_request_with_several_choices_ends_once_and_as_well_as_the_best_of_them(store, person):
+    learn(store, 0, 1)
+    for number in range(6):
+        asked = {"session": f"s{number}", "created": float(number), "prompt_hash": f"p{number}".encode()}
+        for verdict, said in ((PANNED, NO), (PRAISED, THANKS), (PANNED, NO), (PANNED, NO)):
+            person.turn(verdict, said, version=1, **asked)
+    assert [each.bad for each in store.episodes()] == [None] * 6
+    assert kinds(store) == [EventKind.CONFIRM]
+    for _ in range(2):
+        person.turn(PANNED, NO, version=1, session="bad", prompt_hash=b"bad")
+    assert [each.bad for each in store.episodes()][6:] == [BadEnd.DISPLEASED]
+
+
+def test_choices_that_the_agent_did_not_go_on_with_are_no_agent_that_never_came_back(store, person):
+    for number, session in enumerate(["went on", "stuck"]):
+        for choice in range(3):
+            of = {"session": session, "prompt_hash": session.encode(), "created": float(number)}
+            add(store, f"{session}{choice}", finish=Finish.TOOL_CALLS, now=0.0, **of)
+    store.answer("went on1", TOOL, answered_by=None, now=1.0)
+    assert person.watch.sweep(store, now=1e9) == 1
+    assert [each.turn for each in store.all_episodes()] == ["stuck0"]
 
 
 def test_switched_off_episodes_are_kept_and_nothing_follows_from_them(store):

@@ -15,9 +15,16 @@ from afterwit.store import Store
 from tests.store.examples import a_version, add
 
 
-def ended(turn: str, bad: BadEnd | None = None) -> Episode:
+def ended(turn: str, bad: BadEnd | None = None, version: int = 1) -> Episode:
     return Episode(
-        turn=turn, session="s", source="laptop", version=1, bad=bad, complaint=False, kind="text", approved=()
+        turn=turn,
+        session="s",
+        source="laptop",
+        version=version,
+        bad=bad,
+        complaint=False,
+        kind="text",
+        approved=(),
     )
 
 
@@ -93,6 +100,36 @@ def test_bad_ends_are_counted_up_to_a_version(store: Store) -> None:
     assert store.ended_badly(until=0) == (1, 2)
 
 
+def served(store: Store, *versions: int) -> None:
+    for version in versions:
+        store.end_episode(ended(f"by{version}", version=version), [], steps=[f"by{version}"], now=1.0)
+
+
+def test_a_version_is_measured_by_those_it_was_learned_from_and_not_by_those_taken_back(store: Store) -> None:
+    store.commit_version(replace(a_version(0), parent=None), now=1.0)
+    store.commit_version(a_version(1), now=1.0)
+    store.commit_version(a_version(2), now=1.0)
+    store.commit_version(a_version(3, restores=1, reverts=(2,)), now=1.0)
+    store.commit_version(a_version(4), now=1.0)
+    store.commit_version(a_version(5), now=1.0)
+    served(store, 0, 1, 2, 3, 4, 5)
+    assert store.ended_badly(until=4) == (0, 4)
+    assert store.ended_badly(until=1) == (0, 3)
+    assert [each.turn for each in store.episodes(after=4)] == ["by2", "by5"]
+    assert [each.turn for each in store.episodes(after=1)] == ["by2", "by4", "by5"]
+
+
+def test_what_an_alarm_takes_back_does_not_count_against_what_is_learned_after_it(store: Store) -> None:
+    store.commit_version(replace(a_version(0), parent=None), now=1.0)
+    for number in (1, 2, 3):
+        store.commit_version(a_version(number), now=1.0)
+    served(store, 1)
+    store.decided(event(EventKind.ALARM, 2))
+    served(store, 0, 2, 3)
+    assert [each.turn for each in store.episodes(after=0)] == ["by3"]
+    assert [each.turn for each in store.episodes()] == ["by0", "by2", "by3"]
+
+
 def test_items_are_kept_whole_and_come_newest_first(store: Store) -> None:
     first, second = item("a", 1.0), item("b", 2.0)
     end(store, "a", items=[first])
@@ -123,6 +160,13 @@ def test_a_lost_item_retires_only_if_its_stratum_was_approved_twice_since(store:
     assert store.retire(["b", "c"]) == 0
     assert store.retire(["a"]) == 1
     assert [each.turn for each in store.suite()] == ["c", "b"]
+
+
+def test_an_item_is_withdrawn_whatever_was_approved_since(store: Store) -> None:
+    for at, turn in enumerate("abc"):
+        end(store, turn, items=[item(turn, float(at))])
+    assert store.withdraw(["c", "a", "nobody"]) == 2
+    assert [each.turn for each in store.suite()] == ["b"]
 
 
 def test_the_suite_outlives_content_that_went_for_want_of_room(store: Store) -> None:

@@ -9,14 +9,24 @@ events     what was decided, and what follows from it
 """
 
 from afterwit.core.promotion.episodes import BadEnd, Episode, Step, closes, episode, without_end
-from afterwit.core.promotion.events import Event, EventKind, braked, confirmed, held_in_a_row, pace
+from afterwit.core.promotion.events import (
+    Event,
+    EventKind,
+    alarms_in_a_row,
+    braked,
+    confirmed,
+    held_in_a_row,
+    pace,
+)
 from afterwit.core.promotion.evidence import e_value, ongoing_evidence
-from afterwit.core.promotion.items import Item, stratum_of
+from afterwit.core.promotion.items import Complaint, Doubt, Item, doubts, stratum_of
 from afterwit.core.promotion.suite import Standing, Suite, SuiteResult
 from afterwit.core.promotion.watch import Watch
 
 __all__ = [
     "BadEnd",
+    "Complaint",
+    "Doubt",
     "Episode",
     "Event",
     "EventKind",
@@ -26,9 +36,11 @@ __all__ = [
     "Suite",
     "SuiteResult",
     "Watch",
+    "alarms_in_a_row",
     "braked",
     "closes",
     "confirmed",
+    "doubts",
     "e_value",
     "episode",
     "held_in_a_row",

@@ -6,7 +6,8 @@ or feedback follow it; the episode holds the turns before it, back to the one th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,7 +29,7 @@ class BadEnd(StrEnum):
     REPEATED_CALL = "repeated_call"
     """A tool call repeated an earlier one of the conversation, word for word, and was not paid for it."""
     CUT_AT_LENGTH = "cut_at_length"
-    """A response did not come to its end."""
+    """A response did not come to its end, though the client had asked for no shorter one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Episode:
     source: str
     """Who spoke: the turn's source."""
     version: int
-    """The newest version that sampled a token of its last turn; 0 for a turn recorded elsewhere."""
+    """The version that sampled most of its tokens; 0 for turns recorded elsewhere."""
     bad: BadEnd | None
     complaint: bool
     """Whether what the person said was displeased, with a hint or without."""
@@ -79,7 +80,7 @@ def episode(steps: Sequence[Step]) -> Episode:
         turn=last.turn.id,
         session=last.turn.session,
         source=last.turn.source,
-        version=_version(last.turn),
+        version=_version(step.turn for step in steps),
         bad=bad,
         complaint=last.verdict is not None and last.verdict.reward == -1,
         kind=_kind(steps),
@@ -94,7 +95,7 @@ def without_end(turn: RecordedTurn) -> Episode:
         turn=turn.id,
         session=turn.session,
         source=turn.source,
-        version=_version(turn),
+        version=_version([turn]),
         bad=BadEnd.NO_END,
         complaint=False,
         kind=stratum_of(turn.message),
@@ -108,8 +109,10 @@ def _kind(steps: Sequence[Step]) -> str:
     return stratum_of(next(called, steps[-1].turn.message))
 
 
-def _version(turn: RecordedTurn) -> int:
-    return max(turn.sampled.versions, default=0) if isinstance(turn, Turn) else 0
+def _version(turns: Iterable[RecordedTurn]) -> int:
+    """Of two that sampled as much, the newer one."""
+    tokens = Counter(each for turn in turns if isinstance(turn, Turn) for each in turn.sampled.versions)
+    return max(tokens, key=lambda version: (tokens[version], version), default=0)
 
 
 def _adapter(turn: RecordedTurn) -> str:
@@ -126,9 +129,18 @@ def _bad_end(steps: Sequence[Step]) -> BadEnd | None:
         BadEnd.REPEATED_CALL: any(
             step.verdict is not None and step.verdict.source is Source.REPEAT for step in steps
         ),
-        BadEnd.CUT_AT_LENGTH: any(step.turn.finish is Finish.LENGTH for step in steps),
+        BadEnd.CUT_AT_LENGTH: any(_cut(step.turn) for step in steps),
     }
     return next((reason for reason, holds in found.items() if holds), None)
+
+
+def _cut(turn: RecordedTurn) -> bool:
+    """Whether something else than the client's own wish ended the response."""
+    if turn.finish is not Finish.LENGTH:
+        return False
+    if not isinstance(turn, Turn):
+        return True
+    return not turn.sampling.limit_asked or len(turn.sampled.ids) < turn.sampling.max_tokens
 
 
 def _approved(steps: Sequence[Step]) -> Sequence[Step]:

@@ -43,6 +43,8 @@ SLOWER, LEAST_PACE, RECOVERY = 3.0, 1 / 9, 1.25
 gives some of it back. It recovers slowly, or the rate that ruined would be back after six requests."""
 PAUSE_AFTER = 8
 """Holds without a version between them, after which learning pauses until a person resumes it."""
+PAUSE_AFTER_ALARMS = 3
+"""Alarms without a confirmation between them, after which it pauses too."""
 
 
 def braked(beta: float, events: Sequence[Event]) -> float:
@@ -67,6 +69,11 @@ def pace(events: Sequence[Event]) -> float:
 def confirmed(events: Sequence[Event]) -> int:
     """The version that an alarm falls back to: the last confirmed one, else the base."""
     return next((event.version for event in reversed(events) if event.kind is EventKind.CONFIRM), 0)
+
+
+def alarms_in_a_row(events: Sequence[Event]) -> int:
+    """Alarms since the last confirmation."""
+    return sum(event.kind is EventKind.ALARM for event in _since_confirm(events))
 
 
 def held_in_a_row(events: Sequence[Event]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from afterwit.core.message import Message
@@ -15,6 +15,8 @@ SURE = 0.9
 """Probability at temperature 1 from which the policy was sure of a token when it sampled it."""
 STILL_SURE = 0.7
 """Probability at temperature 1 from which a version still takes such a token."""
+UNLIKELY = 0.3
+"""Probability at temperature 1 below which a version that is shown a complaint takes such a token no more."""
 MAY_DIFFER = 0.02
 """Share of these tokens that may differ in a response that counts as kept: none in a short one."""
 TEXT = "text"
@@ -61,7 +63,7 @@ class Item:
             sure=tuple(not forced and logprob >= least for logprob, forced in pairs),
         )
 
-    def kept(self, logprobs: Sequence[float]) -> bool:
+    def kept(self, logprobs: Sequence[float], *, at_least: float = STILL_SURE) -> bool:
         """Whether a version that gives the ids these log-probs, each after those before it, still takes it.
 
         The likeliest token says too little: a version that begins to waver still has it, and samples others.
@@ -69,12 +71,63 @@ class Item:
         """
         if len(logprobs) != len(self.ids):
             raise ValueError(f"{len(self.ids)} ids but {len(logprobs)} log-probs")
-        least = math.log(STILL_SURE)
+        least = math.log(at_least)
         lost = sum(sure and logprob < least for sure, logprob in zip(self.sure, logprobs, strict=True))
         return lost <= MAY_DIFFER * sum(self.sure)
 
+    def contradicted(self, logprobs: Sequence[float], shown: Sequence[float]) -> bool:
+        """Whether a hint asks for something else: a version that takes the response would not once it is
+        shown the hint. The log-probs are those without it and with it.
+
+        A version that has lost the response anyway says nothing about the hint.
+        """
+        return self.kept(logprobs) and not self.kept(shown, at_least=UNLIKELY)
+
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Something that was approved, and a later complaint of its source about a response of its kind."""
+
+    item: Item
+    turn: Turn
+    """Whose response the item is."""
+    hint: str
+    """What the complaint asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """A turn that drew a complaint with a hint."""
+
+    turn: Turn
+    hint: str
+
+
+def doubts(
+    items: Sequence[Item],
+    complaints: Iterable[Complaint],
+    turn_of: Callable[[str], Turn | None],
+    *,
+    tokens: int,
+) -> list[Doubt]:
+    """What of these items, newest first, may no longer be what its source wants: it has complained since of a
+    response of this kind. No other source's complaint counts. `turn_of` gives a turn that is still there; at
+    most so many `tokens` are to be read.
+    """
+    found, left = [], tokens
+    for complaint in complaints:
+        about = complaint.turn
+        for item in items:
+            same = (item.source, item.stratum) == (about.source, stratum_of(about.message))
+            if not same or item.since >= about.created or item.turn == about.id or 2 * len(item) > left:
+                continue
+            if (turn := turn_of(item.turn)) is not None:
+                left -= 2 * len(item)
+                found.append(Doubt(item=item, turn=turn, hint=complaint.hint))
+    return found
 
 
 def sure_from(tau: float) -> float:

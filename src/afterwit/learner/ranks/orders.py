@@ -19,7 +19,7 @@ from afterwit.learner.ranks.ranks import Ranks
 from afterwit.learner.ranks.weights import sharded, taken
 from afterwit.learner.scoring import probe
 from afterwit.learner.settings import LearnerSettings
-from afterwit.learner.suite import kept
+from afterwit.learner.suite import read
 from afterwit.learner.update import Epoch, Phase, Progress, UpdateState, effects, update
 from afterwit.learner.work import to_measure
 from afterwit.objective.settings import ObjectiveSettings
@@ -170,10 +170,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examine:
-    """Say what the policy would say in the place of approved responses."""
+    """Read approved responses with the policy."""
 
     items: Sequence[SuiteItem]
     settings: LearnerSettings
 
     def follow(self, at: Follower) -> None:
-        kept(at.held(), self.items, at.own(self.settings), at.ranks)
+        read(at.held(), self.items, at.own(self.settings), at.ranks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from afterwit.core.adapters import SHARED
 from afterwit.core.errors import RankLost, UpdateRefused, VersionHeld, VersionTaken
 from afterwit.core.lifecycle import Reason
-from afterwit.core.promotion import Standing, SuiteResult
+from afterwit.core.promotion import Complaint, Standing, SuiteResult
 from afterwit.core.version import Version
 from afterwit.learner.batch import Item
 from afterwit.learner.failures import failure_kind
@@ -88,7 +88,7 @@ class Attempts:
         if not new and (self._settings.update_gate or not replayed):
             self._health.report(True, NOTHING_TO_LEARN)
             return None
-        return self._updated(new, replayed, gate, progress)
+        return self._updated(records, new, replayed, gate, progress)
 
     def pass_on(self, records: Sequence[Record], progress: Progress) -> None:
         """Have the shared adapter learn from turns that trained others. Their states stay as they are."""
@@ -96,7 +96,7 @@ class Attempts:
         self._trainer.turn_to(SHARED)
         try:
             replayed, _ = self._trainer.build(self._claims.samples(records))
-            version = self._updated([], replayed, gate, progress) if replayed else None
+            version = self._updated(records, [], replayed, gate, progress) if replayed else None
         except (Stopped, RankLost):
             raise
         except VersionTaken as error:
@@ -117,9 +117,16 @@ class Attempts:
             self._commit(version, gate, NOTHING, progress)
 
     def _updated(
-        self, new: Sequence[Item], replayed: Sequence[Item], gate: Gate, progress: Progress
+        self,
+        records: Sequence[Record],
+        new: Sequence[Item],
+        replayed: Sequence[Item],
+        gate: Gate,
+        progress: Progress,
     ) -> Version:
         own, cost = [item.turn for item in new if item.turn is not None], work([*new, *replayed])
+        if doubts := gate.doubts(_complaints(records, [*new, *replayed]), work=cost):
+            gate.withdraw(self._trainer.contradicted(doubts))
 
         def examine(policy: Policy) -> SuiteResult | None:
             items = gate.items(own, work=cost, shared=self._trainer.packs(policy))
@@ -163,3 +170,13 @@ class Attempts:
             self._claims.blame(record, sentence(error))
         wait_s = self._settings.retry_s if kind in ELSEWHERE else 0.0
         self._claims.give_back([record for record in records if record not in guilty], retry_in_s=wait_s)
+
+
+def _complaints(records: Sequence[Record], items: Sequence[Item]) -> list[Complaint]:
+    """Of an update's claimed turns those that hints teach, with the hint."""
+    hints = {item.turn: item.hints[0] for item in items if item.hints}
+    return [
+        Complaint(turn=record.sampled_turn, hint=hints[record.turn.id])
+        for record in records
+        if record.turn.id in hints
+    ]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from afterwit.checkpoints import Versions, roll_back
 from afterwit.core.adapters import SHARED
-from afterwit.core.errors import VersionTaken
-from afterwit.core.promotion import Event, EventKind, Item, SuiteResult, braked, held_in_a_row, pace
+from afterwit.core.errors import TurnNotFound, VersionTaken
+from afterwit.core.promotion import (
+    Complaint,
+    Doubt,
+    Event,
+    EventKind,
+    Item,
+    SuiteResult,
+    braked,
+    confirmed,
+    doubts,
+    held_in_a_row,
+    pace,
+)
 from afterwit.core.promotion.events import PAUSE_AFTER
+from afterwit.core.turn import Turn
 from afterwit.core.version import Version
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
@@ -17,6 +31,8 @@ from afterwit.stages.promotion import messages
 from afterwit.stages.promotion.fall_back import due, places_to_return_to
 from afterwit.stages.promotion.settings import PromotionSettings
 from afterwit.store import Store
+
+log = logging.getLogger(__name__)
 
 LEAST_TOKENS = 4096
 """Tokens of approved responses that even the smallest update is asked for."""
@@ -40,12 +56,34 @@ class Gate:
         """
         if not self._settings.enabled:
             return []
-        budget = max(LEAST_TOKENS, int(self._settings.share_of_update * work))
         versions = self._versions.history()
         gone = {number for version in versions for number in version.reverts}
         found = [item for item in self._store.suite(self._adapter) if item.version not in gone]
         suite, turn = self._settings.suite, len(versions)
-        return suite.chosen(found, without=batch, tokens=budget, turn=turn, shared=shared)
+        return suite.chosen(found, without=batch, tokens=self._budget(work), turn=turn, shared=shared)
+
+    def doubts(self, complaints: Sequence[Complaint], *, work: int) -> list[Doubt]:
+        """What of the approved turns those who approved them may want otherwise by now, since they complained
+        of a response of its kind in an update of `work` tokens."""
+        if not self._settings.enabled or not complaints:
+            return []
+        return doubts(self._store.suite(self._adapter), complaints, self._turn, tokens=self._budget(work))
+
+    def withdraw(self, turns: Collection[str]) -> None:
+        """Ask for these turns no longer: a complaint of those who approved them asks for something else."""
+        if turns:
+            self._store.withdraw(sorted(turns))
+            log.info("promotion: %s", messages.on_withdrawn(len(turns)))
+
+    def _turn(self, id: str) -> Turn | None:
+        """The turn if its content is still there."""
+        try:
+            return self._store.turn(id).sampled_turn
+        except TurnNotFound:
+            return None
+
+    def _budget(self, work: int) -> int:
+        return max(LEAST_TOKENS, int(self._settings.share_of_update * work))
 
     def result(self, kept: Sequence[tuple[Item, bool]]) -> SuiteResult | None:
         """What the answers say; None if the gate is off."""
@@ -71,8 +109,7 @@ class Gate:
         return messages.on_brake(rate=settings.rate, beta=braked_objective.beta)
 
     def held(self, evidence: float, words: str, *, now: float) -> None:
-        """Keep that an update was held, and pause learning after too many in a row: of a person's own adapter
-        that one's alone.
+        """Keep that an update was held, and pause learning after too many in a row.
 
         Call it in the transaction that ends its turns.
         """
@@ -89,8 +126,7 @@ class Gate:
         )
         holds = held_in_a_row(self._store.events(self._adapter))
         if holds % PAUSE_AFTER == 0:
-            whose = None if self._adapter == SHARED else self._adapter
-            self._store.pause(messages.on_pause(holds), now=now, adapter=whose)
+            pause_learning(self._store, messages.on_pause(holds), self._adapter, now=now)
 
     def fall_back(self, *, now: float) -> tuple[Version, str] | None:
         """Return to an earlier version if a hold or an alarm wants it: the new version, and why."""
@@ -112,6 +148,12 @@ class Gate:
 
     def keep(self) -> frozenset[int]:
         """Versions whose weights must stay, because a hold or an alarm may return to them, now or soon."""
-        newest = self._store.episodes(self._adapter)[-self._settings.confirm_after :]
-        soon = frozenset(episode.version for episode in newest)
-        return soon | places_to_return_to(self._store.events(self._adapter), self._versions.history())
+        events = self._store.events(self._adapter)
+        row = self._settings.watch.row(self._store.episodes(self._adapter, after=confirmed(events)))
+        soon = frozenset(episode.version for episode in row[-self._settings.confirm_after :])
+        return soon | places_to_return_to(events, self._versions.history())
+
+
+def pause_learning(store: Store, words: str, adapter: str, *, now: float) -> None:
+    """Pause learning until a person resumes it: of a person's own adapter that one's alone."""
+    store.pause(words, now=now, adapter=None if adapter == SHARED else adapter)

@@ -39,7 +39,7 @@ def on_alarm(episodes: Sequence[EndedEpisode], *, safe: int) -> str:
 
 def on_confirmed(version: int, episodes: int) -> str:
     """That a version is a place to return to."""
-    return f"version {version} is confirmed: since it came, {episodes} requests in a row ended well"
+    return f"version {version} is confirmed: since it came, {episodes} requests ended well and none badly"
 
 
 def on_fall_back(made: Version, event: Event) -> str:
@@ -49,9 +49,24 @@ def on_fall_back(made: Version, event: Event) -> str:
     return f"{where}; taken back: {taken}; {event.words}"
 
 
+def on_withdrawn(turns: int) -> str:
+    """That people want something else than they approved."""
+    were = "response is" if turns == 1 else "responses are"
+    return f"{turns} approved {were} asked for no longer: who approved them asks for something else now"
+
+
 def on_brake(*, rate: float, beta: float) -> str:
     """What holds and alarms have changed in the updates that come."""
     return f"the brake is on: learner.lr is {rate:.2g} and objective.beta {beta:.2g} for now"
+
+
+def on_alarms(alarms: int) -> str:
+    """Why learning waits for a person."""
+    return (
+        f"{alarms} times in a row more requests ended badly than before, and what had been learned was taken"
+        " back: look at `afterwit versions` and `afterwit turns`, lower learner.lr or raise objective.beta,"
+        " then `afterwit resume`"
+    )
 
 
 def on_pause(holds: int) -> str:

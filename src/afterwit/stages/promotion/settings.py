@@ -35,15 +35,16 @@ class PromotionSettings:
     """Tokens of these responses, as a share of the update's own work, but at least 4,096; the kinds
     take turns."""
     may_end_badly: float = 0.15
-    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut,
-    or never."""
+    """Share of people's requests that may end badly: in displeasure without a hint, in repeated calls, cut
+    before their client wanted, or never."""
     alarm_at: float = 100.0
     """Evidence of more than that from which what was learned since the confirmed version is taken back. In
     simulations a false alarm came after 1,300 requests of which an eighth ended badly, and an alarm after 46
     at twice `may_end_badly`, after 13 if half of them ended badly."""
     confirm_after: int = 6
-    """Requests in a row that must end well: the version that served the first of them is then confirmed, if
-    of the newest 24 no larger share ended badly than may."""
+    """Requests that must end well, with none between them that ends badly: the version that served the first
+    of them is then confirmed, if of the newest 24 no larger share ended badly than may. A complaint with a
+    hint does not count."""
     no_end_s: float = 1800.0
     """Seconds without a result after a tool call from which the agent counts as one that came to no end."""
 

@@ -15,15 +15,18 @@ from afterwit.core.promotion import (
     EventKind,
     Item,
     Step,
+    alarms_in_a_row,
     closes,
     confirmed,
     episode,
     without_end,
 )
+from afterwit.core.promotion.events import PAUSE_AFTER_ALARMS
 from afterwit.core.teaching import Flag
 from afterwit.core.turn import Turn
 from afterwit.core.verdict import Source, Verdict
 from afterwit.stages.promotion import messages
+from afterwit.stages.promotion.gate import pause_learning
 from afterwit.stages.promotion.settings import PromotionSettings
 from afterwit.store import EndedEpisode, Record, Store, VersionRecord
 
@@ -40,7 +43,8 @@ class WatchOver:
         """After a verdict was stored, or a turn ended without one, in its transaction.
 
         How a request ended whose last turn was never judged (it holds a secret, or the judge failed) is only
-        known if it ended badly by what else is there.
+        known if it ended badly by what else is there. A request with several choices, each of which may be
+        rated, ended as well as the best of them.
         """
         line = store.line(turn)
         if not line or line[-1].turn.id != turn or not closes(line[-1].next_state):
@@ -49,7 +53,10 @@ class WatchOver:
         ended = episode([Step(turn=record.turn, verdict=_known(record)) for record in steps])
         if steps[-1].verdict is None and ended.bad is None:
             return
-        self._end(store, ended, steps, now=now)
+        others = store.ended_choices(turn)
+        if others and ended.bad is not None:
+            return
+        self._end(store, ended, steps, instead_of=others, now=now)
         store.review(_tool_hints_approved(ended, steps), accept=True, now=now)
 
     def sweep(self, store: Store, *, now: float) -> int:
@@ -60,28 +67,39 @@ class WatchOver:
                 self._end(store, without_end(record.turn), [record], now=now)
         return len(found)
 
-    def _end(self, store: Store, ended: Episode, steps: Sequence[Record], *, now: float) -> None:
+    def _end(
+        self,
+        store: Store,
+        ended: Episode,
+        steps: Sequence[Record],
+        *,
+        instead_of: Sequence[str] = (),
+        now: float,
+    ) -> None:
         approved = [
             record.turn
             for record in steps
             if record.turn.id in ended.approved and record.reason is not Reason.HOLDS_SECRET
         ]
         items = [Item.of(turn, since=now) for turn in approved if isinstance(turn, Turn)]
-        store.end_episode(ended, items, steps=[record.turn.id for record in steps], now=now)
+        replaced = [*(record.turn.id for record in steps), *instead_of]
+        store.end_episode(ended, items, steps=replaced, now=now)
         if self._settings.enabled:
             self._decide(store, ended.adapter, now=now)
 
     def _decide(self, store: Store, adapter: str, *, now: float) -> None:
         """Of one adapter: how others' requests end says nothing about it."""
-        episodes = store.episodes(adapter)
-        bad = [each.bad is not None for each in episodes]
         safe = confirmed(store.events(adapter))
-        before = store.ended_badly(until=safe, adapter=adapter)
-        evidence = self._watch.evidence(bad, before=before)
+        episodes = store.episodes(adapter, after=safe)
+        bound = self._watch.may_end_badly(
+            before=store.ended_badly(until=safe, adapter=adapter),
+            base=store.ended_badly(until=0, adapter=adapter),
+        )
+        evidence = self._watch.evidence(episodes, bound=bound)
         if evidence >= self._watch.alarm_at:
             self._alarm(store, adapter, episodes, evidence, safe, now=now)
-        elif self._watch.confirms(bad, before=before):
-            self._confirm(store, adapter, episodes[-self._watch.confirm_after].version, now=now)
+        elif (first := self._watch.confirms(episodes, bound=bound)) is not None:
+            self._confirm(store, adapter, first.version, now=now)
 
     def _alarm(
         self,
@@ -104,6 +122,9 @@ class WatchOver:
                 kind=EventKind.ALARM, at=now, version=newest, evidence=evidence, words=words, adapter=adapter
             )
         )
+        alarms = alarms_in_a_row(store.events(adapter))
+        if alarms % PAUSE_AFTER_ALARMS == 0:
+            pause_learning(store, messages.on_alarms(alarms), adapter, now=now)
 
     def _confirm(self, store: Store, adapter: str, version: int, *, now: float) -> None:
         if version <= confirmed(store.events(adapter)):

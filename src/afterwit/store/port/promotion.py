@@ -27,8 +27,12 @@ class Promotion(Protocol):
         """
         ...
 
-    def episodes(self, adapter: str | None = None) -> list[EndedEpisode]:
-        """The episodes since the last alarm, in the order in which they ended."""
+    def episodes(self, adapter: str | None = None, *, after: int | None = None) -> list[EndedEpisode]:
+        """The episodes since the last alarm, in the order in which they ended.
+
+        `after`: only of versions that were learned since this one and since that alarm: none that it was
+        learned from, no rollback to one of those, and none that the alarm takes back.
+        """
         ...
 
     def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
@@ -36,14 +40,23 @@ class Promotion(Protocol):
         ...
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
-        """How many of how many episodes ended badly, of the newest that versions up to `until` served.
+        """How many of how many episodes ended badly, of the newest that version `until` served, and those
+        that it was learned from.
 
-        A rollback to one of these versions counts as it.
+        A rollback to one of these versions counts as it; what was taken back before `until` was learned does
+        not count.
         """
         ...
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
-        """Main turns from before that time whose tool call nothing followed and that closed no episode."""
+        """Main turns from before that time whose tool call nothing followed and that closed no episode.
+
+        Of the choices of one response the first, if nothing followed any of them.
+        """
+        ...
+
+    def ended_choices(self, turn: str) -> list[str]:
+        """The other choices of the turn's response that closed an episode."""
         ...
 
     def suite(self, adapter: str | None = None) -> list[Item]:
@@ -52,6 +65,10 @@ class Promotion(Protocol):
 
     def retire(self, turns: Sequence[str]) -> int:
         """Take items out of the suite whose stratum was approved twice since; returns how many."""
+        ...
+
+    def withdraw(self, turns: Sequence[str]) -> int:
+        """Take items out of the suite: who approved them asks for something else now. Returns how many."""
         ...
 
     def decided(self, event: Event) -> None:

@@ -31,18 +31,33 @@ LATER = """
     SELECT count(*) FROM suite l
     WHERE l.stratum = suite.stratum AND l.adapter = suite.adapter AND l.since > suite.since
 """
+LINEAGE = """
+    WITH RECURSIVE line(number) AS (
+        SELECT CAST(? AS BIGINT) UNION
+        SELECT coalesce(v.restores, v.parent) FROM line JOIN versions v USING (number)
+        WHERE coalesce(v.restores, v.parent) IS NOT NULL
+    ), lineage(number) AS (
+        SELECT number FROM line UNION
+        SELECT v.number FROM lineage JOIN versions v ON v.restores = lineage.number
+    )
+"""
+"""A version, those that its weights came from, and rollbacks to one of them."""
 ENDED_BADLY = """
     SELECT count(bad), count(*) FROM (
-        SELECT bad FROM episodes
-        WHERE (version <= ? OR version IN (SELECT number FROM versions WHERE restores <= ?)){only}
+        SELECT bad FROM episodes WHERE version IN (SELECT number FROM lineage){only}
         ORDER BY number DESC LIMIT ?
     ) newest
 """
-UNENDED = """
+CHOICE = "o.session = t.session AND o.prompt_hash = t.prompt_hash AND o.created = t.created AND o.id <> t.id"
+"""That `o` is another choice of the request that `t` answers."""
+UNENDED = f"""
     SELECT t.seq FROM turns t JOIN contents c USING (seq)
     WHERE t.state = 'OPEN' AND t.kind = 'main' AND t.created < ? AND c.finish = 'tool_calls'
-    AND t.id NOT IN (SELECT turn FROM episodes) ORDER BY t.seq LIMIT ?
+    AND t.id NOT IN (SELECT turn FROM episodes)
+    AND NOT EXISTS (SELECT 1 FROM turns o WHERE {CHOICE} AND (o.state <> 'OPEN' OR o.seq < t.seq))
+    ORDER BY t.seq LIMIT ?
 """
+CHOICES = f"SELECT o.id FROM turns t JOIN turns o ON {CHOICE} JOIN episodes e ON e.turn = o.id WHERE t.id = ?"
 
 
 class SqlPromotion(Component):
@@ -99,14 +114,16 @@ class SqlPromotion(Component):
             (item.stratum, ended.adapter, ALL, KEPT_PER_STRATUM),
         )
 
-    def episodes(self, adapter: str | None = None) -> list[EndedEpisode]:
+    def episodes(self, adapter: str | None = None, *, after: int | None = None) -> list[EndedEpisode]:
         only, named = _only(adapter)
-        rows = self._database.rows(
-            "SELECT * FROM episodes WHERE number > coalesce("
-            f"(SELECT max(episode) FROM events WHERE kind = 'alarm'{only}), 0){only} ORDER BY number",
-            (*named, *named),
-        )
-        return [_episode(row) for row in rows]
+        sql = f"SELECT * FROM episodes WHERE number > {_of_alarm('episode', only)}{only}"
+        arguments: tuple[str | int, ...] = (*named, *named)
+        if after is not None:
+            learned = (
+                f"version > {_of_alarm('version', only)} AND version NOT IN (SELECT number FROM lineage)"
+            )
+            sql, arguments = f"{LINEAGE} {sql} AND {learned}", (after, *arguments, *named)
+        return [_episode(row) for row in self._database.rows(f"{sql} ORDER BY number", arguments)]
 
     def all_episodes(self, *, limit: int | None = None, newest: bool = True) -> list[EndedEpisode]:
         order = "DESC" if newest else "ASC"
@@ -117,12 +134,15 @@ class SqlPromotion(Component):
 
     def ended_badly(self, *, until: int, newest: int = 24, adapter: str | None = None) -> tuple[int, int]:
         only, named = _only(adapter)
-        bad, of = self._database.rows(ENDED_BADLY.format(only=only), (until, until, *named, newest))[0]
+        bad, of = self._database.rows(LINEAGE + ENDED_BADLY.format(only=only), (until, *named, newest))[0]
         return bad, of
 
     def unended(self, *, before: float, limit: int = 64) -> list[Record]:
         rows = self._database.rows(UNENDED, (before, limit))
         return records_by_seq(self._database, [row["seq"] for row in rows])
+
+    def ended_choices(self, turn: str) -> list[str]:
+        return [row["id"] for row in self._database.rows(CHOICES, (turn,))]
 
     def suite(self, adapter: str | None = None) -> list[Item]:
         only, named = _only(adapter)
@@ -135,6 +155,10 @@ class SqlPromotion(Component):
                 f"DELETE FROM suite WHERE turn IN ({marks(len(turns))}) AND ({LATER}) >= ?",
                 (*turns, APPROVED_SINCE),
             )
+
+    def withdraw(self, turns: Sequence[str]) -> int:
+        with self._database.transaction():
+            return self._database.execute(f"DELETE FROM suite WHERE turn IN ({marks(len(turns))})", turns)
 
     def decided(self, event: Event) -> None:
         with self._database.transaction():
@@ -160,6 +184,11 @@ class SqlPromotion(Component):
 def _only(adapter: str | None) -> tuple[str, tuple[str, ...]]:
     """The condition that a row is of an adapter, behind others, and its value; None: any will do."""
     return ("", ()) if adapter is None else (" AND adapter = ?", (adapter,))
+
+
+def _of_alarm(column: str, only: str) -> str:
+    """The column of the newest alarm; -1 without one."""
+    return f"coalesce((SELECT max({column}) FROM events WHERE kind = 'alarm'{only}), -1)"
 
 
 def _episode(row: Row) -> EndedEpisode:
