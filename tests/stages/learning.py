@@ -212,3 +212,28 @@ def untimed(metrics: Mapping[str, float]) -> dict[str, float]:
 
 def trained(place: Place) -> list[tuple[str, ...]]:
     return [version.turns for version in place.versions.all() if version.number > 0]
+
+
+def forget_until(place: Place, signal_number: int, update: int) -> None:
+    """A learner that gets a signal while it runs the so-manieth update again; it takes SIGTERM as an order to
+    stop. It leaves how often it asked whether to stop, and how many steps of its optimiser it took after the
+    signal, in the file `asked`."""
+    torch.set_num_threads(1)
+    told, asked, steps, after = [False], 0, 0, 0
+    signal.signal(signal.SIGTERM, lambda *_: told.__setitem__(0, True))
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return told[0]
+
+    def watch(reached: Phase) -> None:
+        nonlocal steps, after
+        steps += reached is Phase.STEPPED
+        after += told[0] and reached is Phase.STEPPED
+        if reached is Phase.STEPPED and steps == place.settings.epochs * (update - 1) + 1:
+            os.kill(os.getpid(), signal_number)
+
+    with place.store() as store:
+        place.learn(store, watch).run(stop, follow=False)
+    (place.home / "asked").write_text(f"{asked} {after}")

@@ -1,4 +1,8 @@
-"""Loads a Hugging Face model folder through transformers. Python code in the folder never runs."""
+"""Loads a Hugging Face model folder through transformers. Python code in the folder never runs.
+
+What is loaded is in memory of its own, never a mapped file: one that somebody copies onto it while it is
+served would change the answers of a version, or end the process.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -56,7 +62,16 @@ def load_causal_lm(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     if wrong := _misfits(report):
         raise SettingError(f"The weights in {folder} are not those of its config.json ({wrong}).")
     loaded: PreTrainedModel = model
+    for tensor in (*loaded.parameters(), *loaded.buffers()):
+        if not tensor.untyped_storage().resizable():  # it is another's: the file's
+            tensor.data = tensor.data.clone()
     return loaded
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file, by name. Raises SafetensorError and OSError."""
+    found: dict[str, Tensor] = load(path.read_bytes())
+    return found
 
 
 def own_code(folder: Path) -> str | None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
+from afterwit.weights.load import read_tensors
 from afterwit.weights.twin import M, twin
 
 CONFIG = "adapter_config.json"
@@ -60,7 +60,7 @@ def lora_of(folder: Path) -> Lora | None:
 
 def pairs_of(folder: Path) -> dict[str, Pair]:
     """The factors by module. ValueError if one is missing or belongs to no module."""
-    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / TENSORS).items()}
+    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_tensors(folder / TENSORS).items()}
     modules = sorted({name.rpartition(".lora_")[0] for name in tensors})
     try:
         pairs = {
