@@ -144,6 +144,8 @@ class Learn:
         found = self._forgetter.carry_out(self._claims.progress([], stop, self._watch))
         for words in found:
             log.info("learn: %s", words)
+        if found:
+            self._say_forgetting(found[-1])
         return found
 
     def _say_forgetting(self, words: str) -> None:
