@@ -8,44 +8,61 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterwit.core.judging import Borders, borders
-from afterwit.core.judging.polarity import replies
+from afterwit.core.judging import borders
+from afterwit.core.judging.polarity import PROMPTS, LogProbs, replies
 
 
-def drawn(seed: int, *, apart: float) -> Borders:
-    """Of 18 complaints, 10 thanks and 8 others, each kind `apart` from the next."""
+def likely(kind: str, by: float) -> LogProbs:
+    """A reply that is likelier as this kind than as any other, by so many nats."""
+    return {each: by if each == kind else 0.0 for each in PROMPTS}
+
+
+def drawn(seed: int, *, apart: float) -> dict[str, list[LogProbs]]:
+    """18 complaints, 10 thanks and 8 others, each `apart` nats likelier as what they are, give or take 1."""
     random = Random(seed)
-    middle = {"complaint": (-apart, 18), "neutral": (0.0, 8), "thanks": (apart, 10)}
-    return borders({kind: [random.gauss(at, 1) for _ in range(many)] for kind, (at, many) in middle.items()})
+    return {
+        kind: [
+            {each: random.gauss(apart if each == kind else 0.0, 1) for each in PROMPTS} for _ in range(many)
+        ]
+        for kind, many in (("complaint", 18), ("thanks", 10), ("neutral", 8))
+    }
 
 
 def test_kinds_that_lie_apart_are_told_apart():
-    found = drawn(0, apart=6)
+    found = borders(drawn(0, apart=9))
     assert found.complaint.right == found.complaint.of == 36
-    assert [found.says(odds) for odds in (-6, 0, 6)] == [-1, 0, 1]
+    assert [found.says(likely(kind, 9)) for kind in ("complaint", "neutral", "thanks")] == [-1, 0, 1]
 
 
 def test_a_model_that_tells_nothing_apart_is_not_believed():
-    believed = [drawn(seed, apart=0).complaint.holds for seed in range(200)]
+    believed = [borders(drawn(seed, apart=0)).complaint.holds for seed in range(200)]
     assert sum(believed) <= 5
-    assert drawn(0, apart=0).says(-3) is None
+    assert borders(drawn(0, apart=0)).says(likely("complaint", 9)) is None
 
 
 def test_thanks_that_lie_among_the_others_are_not_told_from_them():
-    found = borders({"complaint": [-3.0] * 18, "neutral": [1.0, 2.0] * 4, "thanks": [1.0, 2.0] * 5})
-    assert [found.says(odds) for odds in (-3, 3)] == [-1, 0]
+    mixed = [likely("thanks", 1), likely("neutral", 1)]
+    found = borders({"complaint": [likely("complaint", 3)] * 18, "neutral": mixed * 4, "thanks": mixed * 5})
+    assert [found.says(likely(kind, 3)) for kind in ("complaint", "thanks")] == [-1, 0]
 
 
-ODDS = st.lists(st.integers(-40, 40), min_size=2, max_size=9)
-KINDS = st.fixed_dictionaries({"complaint": ODDS, "neutral": ODDS, "thanks": ODDS})
+ODDS = st.lists(
+    st.fixed_dictionaries({kind: st.integers(-40, 40) for kind in PROMPTS}), min_size=2, max_size=9
+)
+KINDS = st.fixed_dictionaries(dict.fromkeys(PROMPTS, ODDS))
 
 
 @given(KINDS, st.integers(-99, 99))
-def test_a_constant_added_to_all_log_odds_moves_the_borders_and_tells_the_same_apart(kinds, more):
-    plain = borders(kinds)
-    moved = borders({kind: [value + more for value in odds] for kind, odds in kinds.items()})
-    assert moved.complaint == replace(plain.complaint, at=plain.complaint.at + more)
-    assert moved.thanks == replace(plain.thanks, at=plain.thanks.at + more)
+def test_a_prompt_that_makes_every_reply_likelier_moves_the_border_alone(kinds, more):
+    """With two kinds: the others lie together where the third is never likely."""
+    said = {kind: kinds[kind] for kind in ("complaint", "thanks")}
+    two = {kind: [reply | {"neutral": -999} for reply in each] for kind, each in said.items()}
+    moved = {
+        kind: [reply | {"complaint": reply["complaint"] + more} for reply in each]
+        for kind, each in two.items()
+    }
+    plain, after = borders(two).complaint, borders(moved).complaint
+    assert after == replace(plain, at=plain.at + more)
 
 
 def test_the_shipped_replies_are_of_three_kinds_and_all_different():

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from afterwit.core.errors import JudgeRefused, JudgeUnavailable
-from afterwit.core.judging import Border, Borders
+from afterwit.core.judging import Answer, Border, Borders
+from afterwit.core.judging.polarity import LogProbs
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.message import Message
 from afterwit.core.verdict import Feedback, Source
-from afterwit.stages.judge.ability import Examiner, fault_of
+from afterwit.stages.judge.ability import SHORT, Examiner, ReplyReader, fault_of
 from tests.fakes.judge import HINT, FakeJudge, asks_for_hint
 from tests.stages.judge.house import DOWN, PROMPTS, House
 
@@ -32,8 +33,10 @@ class Reader:
         self.measurings += 1
         return Borders(complaint=self.complaint, thanks=APART)
 
-    async def odds(self, said: list[str]) -> list[float]:
-        return [1.0 if "Thanks" in reply else -1.0 for reply in said]
+    async def logprobs(self, said: list[str]) -> list[LogProbs]:
+        thanks = {"complaint": -9.0, "thanks": -1.0, "neutral": -9.0}
+        complaint = {"complaint": -1.0, "thanks": -9.0, "neutral": -9.0}
+        return [thanks if "Thanks" in reply else complaint for reply in said]
 
 
 def right(messages: tuple[Message, ...]) -> str:
@@ -50,7 +53,7 @@ def examined(house: House, reader: Reader | None, judge: str = "a judge", **sett
         house.client,
         PROMPTS,
         replace(house.settings, **settings),
-        reader,  # type: ignore[arg-type]
+        cast("ReplyReader | None", reader),
         judge=judge,
     )
     house.judge._examiner = found
@@ -176,6 +179,17 @@ async def test_a_judge_that_is_away_is_not_unable(mute):
     assert await mute.judge.step()
     assert found.known is not None
     assert found.known.votes
+
+
+@pytest.mark.parametrize(
+    ("said", "rooms"), [("Hard to say. ", {SHORT}), ("<think>Hard to say. ", {SHORT, 4096})]
+)
+async def test_a_served_model_has_little_room_for_a_probe_unless_it_thinks(mute, said, rooms):
+    prompts = replace(PROMPTS, max_tokens=4096)
+    mute.client.answer = lambda messages: Answer(words=said, finished=False)
+    reader = cast(ReplyReader, Reader())
+    await Examiner(mute.store, mute.client, prompts, mute.settings, reader, judge="it").ability()
+    assert {max_tokens for _, _, max_tokens, _ in mute.client.asked} == rooms
 
 
 async def test_an_endpoint_that_refuses_the_probes_says_why(mute):

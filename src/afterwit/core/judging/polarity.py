@@ -1,8 +1,9 @@
-"""Whether a reply complains or thanks, read off a model's log-probs in place of its words. Pure.
+"""Whether a reply complains or thanks, by how likely a model finds it as the one or the other. Pure.
 
-A model that cannot write a vote still finds one of two answers to a short question likelier. Where the
-border lies is the model's own, so it is measured on replies that are shipped, and trusted only as far as it
-holds for replies that it was not measured on.
+A model that cannot write a vote still tells in which situation a person writes so: the reply's own log-prob
+is read, behind one prompt for each kind of replies (the noisy channel of Min et al., arXiv:2108.04106). Where
+the border between kinds lies is the model's own, so it is measured on replies that are shipped, and trusted
+only as far as it holds for replies that it was not measured on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from itertools import pairwise
 
 from afterwit.core.progress.intervals import wilson_interval
 
-QUESTION = "Is this message positive or negative?"
-POSITIVE, NEGATIVE = "Positive", "Negative"
-"""The two answers. The log-odds of a reply are log P(POSITIVE) - log P(NEGATIVE)."""
-COMPLAINT, THANKS = "complaint", "thanks"
-"""Kinds of replies."""
+COMPLAINT, THANKS, NEUTRAL = "complaint", "thanks", "neutral"
+PROMPTS: Mapping[str, str] = {
+    COMPLAINT: "Write what a person says who is not content with the answer they were given.",
+    THANKS: "Write what a person says who is content with the answer they were given.",
+    NEUTRAL: "Write what a person asks next, on another subject.",
+}
+"""By kind of replies, what a model is asked to write when it writes one."""
+LogProbs = Mapping[str, float]
+"""Of one reply, summed over its tokens, behind each of these prompts."""
 LEAST_RIGHT = 0.7
 """A border is used if the share of replies that it tells apart is surely larger."""
 
@@ -34,7 +39,7 @@ def replies() -> Mapping[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """Log-odds that tell one kind of replies from all others."""
+    """Log-odds of one kind of replies, above which it lies."""
 
     at: float
     right: int
@@ -43,41 +48,42 @@ class Border:
 
     @property
     def holds(self) -> bool:
-        """Whether it surely tells them apart."""
+        """Whether it surely tells the kind from others."""
         return wilson_interval(self.right, self.of).low > LEAST_RIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borders:
-    """How one model's log-odds are read."""
+    """How one model's log-probs are read."""
 
     complaint: Border
-    """Below it lie complaints."""
     thanks: Border
-    """Above it lie thanks."""
 
-    def says(self, odds: float) -> int | None:
+    def says(self, reply: LogProbs) -> int | None:
         """-1 a complaint, 1 thanks, 0 neither; None: complaints cannot be told from other replies."""
         if not self.complaint.holds:
             return None
-        if odds < self.complaint.at:
+        if odds(COMPLAINT, reply) > self.complaint.at:
             return -1
-        return int(self.thanks.holds and odds > self.thanks.at)
+        return int(self.thanks.holds and odds(THANKS, reply) > self.thanks.at)
 
 
-def borders(odds: Mapping[str, Sequence[float]]) -> Borders:
-    """From the log-odds of replies, by kind."""
-    rest = {kind: [value for each, some in odds.items() if each != kind for value in some] for kind in odds}
-    return Borders(
-        complaint=_border(odds[COMPLAINT], rest[COMPLAINT]), thanks=_border(rest[THANKS], odds[THANKS])
-    )
+def odds(kind: str, reply: LogProbs) -> float:
+    """How much likelier a reply is as this kind than as the likeliest other, in nats."""
+    return reply[kind] - max(value for other, value in reply.items() if other != kind)
 
 
-def _border(low: Sequence[float], high: Sequence[float]) -> Border:
-    """Between values that should lie below it and values that should lie above it."""
-    right = sum(value < _middle([*low[:at], *low[at + 1 :]], high) for at, value in enumerate(low))
-    right += sum(value > _middle(low, [*high[:at], *high[at + 1 :]]) for at, value in enumerate(high))
-    return Border(at=_middle(low, high), right=right, of=len(low) + len(high))
+def borders(shipped: Mapping[str, Sequence[LogProbs]]) -> Borders:
+    """From the log-probs of replies whose kinds are known."""
+    return Borders(complaint=_border(COMPLAINT, shipped), thanks=_border(THANKS, shipped))
+
+
+def _border(kind: str, shipped: Mapping[str, Sequence[LogProbs]]) -> Border:
+    own = [odds(kind, reply) for reply in shipped[kind]]
+    rest = [odds(kind, reply) for other, said in shipped.items() if other != kind for reply in said]
+    right = sum(value > _middle(rest, [*own[:at], *own[at + 1 :]]) for at, value in enumerate(own))
+    right += sum(value < _middle([*rest[:at], *rest[at + 1 :]], own) for at, value in enumerate(rest))
+    return Border(at=_middle(rest, own), right=right, of=len(own) + len(rest))
 
 
 def _middle(low: Sequence[float], high: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import fsum
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, R
 from afterwit.core.judge_checks.exam import EXAM, TRIES, Ability, Case, Mark, better
 from afterwit.core.judging import Border, Borders, JudgePrompts, Reading, borders
 from afterwit.core.judging.own_words import UNREAD
-from afterwit.core.judging.polarity import NEGATIVE, POSITIVE, QUESTION, replies
+from afterwit.core.judging.polarity import COMPLAINT, PROMPTS, LogProbs, odds, replies
 from afterwit.core.message import Conversation, Message
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.stages.judge.client import JudgeClient
@@ -25,6 +26,8 @@ from afterwit.wire.model_text.render import Renderer
 NOTE = "judge_ability"
 LONGEST_READ = 1000
 """Characters of a reply that are read."""
+SHORT = 256
+"""Tokens of an answer to a probe."""
 AT_ONCE = 8
 """Replies in one call of the engine."""
 
@@ -35,7 +38,6 @@ class ReplyReader:
     def __init__(self, engine: Engine, renderer: Renderer) -> None:
         self._engine, self._renderer = engine, renderer
         self._weights = Weights.BASE if engine.capabilities.base_weights else Weights.LIVE
-        self._answers = [renderer.encode(answer) for answer in (POSITIVE, NEGATIVE)]
 
     async def measured(self) -> Borders | None:
         """The borders on the shipped replies; None if the engine cannot score them.
@@ -45,36 +47,38 @@ class ReplyReader:
         if not self._engine.capabilities.scored_ids:
             return None
         try:
-            odds = {kind: await self.odds(said) for kind, said in replies().items()}
+            return borders({kind: await self.logprobs(said) for kind, said in replies().items()})
         except EngineUnavailable:
             raise
         except (EngineError, RequestError):
             return None
-        return borders(odds)
 
-    async def odds(self, said: Sequence[str]) -> list[float]:
-        """log P(positive) - log P(negative) after each reply.
+    async def logprobs(self, said: Sequence[str]) -> list[LogProbs]:
+        """How likely each reply is as each kind.
 
         Raises EngineError, or RequestError if one does not render.
         """
-        found: list[float] = []
+        found: list[LogProbs] = []
         for at in range(0, len(said), AT_ONCE):
             rows = await asyncio.to_thread(self._rows, said[at : at + AT_ONCE])
             scored = await self._engine.score(rows, top=1, weights=self._weights)
-            sums = [sum(each.logprobs) for each in scored]
-            found += [positive - negative for positive, negative in zip(sums[::2], sums[1::2], strict=True)]
+            sums = [fsum(each.logprobs) for each in scored]
+            found += [
+                dict(zip(PROMPTS, sums[at : at + len(PROMPTS)], strict=True))
+                for at in range(0, len(sums), len(PROMPTS))
+            ]
         return found
 
     def _rows(self, said: Sequence[str]) -> list[Score]:
-        prompts = [self._renderer.prompt_ids(_question(reply)) for reply in said]
-        return [
-            Score(prompt_ids=prompt, response_ids=answer) for prompt in prompts for answer in self._answers
-        ]
+        prompts = [self._renderer.prompt_ids(_asked(prompt)) for prompt in PROMPTS.values()]
+        replies = [self._renderer.encode(reply[:LONGEST_READ]) for reply in said]
+        return [Score(prompt_ids=prompt, response_ids=reply) for reply in replies for prompt in prompts]
 
 
-def _question(reply: str) -> Conversation:
-    asked = Message(role="user", content=f"{reply[:LONGEST_READ]}\n\n{QUESTION}")
-    return Conversation(messages=(asked,), template_args={"enable_thinking": False})
+def _asked(prompt: str) -> Conversation:
+    return Conversation(
+        messages=(Message(role="user", content=prompt),), template_args={"enable_thinking": False}
+    )
 
 
 class Examiner:
@@ -135,14 +139,12 @@ class Examiner:
         if found is None or self._reader is None or not words:
             return UNREAD
         try:
-            (odds,) = await self._reader.odds([words])
+            (reply,) = await self._reader.logprobs([words])
         except RequestError:
             return UNREAD
-        says = {-1: "a complaint", 0: "no complaint", 1: "thanks", None: UNREAD.words}
-        value = found.says(odds)
-        return Reading(
-            value=value, words=f"{says[value]}: log-odds {odds:+.2f}, border {found.complaint.at:+.2f}"
-        )
+        value, at = found.says(reply), found.complaint.at
+        says = {-1: "a complaint", 0: "no complaint", 1: "thanks", None: UNREAD.words}[value]
+        return Reading(value=value, words=f"{says}: log-odds {odds(COMPLAINT, reply):+.1f}, border {at:+.1f}")
 
     async def _examined(self) -> Ability:
         marks = await self._marks(EXAM, seed=0)
@@ -159,11 +161,19 @@ class Examiner:
         return tuple(await asyncio.gather(*(self._mark(case, seed) for case in cases)))
 
     async def _mark(self, case: Case, seed: int) -> Mark:
+        """Of a served model that need not think, a short answer is enough, unless it thinks all the same."""
+        whole = self._prompts.max_tokens
+        brief = self._settings.url is None and not self._settings.thinking
+        mark = await self._asked(case, seed, min(whole, SHORT) if brief else whole)
+        again = brief and mark.cut_thought and whole > SHORT
+        return await self._asked(case, seed, whole) if again else mark
+
+    async def _asked(self, case: Case, seed: int, max_tokens: int) -> Mark:
         try:
             answer = await self._client.ask(
                 case.asked(self._prompts),
                 temperature=self._settings.temperature,
-                max_tokens=self._prompts.max_tokens,
+                max_tokens=max_tokens,
                 seed=seed,
             )
         except JudgeRefused as error:
