@@ -96,6 +96,7 @@ def test_each_state_of_learning_has_its_sentence(home: Path) -> None:
     assert seen()["serving"] == "version 1"
     assert seen()["last update"] == "version 1, 2 minutes ago, from 1 turn"
     assert seen()["judge !"] == "it does not answer (2 minutes ago)"
+    assert next(iter(seen())) == "judge !"
     assert seen(in_update=3)["learning"] == "an update of 3 turns is under way"
     assert seen(learning=False, enabled=False)["learning"] == "off (learner.enabled = false)"
     off = Status(stage="learn", ok=True, message="switched off", at=0.0)

@@ -100,6 +100,39 @@ async def test_the_overview_says_what_was_learned_what_waits_and_what_was_held_b
     assert "Version 1 is served." in words
 
 
+async def test_a_judge_that_cannot_judge_is_the_first_thing_that_is_said(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    fault = "This model cannot judge: 0 of 3 probe answers carried a readable vote."
+
+    async def first_card() -> str:
+        page = (await browser.get("/ui")).text
+        return page[page.index("q-learning") : page.index("q-helping")]
+
+    await gateway.store.call(lambda store: store.set_status("learn", True, "it waits", now=1.0))
+    await gateway.store.call(lambda store: store.set_status("judge", False, fault, now=1.0))
+    card = await first_card()
+    assert 'class="answer problem">Not yet, and the judge has a problem.' in card
+    assert f'<p class="problem">{fault}' in card
+    await gateway.store.call(played)
+    assert "Only from what needs no judge." in await first_card()
+    await gateway.store.call(lambda store: store.set_status("judge", True, "working", now=2.0))
+    assert 'class="answer">Yes: 1 turn so far.' in await first_card()
+    assert '<p class="note">it waits' in await first_card()
+
+
+async def test_a_hint_in_the_persons_own_words_is_marked_as_such(
+    browser: httpx.AsyncClient, gateway: Serving
+):
+    words = "Keep it short."
+    vote = Vote(question=Question.OWN_WORDS, words="a complaint", value=-1, hint=words)
+    verdict = Verdict(reward=-1, source=Source.READ, hints=(words,), votes=(vote,))
+    await gateway.store.call(lambda store: add_judged(store, "own", verdict))
+    page = " ".join(Tags((await browser.get("/ui/turns/own")).text).words.split())
+    assert "decided by how the reply was read" in page
+    assert "hint, in the person's own words Keep it short." in unescape(page)
+
+
 async def test_a_turn_shows_its_tokens_votes_hints_and_what_followed(
     browser: httpx.AsyncClient, gateway: Serving
 ):
