@@ -178,7 +178,7 @@ async def test_a_judge_that_is_away_for_a_moment_is_asked_again():
     assert len((await scored(a_rollout(2), judge)).scored) == 2
 
 
-@pytest.mark.parametrize("error", [JudgeUnavailable("away"), JudgeRefused("too long")])
+@pytest.mark.parametrize("error", [JudgeUnavailable("away"), JudgeRefused("too long"), KeyError("x")])
 async def test_a_turn_that_the_judge_does_not_answer_is_counted_and_the_others_go_on(error: Exception):
     def answer(messages: Any) -> str | Exception:
         return error if "result 0" in messages[-1].content.rpartition("NEXT STATE 1")[2] else SAYS_HINT

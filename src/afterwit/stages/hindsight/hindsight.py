@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, JudgeUnavailable, SettingError
+from afterwit.core.errors import EngineError, EngineUnavailable, SettingError
 from afterwit.core.judging import Placement, Rendering, hinted_prompts
 from afterwit.core.lifecycle import Reason
 from afterwit.core.rollout import Rollout, ScoredRollout, ScoredTurn, Unscored, pairs
@@ -21,6 +21,7 @@ from afterwit.stages.hindsight.settings import HindsightSettings
 from afterwit.stages.hindsight.tally import Tally
 from afterwit.stages.judge.verdicts import Verdicts
 from afterwit.stages.retry import BackOff, retrying
+from afterwit.stages.worker import described, frames
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +78,8 @@ class Hindsight:
             return Unscored(turn=turn, reason=Reason.NO_NEXT_STATE)
         try:
             verdict = await self._verdicts.of(turn, next_state)
-        except (JudgeUnavailable, JudgeRefused) as error:
-            log.warning("hindsight: turn %s is not judged: %s", turn.id, error)
+        except Exception as error:  # whatever fails is this turn's own: the rollout's other turns are scored
+            log.warning("hindsight: turn %s is not judged: %s%s", turn.id, described(error), frames(error))
             return Unscored(turn=turn, reason=Reason.JUDGE_FAILED)
         found = self._settings.reads.of(turn, verdict)
         if found.reason is not None:
