@@ -52,7 +52,7 @@ def on_fall_back(made: Version, event: Event) -> str:
 def on_withdrawn(turns: int) -> str:
     """That people want something else than they approved."""
     were = "response is" if turns == 1 else "responses are"
-    return f"{turns} approved {were} asked for no longer: who approved them asks for something else now"
+    return f"{turns} approved {were} asked for no longer: their source asks for something else now"
 
 
 def on_brake(*, rate: float, beta: float) -> str:
