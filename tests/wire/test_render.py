@@ -156,13 +156,6 @@ def test_argument_spacing_and_key_order_of_the_echo_do_not_reach_the_prompt_but_
     assert prompt('{"path":"a","n":1}') != prompt('{"n":1,"path":"a"}')
 
 
-def test_what_the_template_refuses_is_a_400_with_its_own_words(folders):
-    alone = Conversation(messages=(says("system", "Be brief."),), tools=(READ,))
-    with pytest.raises(RequestError, match="no first user message") as refused:
-        Renderer.load(folders["llama3"]).prompt_ids(alone)
-    assert (refused.value.status, refused.value.code) == (400, "template_error")
-
-
 def test_half_a_surrogate_pair_is_a_400(folders):
     with pytest.raises(RequestError) as refused:
         Renderer.load(folders["qwen3"]).prompt_ids(Conversation(messages=(says("user", "\ud800"),)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.errors import RequestError
 
+NO_ARGUMENTS = "{}"
 LONGEST_SHOWN = 80
 """Characters of a client's text in a message."""
 
@@ -43,6 +45,35 @@ def as_text(value: Any, param: str) -> str:
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     return value
+
+
+def as_arguments(value: Any, param: str) -> str:
+    """The arguments of a call that a client sends back, as JSON text: an object's, if there is one in them.
+
+    Clients send the object in place of its text, its text as a JSON string, and nothing in place of `{}`.
+    Anything else is kept as it is, so that a bad call can be sent back.
+    """
+    if value is None:
+        return NO_ARGUMENTS
+    if not isinstance(value, str):
+        if isinstance(value, dict | list):
+            storable(value, param)
+        return json.dumps(value, ensure_ascii=False)
+    written = value.strip()
+    if written in ("", "null"):
+        return NO_ARGUMENTS
+    return _within_quotes(written) or value
+
+
+def _within_quotes(written: str) -> str | None:
+    """The text of a JSON object that a JSON string holds; None if the text is none."""
+    if not written.startswith('"'):
+        return None
+    try:
+        inner = json.loads(written)
+        return inner if isinstance(json.loads(inner), dict) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def text(data: Mapping[str, Any], name: str) -> str | None:

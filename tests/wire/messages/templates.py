@@ -55,7 +55,7 @@ HARMONY = """\
 {%- if messages[0].role in ('developer', 'system') %}
 {{- '<|start|>developer<|message|>' + messages[0].content + '<|end|>' }}{%- set rest = messages[1:] %}
 {%- endif %}
-{%- set last = namespace(name='') %}
+{%- set last = namespace(name=none) %}
 {%- for message in rest %}
 {%- if message.tool_calls %}
 {%- if message.content and message.thinking %}
@@ -70,6 +70,7 @@ HARMONY = """\
 {%- elif message.role == 'assistant' %}
 {{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
 {%- elif message.role == 'tool' %}
+{%- if last.name is none %}{{- raise_exception('There was no message with a call before.') }}{%- endif %}
 {{- '<|start|>functions.' + last.name + ' to=assistant<|channel|>commentary<|message|>' + message.content + '<|end|>' }}
 {%- elif message.role == 'user' %}
 {{- '<|start|>user<|message|>' + message.content + '<|end|>' }}
@@ -96,6 +97,9 @@ DEEPSEEK = """\
 """Arguments as text. It gathers system messages itself, wherever they are."""
 
 QWEN35 = """\
+{%- set ns = namespace(asked=false) %}
+{%- for message in messages if message.role == 'user' %}{%- set ns.asked = true %}{%- endfor %}
+{%- if not ns.asked %}{{- raise_exception('No user query found in messages.') }}{%- endif %}
 {%- for message in messages %}
 {%- if message.role == 'system' and not loop.first %}
 {{- raise_exception('System message must be at the beginning.') }}
@@ -112,7 +116,7 @@ QWEN35 = """\
 {%- endfor %}{{- '</function>\\n</tool_call>' }}
 {%- endfor %}{{- '<|im_end|>\\n' }}
 {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"""
-"""A system message at the beginning only."""
+"""A system message at the beginning only, a person's anywhere, and arguments that have names."""
 
 KIMI = """\
 {%- for message in messages %}
@@ -129,7 +133,54 @@ KIMI = """\
 {%- if add_generation_prompt %}{{- '<|im_assistant|>' + ('<think>' if thinking else '') }}{%- endif %}"""
 """A call is shown by its id alone."""
 
+GLM = """\
+{%- for message in messages %}
+{{- '<|' + ('observation' if message.role == 'tool' else message.role) + '|>\\n' + message.content }}
+{%- for call in message.tool_calls or () %}
+{{- '\\n<tool_call>' + call.function.name }}
+{%- for key, value in call.function.arguments.items() %}
+{{- '\\n<arg_key>' + key + '</arg_key>\\n<arg_value>' }}
+{{- (value if value is string else value | tojson) + '</arg_value>' }}
+{%- endfor %}{{- '\\n</tool_call>' }}
+{%- endfor %}
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"""
+"""It goes through the arguments itself."""
+
+GEMMA4 = """\
+{%- for message in messages if message.role != 'tool' %}
+{{- '<|turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n' + message.content }}
+{%- for call in message.tool_calls or () %}
+{{- '<|tool_call>call:' + call.function.name + '{' }}
+{%- for key, value in call.function.arguments.items() %}
+{{- (',' if not loop.first else '') + key + ':' }}
+{{- '<|"|>' + value + '<|"|>' if value is string else value | tojson }}
+{%- endfor %}{{- '}<tool_call|>' }}
+{%- set at = loop.index0 %}
+{%- for result in messages if result.role == 'tool' and result.tool_call_id == call.id %}
+{{- '<|tool_response>response:' + result.name + '{' + result.content + '}<tool_response|>' }}
+{%- endfor %}
+{%- endfor %}{{- '<turn|>\\n' }}
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|turn>model\\n' }}{%- endif %}"""
+"""It shows a result with its call, and so none whose call is not there."""
+
+PHI3 = """\
+{%- for message in messages if message.role in ('system', 'user', 'assistant') %}
+{{- '<|' + message.role + '|>\\n' + message.content + '<|end|>\\n' }}
+{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}"""
+"""It leaves out tools, calls and results."""
+
+IDEFICS = """\
+{%- for message in messages %}
+{{- message.role | capitalize + ': ' }}
+{%- for part in message.content if part.type == 'text' %}{{- part.text }}{%- endfor %}{{- '<end>\\n' }}
+{%- endfor %}{%- if add_generation_prompt %}{{- 'Assistant:' }}{%- endif %}"""
+"""Contents are lists of parts."""
+
 TEMPLATES = {
+    "glm": GLM,
+    "gemma4": GEMMA4,
+    "phi3": PHI3,
+    "idefics": IDEFICS,
     "kimi": KIMI,
     "gemma2": GEMMA2,
     "mistral": MISTRAL,

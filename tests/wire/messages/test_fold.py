@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,25 @@ from tests.wire.messages.templates import TEMPLATES
 
 RULES = {
     "kimi": {"named_ids"},
-    "gemma2": {"system", "systems", "late_system", "repeats"},
-    "mistral": {"systems", "late_system", "repeats", "user_after_tool", "short_ids"},
-    "harmony": {"bare_tools", "systems", "late_system", "many_calls", "thought_beside_text"},
+    "gemma2": {"system", "systems", "late_system", "repeats", "person_first", "results"},
+    "glm": set(),
+    "gemma4": {"lone_results"},
+    "phi3": {"results", "lone_results"},
+    "idefics": {"parts"},
+    "mistral": {
+        "systems",
+        "late_system",
+        "repeats",
+        "user_after_tool",
+        "short_ids",
+        "person_first",
+        "lone_results",
+    },
+    "harmony": {"bare_tools", "systems", "late_system", "many_calls", "thought_beside_text", "lone_results"},
     "deepseek": {"text_arguments"},
-    "qwen35": {"systems", "late_system"},
+    "qwen35": {"systems", "late_system", "person_first"},
     "qwen3": set(),
-    "llama3": {"many_calls"},
+    "llama3": {"many_calls", "person_first"},
 }
 """The rules of each template that are not those of one that takes everything."""
 
@@ -85,7 +98,7 @@ conversations = st.lists(plain.map(lambda message: [message]) | called, max_size
 )
 
 
-@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"gemma2"}))
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(messages=conversations)
 def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers, name, messages):
@@ -93,8 +106,8 @@ def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers,
     for message in messages:
         if not (name == "llama3" and message.tool_calls):  # it leaves out text beside a call
             assert (message.content or "") in rendered
-        for call in message.tool_calls:
-            assert call.arguments[9:-2] in rendered
+        if name != "idefics":  # it shows no calls
+            assert all(call.arguments[9:-2] in rendered for call in message.tool_calls)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
@@ -102,12 +115,45 @@ def test_no_conversation_is_refused_and_nothing_that_was_said_is_lost(renderers,
 def test_a_stored_conversation_renders_the_same_ids(renderers, name, messages):
     conversation = Conversation(messages=messages)
     stored = Conversation.from_dict(conversation.to_dict())
-    try:
-        ids = renderers[name].prompt_ids(conversation)
-    except RequestError:
-        assert name == "gemma2"  # it teaches no calls
-    else:
-        assert renderers[name].prompt_ids(stored) == ids
+    assert renderers[name].prompt_ids(stored) == renderers[name].prompt_ids(conversation)
+
+
+BEGINNINGS: dict[str, tuple[Message, ...]] = {
+    "a system text": (says("system", "instruct"),),
+    "a reply": (says("assistant", "greeting"), says("user", "question")),
+    "a call": tuple(calls("milk")),
+    "a system text and a call": (says("system", "instruct"), *calls("milk")),
+    "a result": (says("tool", "result milk", tool_call_id="call_gone"),),
+    "a result without an id": (says("tool", "result milk"), says("user", "question")),
+}
+
+
+@pytest.mark.parametrize("begun", BEGINNINGS)
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_conversation_may_begin_with_anything_and_goes_on_as_it_began(renderers, name, begun):
+    renderer, messages = renderers[name], BEGINNINGS[begun]
+    rendered = text(renderer, *messages)
+    assert all((message.content or "") in rendered for message in messages)
+    asks = Conversation(messages=messages)
+    later = text(renderer, *messages, says("assistant", "reply"), says("user", "more"))
+    assert later.startswith(renderer.text(asks, generation_prompt=False))
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_results_without_ids_are_those_of_the_calls_before_them(renderers, name):
+    asked, one, other = calls("a", "b")
+    bare = [replace(result, tool_call_id=None) for result in (one, other)]
+    assert text(renderers[name], says("user", "x"), asked, *bare) == text(
+        renderers[name], says("user", "x"), asked, one, other
+    )
+
+
+def test_calls_and_results_are_told_in_words_where_the_template_knows_neither(renderers):
+    rendered = text(
+        renderers["phi3"], says("user", "Read"), *calls("a", content="I look."), says("user", "So?")
+    )
+    assert 'assistant|>\nI look.\n\nCalled read: {"path":"a"}<|end|>' in rendered
+    assert "user|>\nResult of read:\nresult a<|end|>\n<|user|>\nSo?" in rendered
 
 
 def test_several_instructions_become_one_and_go_to_the_person_where_there_is_no_system(renderers):
@@ -175,7 +221,7 @@ def test_arguments_as_text_are_spaced_alike_however_the_client_sends_them_back(r
 
     assert '<｜tool▁sep｜>{"path": "ä"}<' in sent('{"path":"\\u00e4"}')
     assert sent('{"path":"ä"}') == sent('{ "path" : "ä" }')
-    assert "<｜tool▁sep｜>no JSON<" in sent("no JSON")
+    assert '<｜tool▁sep｜>{"input": "no JSON"}<' in sent("no JSON")
 
 
 def test_a_result_has_the_name_of_its_tool_whether_the_client_sends_it_or_not(tmp_path):
@@ -223,6 +269,10 @@ def test_the_calls_that_a_template_writes_are_the_calls_that_are_read(renderers,
     assert not read.content
 
 
-def test_what_cannot_be_folded_is_refused_in_the_words_of_the_template(renderers):
-    with pytest.raises(RequestError, match="must alternate"):
-        text(renderers["gemma2"], says("user", "Read"), *calls("a"))
+def test_what_cannot_be_folded_is_refused_in_the_words_of_the_template(tmp_path):
+    refuses = """{% for m in messages %}
+    {{ m.content if m.content != 'no' else raise_exception('Not this') }}
+    {% endfor %}"""
+    with pytest.raises(RequestError, match="Not this") as refused:
+        text(with_template(tiny_qwen3(tmp_path), refuses), says("user", "no"))
+    assert (refused.value.status, refused.value.code) == (400, "template_error")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, groupby, takewhile
@@ -18,7 +17,7 @@ from afterwit.wire.anthropic_messages.content import (
     text_of,
     texts_of,
 )
-from afterwit.wire.fields import as_list, as_object, as_text, shown, storable, wrong_value
+from afterwit.wire.fields import as_arguments, as_list, as_object, as_text, shown, wrong_value
 from afterwit.wire.request import RequestLimits
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:[^\n]*\n?", re.MULTILINE)
@@ -138,12 +137,7 @@ def _assistant(blocks: Sequence[Block]) -> list[Message]:
 
 
 def _call(block: Block) -> ToolCall:
-    arguments = block.data.get("input")
-    if not isinstance(arguments, str):
-        where = f"{block.where}.input"
-        fields = as_object({} if arguments is None else arguments, where)
-        storable(fields, where)
-        arguments = json.dumps(fields, ensure_ascii=False)
+    arguments = as_arguments(block.data.get("input"), f"{block.where}.input")
     identifier = with_prefix(STORED_PREFIX, block.text("id"))
     return ToolCall(id=identifier, name=block.text("name"), arguments=arguments)
 

@@ -1,12 +1,11 @@
-"""Content and call arguments of a message: a string, or what clients send in place of one."""
+"""Content of a message, and of a `custom` call: a string, or what clients send in place of one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
-from afterwit.wire.fields import as_object, as_text, storable, wrong_type
+from afterwit.wire.fields import as_object, as_text, wrong_type
 from afterwit.wire.omitted import omitted
 
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -37,15 +36,10 @@ def _part(value: Any, where: str) -> str | None:
         return None
     if kind not in _TEXT_PARTS:
         return omitted(kind)
-    return as_text(part.get(_TEXT_PARTS[kind]), f"{where}.{_TEXT_PARTS[kind]}")
-
-
-def arguments_text(value: Any, where: str) -> str:
-    """The arguments of a call as JSON text. Some clients send an object in place of its text."""
-    if isinstance(value, Mapping):
-        storable(value, where)
-        return json.dumps(value, ensure_ascii=False)
-    return "{}" if value is None else as_text(value, where)
+    field = _TEXT_PARTS[kind]
+    if field in part and part[field] is None:
+        return ""
+    return as_text(part.get(field), f"{where}.{field}")
 
 
 def custom_arguments(value: Any, where: str) -> str:

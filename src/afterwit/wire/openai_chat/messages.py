@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from afterwit.core.message import ROLES, Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, flag, shown, wrong_value
-from afterwit.wire.openai import arguments_text, custom_arguments, text_of
+from afterwit.wire.fields import as_arguments, as_list, as_object, as_text, flag, shown, wrong_value
+from afterwit.wire.openai import custom_arguments, text_of
 from afterwit.wire.request import RequestLimits
 
 
@@ -77,8 +77,8 @@ def _call(value: Any, where: str) -> ToolCall:
     function = as_object(data.get("function"), f"{where}.function")
     return ToolCall(
         id=_optional(data, "id", where) or "",
-        name=as_text(function.get("name"), f"{where}.function.name"),
-        arguments=arguments_text(function.get("arguments"), f"{where}.function.arguments"),
+        name=_optional(function, "name", f"{where}.function") or "",
+        arguments=as_arguments(function.get("arguments"), f"{where}.function.arguments"),
     )
 
 

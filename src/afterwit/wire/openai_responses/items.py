@@ -7,8 +7,8 @@ from typing import Any
 
 from afterwit.core.ids import STORED_PREFIX, with_prefix
 from afterwit.core.message import Message, ToolCall
-from afterwit.wire.fields import as_list, as_object, as_text, shown, wrong_type, wrong_value
-from afterwit.wire.openai import arguments_text, custom_arguments, text_of
+from afterwit.wire.fields import as_arguments, as_list, as_object, as_text, shown, wrong_type, wrong_value
+from afterwit.wire.openai import custom_arguments, text_of
 from afterwit.wire.openai_responses.references import referred_id, referred_part
 from afterwit.wire.request import RequestLimits
 
@@ -68,7 +68,7 @@ def _call(item: Mapping[str, Any], where: str) -> Message:
     call = ToolCall(
         id=_call_id(item, where),
         name=as_text(item.get("name"), f"{where}.name"),
-        arguments=arguments_text(item.get("arguments"), f"{where}.arguments"),
+        arguments=as_arguments(item.get("arguments"), f"{where}.arguments"),
     )
     return Message(role="assistant", tool_calls=(call,))
 

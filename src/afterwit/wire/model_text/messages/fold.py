@@ -26,6 +26,12 @@ def folded(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
     if not rules.developer:
         found = [_as(message, "system") if message.role == "developer" else message for message in found]
     found = _instructed(found, rules)
+    if not rules.results:
+        found = [_told(message) for message in found]
+    elif not rules.lone_results:
+        found = list(_results_told(found))
+    if rules.person_first:
+        found = _begun_by_a_person(found)
     if not rules.many_calls:
         found = list(_single_calls(found))
     if not rules.user_after_tool:
@@ -51,6 +57,36 @@ def _instructed(messages: list[Message], rules: TemplateRules) -> list[Message]:
         return [*leading, *later]
     leading = [_as(message, "user") for message in leading]
     return _merged([*leading, *later[:1]], lambda one, other: one.role == other.role == "user") + later[1:]
+
+
+def _told(message: Message) -> Message:
+    """Calls in words of the model, and their results in a person's, for a template that knows neither."""
+    if message.role == "tool":
+        told = f"Result of {message.name}:\n" if message.name else ""
+        return Message(role="user", content=told + (message.content or ""))
+    calls = (f"Called {call.name}: {call.arguments}" for call in message.tool_calls)
+    content = JOINT.join(text for text in (message.content, *calls) if text)
+    return replace(message, content=content, tool_calls=()) if message.tool_calls else message
+
+
+def _results_told(messages: Sequence[Message]) -> Iterator[Message]:
+    """Results of calls that are not there in a person's words."""
+    called: set[str] = set()
+    for message in messages:
+        called |= {call.id for call in message.tool_calls}
+        lone = message.role == "tool" and message.tool_call_id not in called
+        yield _told(message) if lone else message
+
+
+def _begun_by_a_person(messages: Sequence[Message]) -> list[Message]:
+    """The messages with an empty one of a person after the system's, if the first after these is none.
+
+    Whether more of a person follow does not count: the prompt of the next request begins with this one.
+    """
+    first = len(list(takewhile(lambda message: message.role in INSTRUCTING, messages)))
+    if messages[first:] and messages[first].role == "user":
+        return list(messages)
+    return [*messages[:first], Message(role="user", content=""), *messages[first:]]
 
 
 def _single_calls(messages: Sequence[Message]) -> Iterator[Message]:
@@ -126,7 +162,9 @@ def _with_ids(messages: Sequence[Message], id_of: Callable[[str], str]) -> list[
 def _named_ids(messages: Sequence[Message]) -> dict[str, str]:
     """For each id one that holds the name of the call and its place among all calls."""
     calls = (call for message in messages for call in message.tool_calls)
-    ids = {message.tool_call_id: message.tool_call_id for message in messages if message.tool_call_id}
+    ids = {
+        message.tool_call_id: message.tool_call_id for message in messages if message.tool_call_id is not None
+    }
     return ids | {call.id: f"functions.{call.name}:{place}" for place, call in enumerate(calls)}
 
 
@@ -138,12 +176,23 @@ def short_id(id: str) -> str:
 
 
 def _named(messages: Sequence[Message]) -> list[Message]:
-    """Results of tools with the name of the tool, which clients leave out or drop later on."""
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    return [
-        replace(message, name=names[message.tool_call_id]) if message.tool_call_id in names else message
-        for message in messages
-    ]
+    """Results of tools with the id and the name of their calls, which clients leave out or drop later on.
+
+    A result without an id is that of the first call before it without a result.
+    """
+    names: dict[str, str] = {}
+    waiting: list[str] = []
+    named = []
+    for message in messages:
+        if message.tool_calls:
+            waiting = [call.id for call in message.tool_calls]
+            names |= {call.id: call.name for call in message.tool_calls}
+        if message.role == "tool":
+            id = message.tool_call_id or (waiting[0] if waiting else "")
+            waiting = [other for other in waiting if other != id]
+            message = replace(message, tool_call_id=id, name=names.get(id, message.name))
+        named.append(message)
+    return named
 
 
 def _as(message: Message, role: str) -> Message:

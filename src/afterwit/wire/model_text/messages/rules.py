@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], st
 class TemplateRules:
     """What must be folded. The defaults are those of a template that takes everything."""
 
+    parts: bool = False
+    """Takes a content as a list of parts only."""
     developer: bool = True
     """Takes the role `developer`."""
     system: bool = True
@@ -37,6 +39,12 @@ class TemplateRules:
     """Takes ids of tool calls only if they are nine letters and digits."""
     bare_tools: bool = True
     """Takes tools without a description or parameters."""
+    person_first: bool = False
+    """Takes a reply, a call or a system message only after a person's message."""
+    results: bool = True
+    """Takes the result of a tool."""
+    lone_results: bool = True
+    """Takes the result of a call that is not in the conversation."""
     named_ids: bool = False
     """Shows a call by its id alone, which must hold the name and a number, as `functions.read:0`."""
 
@@ -51,6 +59,8 @@ def rules_of(render: Render, source: str) -> TemplateRules:
 
     developer = "developer" in source
     if not takes(_USER, shown=("Ub",)):
+        if takes({**_USER, "content": in_parts("Ub")}, shown=("Ub",)):
+            return replace(rules_of(partial(_render_parts, render), source), parts=True)
         return TemplateRules(developer=developer)
     calls = _CallProbe(takes)
     return TemplateRules(
@@ -64,8 +74,33 @@ def rules_of(render: Render, source: str) -> TemplateRules:
         thought_beside_text=not calls.works or takes(*calls.made("c", thought=True)),
         text_arguments=calls.text,
         short_ids=calls.short,
-        bare_tools=takes(_USER, tools=[_BARE]),
+        bare_tools=takes(_USER, tools=[_BARE]) and takes(_USER, tools=[_NULL]),
+        person_first=not _begins(takes, calls),
+        results=takes(*calls.made("c"), shown=("Kb",)),
+        lone_results=takes(_USER, calls.made("c")[-1], _USER, shown=("Kb",)),
         named_ids=calls.works and takes(*calls.made("c"), shown=(calls.id_of("c"),)) and not calls.shows_name,
+    )
+
+
+def in_parts(text: str) -> list[dict[str, str]]:
+    """A content as the one part that it is."""
+    return [{"type": "text", "text": text}]
+
+
+def _render_parts(
+    render: Render, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+) -> str:
+    return render([{**message, "content": in_parts(message["content"])} for message in messages], tools)
+
+
+def _begins(takes: Callable[..., bool], calls: _CallProbe) -> bool:
+    """Whether a conversation may begin with anything."""
+    system = _says("system", "Qa")
+    return (
+        takes(_REPLY, _USER, shown=("Ab", "Ub"))
+        and (not calls.works or takes(*calls.made("c")[1:], shown=("Kb",)))
+        and (not takes(system, _USER, shown=("Qa",)) or takes(system, tools=[_TOOL], shown=("Qa",)))
+        and (not takes(system, _USER, shown=("Qa",)) or takes(system, shown=("Qa",)))
     )
 
 
@@ -74,6 +109,11 @@ def _says(role: str, content: str) -> dict[str, Any]:
 
 
 _BARE = {"type": "function", "function": {"name": "Fa"}}
+_NULL = {"type": "function", "function": {"name": "Fa", "description": None, "parameters": None}}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "Fa", "description": "Da", "parameters": {"type": "object", "properties": {}}},
+}
 _USER, _REPLY = _says("user", "Ub"), _says("assistant", "Ab")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from afterwit.core.message import Message
 from afterwit.core.surrogates import without_halves
-from afterwit.wire.model_text.messages.rules import TemplateRules
+from afterwit.wire.model_text.messages.rules import TemplateRules, in_parts
 
 NOTHING_SAID = {"description": "", "parameters": {"type": "object", "properties": {}}}
 """What a tool without them says to a template that reads them without asking."""
@@ -17,9 +17,9 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 
 def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
-    """A message as templates expect it: call arguments as an object or text, `content` always a string."""
+    """A message as templates expect it: call arguments as an object or text, `content` never null."""
     data = message.to_dict()
-    data["content"] = message.content or ""
+    data["content"] = in_parts(message.content or "") if rules.parts else message.content or ""
     if message.reasoning is not None:
         data |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     for call in data.get("tool_calls", ()):
@@ -28,13 +28,17 @@ def template_message(message: Message, rules: TemplateRules) -> dict[str, Any]:
 
 
 def _arguments(text: str, rules: TemplateRules) -> Any:
-    """The arguments parsed if they are a JSON object, else the text. As text they are always spaced alike."""
+    """The arguments as an object, or as its text, which is always spaced alike.
+
+    Templates go through them by name: what is no JSON object is shown as the one argument `input`, as is the
+    text of a `custom` call.
+    """
     try:
         parsed = json.loads(without_halves(text))
     except (ValueError, RecursionError):
-        return text
+        parsed = text
     if not isinstance(parsed, dict):
-        return text
+        parsed = {"input": parsed}
     return json.dumps(parsed, ensure_ascii=False) if rules.text_arguments else parsed
 
 
@@ -43,7 +47,5 @@ def template_tool(tool: Mapping[str, Any], rules: TemplateRules) -> dict[str, An
     function = tool.get("function")
     if rules.bare_tools or not isinstance(function, Mapping):
         return dict(tool)
-    return {
-        **tool,
-        "function": {**function, **{key: function.get(key, NOTHING_SAID[key]) for key in NOTHING_SAID}},
-    }
+    lacks = {key: said for key, said in NOTHING_SAID.items() if function.get(key) is None}
+    return {**tool, "function": {**function, **lacks}}
