@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterwit.core.message import Message, ToolCall
+from afterwit.wire.model_text.conventions import CONVENTIONS
 from afterwit.wire.model_text.tool_schema import schema_error
 
 READ = {
@@ -70,6 +71,37 @@ def test_a_call_that_could_not_be_read_is_an_error_if_there_are_tools():
     assert schema_error(said, (tool(READ),)) == "a tool call could not be read"
     assert schema_error(said, ()) is None
     assert schema_error(Message(role="assistant", content="Done."), (tool(READ),)) is None
+
+
+BEGINS = sorted({one.calls[0].begin for one in CONVENTIONS if one.calls})
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "The mark {} opens a call.",
+        "It is written\n\n  {}\n\nand then comes the call.",
+        "Models write `{}` first, then JSON",
+        'It begins with "{}", a mark of its own.',
+        "A call stands between {} and </tool_call>.",
+        "The mark is {}.",
+        "Use {} tags",
+        'So it looks:\n```xml\n{}{{"name": "read"}}\n```\nThat is all.',
+    ],
+)
+def test_a_mark_that_is_named_or_shown_is_no_call_that_could_not_be_read(begin, prose):
+    said = Message(role="assistant", content=prose.format(begin))
+    assert schema_error(said, (tool(READ),)) is None
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+@pytest.mark.parametrize(
+    "rest", ['\n{"name": "read", "arg', "{'name'", "read\n<arg", "[{", "<function=read>", "rea"]
+)
+def test_a_call_that_was_begun_is_one_that_could_not_be_read(begin, rest):
+    said = Message(role="assistant", content=f"Let me look. {begin}{rest}")
+    assert schema_error(said, (tool(READ),)) == "a tool call could not be read"
 
 
 def test_a_tool_without_parameters_takes_any_object_and_no_arguments_at_all():

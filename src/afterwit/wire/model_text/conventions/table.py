@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from afterwit.wire.model_text.conventions.convention import Convention
@@ -74,6 +75,18 @@ def unknown_template(template: str) -> str:
     return f"{missing}: calls stay text, and none can be forced; {remedy}"
 
 
+_BEGUN = re.compile(
+    f"(?:{'|'.join(sorted({re.escape(entry.calls[0].begin) for entry in CONVENTIONS if entry.calls}))})"
+    r"(?:\s*(?:[{\[]|<(?!/))|\n?\w[\w.:-]*(?:[(\[{<\n]|\Z))"
+)
+"""A mark, and what calls begin with: JSON, another mark or a name. Prose goes on in words."""
+_CODE = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+
+
 def holds_unread_call(content: str) -> bool:
-    """Whether content holds the beginning of a call, of any convention, that could not be read."""
-    return any(entry.calls[0].begin in content for entry in CONVENTIONS if entry.calls)
+    """Whether content holds the beginning of a call, of any convention, that could not be read.
+
+    A mark that is only named, or stands in code, begins none.
+    """
+    found = _BEGUN.search(content)
+    return found is not None and _BEGUN.search(_CODE.sub(" ", content)) is not None
