@@ -34,6 +34,8 @@ OTHERS: dict[str, Any] = {
 """Another value of each setting that a server is told."""
 ENDS = {"stop", "stop_ids", "ignore_eos"}
 """The gateway finds stop strings in the text; a server is told the other two as the ask's `end_ids`."""
+OURS = {"limit_asked"}
+"""Who set the limit: no engine samples by it."""
 SERVERS: dict[str, Params] = {
     "vllm": asked_of_vllm,
     "sglang": lambda ask: asked_of_sglang(ask, frozenset()),
@@ -45,7 +47,7 @@ def an_ask(sampling: Sampling) -> Ask:
 
 
 def test_another_value_of_every_setting_is_tried() -> None:
-    assert OTHERS.keys() | ENDS == {field.name for field in fields(Sampling)}
+    assert OTHERS.keys() | ENDS | OURS == {field.name for field in fields(Sampling)}
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from afterwit.apps.build import store_of_home
 from afterwit.apps.cli import app
 from afterwit.core.promotion import BadEnd, Episode
-from afterwit.core.version import Effect
+from afterwit.core.version import Effect, Origin
 from afterwit.store import Store
 from tests.store.examples import a_version, add_judged
 
@@ -80,7 +80,7 @@ def test_the_ledger_for_programs_has_the_same(taught: Path) -> None:
 
 def test_a_conversation_is_followed_to_what_became_of_it(taught: Path) -> None:
     with store_of_home(taught) as store:
-        store.commit_version(replace(a_version(3), restores=1, reverts=(2,)), now=6.0)
+        store.commit_version(replace(a_version(3), origin=Origin.ROLLBACK, restores=1, reverts=(2,)), now=6.0)
     (turn,) = lines("ledger", "--session", "talk", home=taught)
     assert (turn["turn"], turn["state"], turn["reason"]) == ("eeffect", "SKIPPED", "reverted")
     assert [each["fate"] for each in turn["learned"]] == ["taken back by version 3"]

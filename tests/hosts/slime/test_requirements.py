@@ -12,7 +12,7 @@ from afterwit.hosts.slime.requirements import require_flags, require_settings
 from afterwit.learner.settings import LearnerSettings
 from afterwit.objective.settings import ObjectiveSettings
 
-LEARNER = LearnerSettings(lora_rank=0, teacher="server")
+LEARNER = LearnerSettings(lora_rank=0, replay=0, teacher="server")
 OBJECTIVE = ObjectiveSettings(beta=0.0)
 FLAGS = {"rollout_batch_size": 16, "global_batch_size": 16, "loss_type": "custom_loss"}
 

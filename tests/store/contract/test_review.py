@@ -7,6 +7,7 @@ import pytest
 from afterwit.core.errors import TurnNotFound
 from afterwit.core.lifecycle import Reason, State
 from afterwit.core.teaching import Flag
+from afterwit.core.version import Origin
 from afterwit.store import Excluded, Filter, ReviewOutcome, Store
 from tests.store.examples import HINTED, NO, PRAISED, THANKS, a_version, add, add_judged
 
@@ -27,7 +28,7 @@ def test_flags_come_with_the_verdict_and_a_review_belongs_to_it(store: Store) ->
     judge(store, "a", Flag.LINK)
     (waiting,) = store.waiting(now=1.0)
     assert (waiting.flags, waiting.accepted, waiting.rewarded) == ((Flag.LINK,), False, True)
-    assert waiting.source == "key/agent"
+    assert waiting.source == "key"
     assert store.review(["a"], accept=True, now=1.0) == {"a": ReviewOutcome.ACCEPTED}
     assert store.waiting(now=1.0)[0].accepted
     assert (store.turn("a").flags, store.turn("a").accepted) == ((Flag.LINK,), True)
@@ -114,6 +115,6 @@ def test_turns_of_a_lost_version_or_a_rollback_do_not_come_back_to_an_excluded_s
     store.exclude("session", now=2.0)
     store.reconcile([a_version(1, ["a"])], now=3.0)
     assert ends(store) == {"a": State.TRAINED, "b": Reason.EXCLUDED}
-    store.commit_version(a_version(2, reverts=(1,), restores=0), now=4.0)
+    store.commit_version(a_version(2, origin=Origin.ROLLBACK, reverts=(1,), restores=0), now=4.0)
     assert ends(store)["a"] is Reason.REVERTED
     assert store.requeue(["a"], now=5.0) == 0

@@ -17,7 +17,7 @@ from afterwit.objective.denominators import Denominators
 from afterwit.objective.sample import Sample
 from afterwit.objective.settings import ObjectiveSettings
 
-UNLESS_SAID = {"learner": {"lora_rank": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
+UNLESS_SAID = {"learner": {"lora_rank": 0, "replay": 0, "teacher": "server"}, "objective": {"beta": 0.0}}
 """Settings of a home that slime trains, overridden by its own `config.toml` and the environment."""
 
 
