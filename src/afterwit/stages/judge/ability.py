@@ -15,7 +15,7 @@ from afterwit.core.errors import EngineError, EngineUnavailable, JudgeRefused, R
 from afterwit.core.judge_checks.exam import EXAM, TRIES, Ability, Case, Mark, better
 from afterwit.core.judging import Border, Borders, JudgePrompts, Reading, borders
 from afterwit.core.judging.own_words import UNREAD
-from afterwit.core.judging.polarity import COMPLAINT, PROMPTS, LogProbs, odds, replies
+from afterwit.core.judging.polarity import COMPLAINT, PROMPTS, QUESTIONS, LogProbs, likely, odds, replies
 from afterwit.core.message import Conversation, Message
 from afterwit.engines.port import Engine, Score, Weights
 from afterwit.stages.judge.client import JudgeClient
@@ -28,7 +28,7 @@ LONGEST_READ = 1000
 """Characters of a reply that are read."""
 SHORT = 256
 """Tokens of an answer to a probe."""
-AT_ONCE = 8
+AT_ONCE = 4
 """Replies in one call of the engine."""
 
 
@@ -62,17 +62,24 @@ class ReplyReader:
         for at in range(0, len(said), AT_ONCE):
             rows = await asyncio.to_thread(self._rows, said[at : at + AT_ONCE])
             scored = await self._engine.score(rows, top=1, weights=self._weights)
-            sums = [fsum(each.logprobs) for each in scored]
-            found += [
-                dict(zip(PROMPTS, sums[at : at + len(PROMPTS)], strict=True))
-                for at in range(0, len(sums), len(PROMPTS))
-            ]
+            sums = iter([fsum(each.logprobs) for each in scored])
+            for _ in said[at : at + AT_ONCE]:
+                written = {kind: [next(sums) for _ in prompts] for kind, prompts in PROMPTS.items()}
+                found.append(likely(written, [(next(sums), next(sums)) for _ in QUESTIONS]))
         return found
 
     def _rows(self, said: Sequence[str]) -> list[Score]:
-        prompts = [self._renderer.prompt_ids(_asked(prompt)) for prompt in PROMPTS.values()]
-        replies = [self._renderer.encode(reply[:LONGEST_READ]) for reply in said]
-        return [Score(prompt_ids=prompt, response_ids=reply) for reply in replies for prompt in prompts]
+        prompts = [self._renderer.prompt_ids(_asked(text)) for texts in PROMPTS.values() for text in texts]
+        rows: list[Score] = []
+        for reply in (each[:LONGEST_READ] for each in said):
+            ids = self._renderer.encode(reply)
+            rows += [Score(prompt_ids=prompt, response_ids=ids) for prompt in prompts]
+            for question, *answers in QUESTIONS:
+                asked = self._renderer.prompt_ids(_asked(question.format(reply)))
+                rows += [
+                    Score(prompt_ids=asked, response_ids=self._renderer.encode(answer)) for answer in answers
+                ]
+        return rows
 
 
 def _asked(prompt: str) -> Conversation:
