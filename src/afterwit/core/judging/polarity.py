@@ -3,8 +3,8 @@
 A model that cannot write a vote still tells in which situation a person writes so: the reply's own log-prob
 is read after prompts for each kind of replies (the noisy channel of Min et al., arXiv:2108.04106), and the
 log-odds of two one-word answers are added. SmolLM2-135M told 17 complaints from 28 other replies, on which
-the prompts were chosen, with an area of .68 by one prompt a kind, and of .82 by all of these. Where the border
-between kinds lies is the model's own, so it is measured on replies that are shipped, and trusted only as far as it
+the prompts were chosen, with an area of .68 by one prompt a kind, and of .82 by all of these. The border
+between kinds is the model's own: it is measured on replies that are shipped, and trusted only as far as it
 holds for replies that it was not measured on.
 """
 
